@@ -1,17 +1,22 @@
 // Binds peers, for reverie/rpc.py.
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/process_bound.h"
 #include "python/bindings/rpc.h"
+#include "python/bindings/rpc_batch.h"
 #include "reverie/base/random.h"
 
 namespace reverie::python {
@@ -27,6 +32,47 @@ struct RpcCall {
 nb::object value_once(RpcCall& call) {
   if (!call.value.is_valid()) call.value = value_of(*call.state);
   return call.value;
+}
+
+// Calls of a function that wait, and how they make a batch; what Rpc.define_queue is made of.
+struct RpcGatherer {
+  nb::object peer;  // keeps `native`
+  RpcPeer* native;
+  std::shared_ptr<CallGatherer> gatherer;
+  std::shared_ptr<const BatchOptions> options;  // null: single calls
+  nb::object is_ready;
+};
+
+std::optional<Duration> optional_seconds(nb::handle value) {
+  if (value.is_none()) return std::nullopt;
+  return seconds(nb::cast<double>(value));
+}
+
+// The arguments were checked in Python.
+nb::object define_gathered(nb::object peer, const std::string& name, nb::object function,
+                           std::size_t size, nb::handle max_wait_s, bool is_dynamic, bool is_cat,
+                           bool pads, nb::object device, nb::object is_ready,
+                           const std::string& leaves, bool is_batched, bool is_deferred) {
+  RpcPeer& native = nb::cast<RpcPeer&>(peer);
+  CallGatherer::Options gathers;
+  gathers.size = size;
+  gathers.max_wait = optional_seconds(max_wait_s);
+  gathers.is_dynamic = is_dynamic;
+  gathers.asks = !is_ready.is_none();
+  gathers.is_served = !function.is_none();
+  std::shared_ptr<BatchOptions> options;
+  if (is_batched) {
+    const BatchLeaves kind = leaves == "first"  ? BatchLeaves::kFirst
+                             : leaves == "each" ? BatchLeaves::kEach
+                                                : BatchLeaves::kStack;
+    options = std::make_shared<BatchOptions>(BatchOptions{size, is_cat, pads, device, kind});
+  }
+  RpcPeer::Served served{std::move(function), is_ready, is_deferred, gathers.max_wait.has_value(),
+                         options};
+  auto gatherer = native.define_gathered(name, gathers, std::move(served));
+  if (gathers.is_served) return nb::none();
+  return nb::cast(std::make_unique<RpcGatherer>(RpcGatherer{
+      std::move(peer), &native, std::move(gatherer), std::move(options), std::move(is_ready)}));
 }
 
 // Never destroyed: the interpreter may be gone when statics are destroyed.
@@ -85,12 +131,45 @@ void bind_rpc(nb::module_& m) {
           },
           "timeout_s"_a.none(),
           nb::sig("def _value_within(self, timeout_s: float | None) -> typing.Any"));
+  m.def("set_rpc_batch_helpers", &set_rpc_batch_helpers, "join_leaves"_a, "error_parts"_a);
+  nb::class_<RpcBatch>(
+      m, "RpcBatch",
+      "Calls that were taken together.\n\n``batch(value)`` deals ``value`` out: each "
+      "caller gets its rows, or its entry. What is wrong with it the callers are "
+      "told.")
+      .def("__call__", &RpcBatch::answer, "value"_a.none() = nb::none(),
+           nb::sig("def __call__(self, value: object = None) -> None"))
+      .def("fail", &RpcBatch::fail, "error"_a.none(), "Give all callers the same error.",
+           nb::sig("def fail(self, error: BaseException | str) -> None"))
+      .def("__len__", &RpcBatch::call_count)
+      .def_prop_ro("function", &RpcBatch::function);
+  nb::class_<RpcGatherer>(m, "RpcGatherer")
+      .def("__len__", [](const RpcGatherer& self) { return self.gatherer->count(); })
+      .def(
+          "take",
+          [](RpcGatherer& self, nb::handle timeout_s) {
+            return self.native->take(self.gatherer, self.options, self.is_ready,
+                                     deadline(timeout_s));
+          },
+          "timeout_s"_a.none(),
+          nb::sig("def take(self, timeout_s: float | None) -> tuple[typing.Any, ...] | None"))
+      .def(
+          "when_added",
+          [](RpcGatherer& self, nb::object callback) {
+            self.native->when_added(self.gatherer, std::move(callback));
+          },
+          "callback"_a,
+          nb::sig("def when_added(self, callback: collections.abc.Callable[[], object]) -> None"))
+      .def("time_left", [](const RpcGatherer& self) -> std::optional<double> {
+        const std::optional<Duration> left = self.gatherer->time_left();
+        return left ? std::optional(to_seconds(*left)) : std::nullopt;
+      });
   nb::class_<RpcPeer>(m, "RpcPeer", nb::is_weak_referenceable(), "See ``reverie.Rpc``.")
       .def(
           "__init__",
           [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
              bool uses_unix, bool uses_tcp, bool uses_shared_memory, nb::handle calls_max,
-             double dead_after_s, double find_timeout_s, nb::handle tls) {
+             double dead_after_s, double find_timeout_s, double reach_timeout_s, nb::handle tls) {
             Peer::Options options;
             options.name = text_argument("name", name);
             options.token = text_argument("token", token);
@@ -108,14 +187,16 @@ void bind_rpc(nb::module_& m) {
                 integer_argument<std::size_t>("max_pending_calls", calls_max, 1, 1 << 24);
             options.dead_after = seconds(dead_after_s);
             options.find_timeout = seconds(find_timeout_s);
+            options.reach_timeout = seconds(reach_timeout_s);
             new (self) RpcPeer(options);
           },
           "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
           "uses_shared_memory"_a, "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
-          "tls"_a.none(),
+          "reach_timeout_s"_a, "tls"_a.none(),
           nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
                   "uses_tcp: bool, uses_shared_memory: bool, calls_max: int, dead_after_s: float, "
-                  "find_timeout_s: float, tls: tuple[str, str, str, str] | None) -> None"))
+                  "find_timeout_s: float, reach_timeout_s: float, tls: tuple[str, str, str, str] | "
+                  "None) -> None"))
       .def(
           "listen",
           [](RpcPeer& self, nb::handle address) {
@@ -138,6 +219,12 @@ void bind_rpc(nb::module_& m) {
           "name"_a.none(), "handler"_a.none(),
           nb::sig("def define(self, name: str, handler: collections.abc.Callable[..., object] | "
                   "None) -> None"))
+      .def("define_gathered", &define_gathered, "name"_a, "function"_a.none(), "size"_a,
+           "max_wait_s"_a.none(), "dynamic"_a, "cat"_a, "pad"_a, "device"_a.none(),
+           "is_ready"_a.none(), "leaves"_a, "batched"_a, "deferred"_a,
+           nb::sig("def define_gathered(self, name: str, function: object, size: int, max_wait_s: "
+                   "float | None, dynamic: bool, cat: bool, pad: bool, device: object, is_ready: "
+                   "object, leaves: str, batched: bool, deferred: bool) -> RpcGatherer | None"))
       .def(
           "undefine",
           [](RpcPeer& self, nb::handle name) {

@@ -1,8 +1,10 @@
 #include "python/bindings/rpc.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
@@ -21,28 +23,55 @@ struct RpcErrorClasses {
   nb::object restarted;
 };
 
+// Behind how many of the `count` calls that wait a predicate of the program's closes a batch, as if
+// it were asked at each call; 0: behind none. It was asked about the first `asked` of them before.
+std::size_t closes_at(nb::handle is_ready, std::size_t& asked, std::size_t count) {
+  if (is_ready.is_none()) return 0;
+  for (std::size_t n = std::min(asked + 1, count); n >= 1 && n <= count; ++n) {
+    asked = n;
+    const int is_true = PyObject_IsTrue(is_ready(n).ptr());
+    if (is_true < 0) raise_pending();
+    if (is_true != 0) return n;
+  }
+  return 0;
+}
+
 RpcErrorClasses& error_classes() {
   static auto* const instance = new RpcErrorClasses;
   return *instance;
-}
-
-// None if they cannot be read, and the caller was told so.
-nb::object arguments_of(Peer& peer, const Request& request) {
-  try {
-    return decode_value(request.message.payload);
-  } catch (nb::python_error& error) {
-    const std::string text = str_of(error.value());
-    peer.fail(request.id,
-              {StatusCode::kInvalidArgument, "",
-               format("the arguments of '{}' cannot be read: {}", request.function, text), ""});
-    return nb::none();
-  }
 }
 
 }  // namespace
 
 void set_rpc_error_classes(nb::object remote, nb::object restarted) {
   error_classes() = {std::move(remote), std::move(restarted)};
+}
+
+// --- The gatherers.
+
+void RpcPeer::Gathered::add(const std::shared_ptr<CallGatherer>& gatherer) {
+  MutexLock lock(mutex_);
+  std::erase_if(gatherers_, [](const auto& other) { return other.expired(); });
+  gatherers_.push_back(gatherer);
+}
+
+std::vector<std::shared_ptr<CallGatherer>> RpcPeer::Gathered::all() {
+  std::vector<std::shared_ptr<CallGatherer>> found;
+  MutexLock lock(mutex_);
+  for (const auto& one : gatherers_) {
+    if (auto kept = one.lock()) found.push_back(std::move(kept));
+  }
+  return found;
+}
+
+bool RpcPeer::Gathered::withdraw(InboundId request) {
+  const auto gatherers = all();
+  return std::any_of(gatherers.begin(), gatherers.end(),
+                     [&](const auto& gatherer) { return gatherer->withdraw(request); });
+}
+
+void RpcPeer::Gathered::close() {
+  for (const auto& gatherer : all()) gatherer->close();
 }
 
 // --- The peer.
@@ -53,7 +82,9 @@ RpcPeer::RpcPeer(const Peer::Options& options)
             if (const auto open = tasks.lock()) open->push({.done = call});
           })),
       peer_(unwrap(Peer::make(options))) {
-  peer_->set_withdrawn([tasks = tasks_](InboundId request) { tasks->withdraw(request); });
+  peer_->set_withdrawn([tasks = tasks_, gathered = gathered_](InboundId request) {
+    if (!gathered->withdraw(request)) tasks->withdraw(request);
+  });
 }
 
 const std::shared_ptr<Peer>& RpcPeer::shared_peer() {
@@ -68,6 +99,32 @@ void RpcPeer::define(const std::string& function, nb::object handler) {
   if (!handler.is_none()) handlers_[function] = std::move(handler);
 }
 
+std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& function,
+                                                       const CallGatherer::Options& options,
+                                                       Served served) {
+  auto gatherer = std::make_shared<CallGatherer>(options);
+  unwrap(peer_->define(function, [tasks = tasks_, gatherer](Request request) {
+    if (gatherer->add(request)) {
+      tasks->push({.gatherer = gatherer});
+    } else if (gatherer->is_closed()) {
+      tasks->push({.request = std::move(request)});  // which is told that it is not defined
+    }
+  }));
+  gathered_->add(gatherer);
+  if (options.is_served) {
+    gatherers_[function] = gatherer;
+    served_[gatherer.get()] = std::make_shared<Served>(std::move(served));
+  }
+  return gatherer;
+}
+
+void RpcPeer::when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback) {
+  Added& added = added_[gatherer.get()];
+  added.gatherer = gatherer;
+  added.callbacks.push_back(std::move(callback));
+  gatherer->tell_of_next();
+}
+
 bool RpcPeer::undefine(const std::string& function) {
   const bool was_defined = peer().undefine(function);
   nb::object gone;  // its end may run Python code
@@ -75,6 +132,23 @@ bool RpcPeer::undefine(const std::string& function) {
   if (place != handlers_.end()) {
     gone = std::move(place->second);
     handlers_.erase(place);
+  }
+  const auto gathered = gatherers_.find(function);
+  if (gathered != gatherers_.end()) {
+    const auto gatherer = std::move(gathered->second);
+    gatherers_.erase(gathered);
+    const auto served = served_.find(gatherer.get());
+    const auto kept = std::move(served->second);
+    served_.erase(served);
+    std::vector<Request> waiting;
+    while (!(waiting = gatherer->take(gatherer->count())).empty()) {
+      for (const Request& request : waiting) {
+        peer_->fail(request.id,
+                    {StatusCode::kNotFound, "",
+                     format("'{}' was undefined before its batch was complete", function), ""});
+      }
+    }
+    gatherer->close();
   }
   return was_defined;
 }
@@ -84,9 +158,14 @@ void RpcPeer::close() {
   without_gil([this] { peer_->close(); });
   // What is left are callbacks of calls that ended so.
   tasks_->close();
+  gathered_->close();
   drop_lent_arrays();
   std::unordered_map<std::string, nb::object> gone;
   gone.swap(handlers_);
+  std::unordered_map<const CallGatherer*, std::shared_ptr<Served>> served;
+  served.swap(served_);
+  std::unordered_map<const CallGatherer*, Added> added;
+  added.swap(added_);
 }
 
 Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs) {
@@ -168,6 +247,23 @@ nb::object RpcPeer::next_task(bool may_get_help) {
       task.done->set_told();
       return nb::make_tuple(callbacks, needs_help);
     }
+    if (task.gatherer) {
+      const auto served = served_.find(task.gatherer.get());
+      if (served == served_.end()) {
+        const auto added = added_.find(task.gatherer.get());
+        if (added == added_.end()) continue;
+        nb::list callbacks;
+        for (const nb::object& callback : added->second.callbacks) callbacks.append(callback);
+        added_.erase(added);
+        return nb::make_tuple(callbacks, needs_help);
+      }
+      if (needs_help && may_get_help) {
+        tasks_->give_back(std::move(task));
+        return nb::tuple();
+      }
+      serve(task.gatherer, std::shared_ptr(served->second));
+      continue;
+    }
     if (task.is_withdrawn) {
       return nb::make_tuple(task.request.id.session, task.request.id.call, nb::none(), needs_help);
     }
@@ -178,43 +274,113 @@ nb::object RpcPeer::next_task(bool may_get_help) {
         tasks_->give_back(std::move(task));
         return nb::tuple();
       }
-      nb::object left = serve(std::move(task.request), handler);
-      if (left.is_valid()) return left;
+      serve(std::move(task.request), handler);
       continue;
     }
     const Request& request = task.request;
-    nb::object arguments = arguments_of(*peer_, request);
+    const nb::object arguments = arguments_of(*peer_, request);
+    if (!arguments.is_valid()) continue;
     return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                           arguments, needs_help);
   }
 }
 
-nb::object RpcPeer::serve(Request request, nb::handle handler) {
+void RpcPeer::serve(Request request, nb::handle handler) {
   nb::object arguments = arguments_of(*peer_, request);
-  if (arguments.is_none()) return {};
+  if (!arguments.is_valid()) return;
   request.message.payload = {};
-  // A hostile peer may have sent anything.
-  if (PyTuple_CheckExact(arguments.ptr()) && PyTuple_GET_SIZE(arguments.ptr()) == 2) {
-    PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
-    PyObject* const kwargs = PyTuple_GET_ITEM(arguments.ptr(), 1);
-    if (PyTuple_CheckExact(args) && PyDict_CheckExact(kwargs)) {
-      const bool has_names = PyDict_GET_SIZE(kwargs) > 0;
-      const nb::object value =
-          nb::steal(PyObject_Call(handler.ptr(), args, has_names ? kwargs : nullptr));
-      if (value.is_valid()) arguments.reset();  // its arrays may go back ahead of the answer
-      try {
-        if (!value.is_valid()) throw nb::python_error();
-        answer(request.id.session, request.id.call, value);
-        return {};
-      } catch (nb::python_error& error) {
-        return nb::make_tuple(request.id.session, request.id.call, nb::borrow(error.value()));
-      }
-    }
+  PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
+  PyObject* const kwargs = PyTuple_GET_ITEM(arguments.ptr(), 1);
+  const bool has_names = PyDict_GET_SIZE(kwargs) > 0;
+  try {
+    const nb::object value =
+        owned(PyObject_Call(handler.ptr(), args, has_names ? kwargs : nullptr));
+    arguments.reset();  // its arrays may go back ahead of the answer
+    answer(request.id.session, request.id.call, value);
+  } catch (nb::python_error& error) {
+    peer_->fail(request.id, remote_error_of(error.value()));
   }
-  peer_->fail(request.id,
-              {StatusCode::kInvalidArgument, "",
-               format("the arguments of '{}' are not a tuple and a dict", request.function), ""});
-  return {};
+}
+
+void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
+                    const std::shared_ptr<Served>& served) {
+  std::size_t asked = 0;
+  while (!gatherer->is_closed()) {
+    const std::size_t seen = gatherer->count();
+    std::vector<Request> calls;
+    try {
+      calls = gatherer->take(closes_at(served->is_ready, asked, seen));
+    } catch (nb::python_error& error) {  // what it was asked for cannot be said of its calls
+      const RemoteError told = remote_error_of(error.value());
+      for (const Request& call : gatherer->take(seen)) peer_->fail(call.id, told);
+      asked = 0;
+      continue;
+    }
+    if (!calls.empty()) {
+      asked = 0;
+      run(std::move(calls), *served);
+      continue;
+    }
+    if (seen == 0 || !served->has_limit) {
+      if (gatherer->leave(seen)) return;
+      continue;
+    }
+    const auto kept = gatherer;
+    without_gil([&] { kept->wait(seen, Clock::system().now() + kInterruptInterval); });
+  }
+}
+
+void RpcPeer::run(std::vector<Request> calls, const Served& served) {
+  auto batch = std::make_shared<RpcBatch>(peer_, served.options, std::move(calls));
+  const nb::object joined = batch->join();
+  if (!joined.is_valid()) return;
+  const nb::object function = served.function;
+  try {
+    const auto args = nb::borrow<nb::tuple>(PyTuple_GET_ITEM(joined.ptr(), 0));
+    const auto kwargs = nb::borrow<nb::dict>(PyTuple_GET_ITEM(joined.ptr(), 1));
+    if (served.is_deferred) {
+      (void)function(nb::cast(batch), *args, **kwargs);
+    } else {
+      batch->answer(function(*args, **kwargs));
+    }
+  } catch (nb::python_error& error) {
+    batch->fail(error.value());
+  }
+}
+
+nb::object RpcPeer::take(const std::shared_ptr<CallGatherer>& gatherer,
+                         const std::shared_ptr<const BatchOptions>& options, nb::handle is_ready,
+                         TimePoint deadline) {
+  std::size_t asked = 0;
+  while (true) {
+    const std::size_t seen = gatherer->count();
+    std::vector<Request> calls = gatherer->take(closes_at(is_ready, asked, seen));
+    if (calls.empty()) {
+      if (gatherer->is_closed() || !peer_->check_open().ok()) {
+        raise(cancelled("the Rpc of this queue is closed"));
+      }
+      if (Clock::system().now() >= deadline) return nb::none();
+      const TimePoint until = std::min(deadline, Clock::system().now() + kInterruptInterval);
+      const auto kept = gatherer;
+      without_gil([&] { kept->wait(seen, until); });
+      if (PyErr_CheckSignals() != 0) raise_pending();
+      continue;
+    }
+    if (!options) {
+      const Request& request = calls.front();
+      const nb::object arguments = arguments_of(*peer_, request);
+      asked = 0;
+      if (!arguments.is_valid()) continue;
+      return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
+                            arguments);
+    }
+    auto batch = std::make_shared<RpcBatch>(peer_, options, std::move(calls));
+    const nb::object joined = batch->join();
+    asked = 0;
+    if (!joined.is_valid()) continue;
+    return nb::make_tuple(batch, nb::handle(PyTuple_GET_ITEM(joined.ptr(), 0)),
+                          nb::handle(PyTuple_GET_ITEM(joined.ptr(), 1)));
+  }
 }
 
 void RpcPeer::answer(std::uint64_t session, std::uint64_t call, nb::handle value) {

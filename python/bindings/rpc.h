@@ -15,11 +15,13 @@
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/leaf_view.h"
+#include "python/bindings/rpc_batch.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
+#include "reverie/calls/call_gatherer.h"
+#include "reverie/calls/pending_call.h"
+#include "reverie/calls/serving_queue.h"
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/pending_call.h"
-#include "reverie/rpc/serving_queue.h"
 
 namespace reverie::python {
 
@@ -39,6 +41,25 @@ class RpcPeer {
   // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; if the
   // handler is None, they become tasks for the caller of next_task().
   void define(const std::string& function, nb::object handler);
+  // A function whose calls are served together, and its options.
+  struct Served {
+    nb::object function;
+    nb::object is_ready;       // called with the number of calls that wait; or None
+    bool is_deferred = false;  // is given the batch first, and answers through it
+    bool has_limit = false;    // what waits is a batch some time, though nothing more comes
+    std::shared_ptr<const BatchOptions> options;
+  };
+  // One that `options` say is not served is left to take().
+  std::shared_ptr<CallGatherer> define_gathered(const std::string& function,
+                                                const CallGatherer::Options& options,
+                                                Served served);
+  // Calls `callback` once after the next call, on a thread that serves tasks.
+  void when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback);
+  // The next batch: (batch, args, kwargs); without `options` the next call: (session, call, caller,
+  // function, arguments). None if there is none by then. Raises CANCELLED once the peer is closed.
+  nb::object take(const std::shared_ptr<CallGatherer>& gatherer,
+                  const std::shared_ptr<const BatchOptions>& options, nb::handle is_ready,
+                  TimePoint deadline);
   bool undefine(const std::string& function);
   void close();
 
@@ -54,11 +75,9 @@ class RpcPeer {
   bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool is_late_too);
 
   // Serves requests that have a handler, and gives the next task that is Python's to do:
-  // (session, call, caller, function, arguments, needs_help) for a request, where `arguments` is
-  // None if they cannot be read, and was answered so; (callbacks, needs_help);
-  // (session, call, error) for what a handler raised; (session, call, None, needs_help) for a
-  // request that is not wanted any more, after tell_withdrawn(); () if a thread is needed beside
-  // this one and `may_get_help`; None at the end.
+  // (session, call, caller, function, arguments, needs_help) for a request; (callbacks,
+  // needs_help); (session, call, None, needs_help) for a request that is not wanted any more, after
+  // tell_withdrawn(); () if a thread is needed beside this one and `may_get_help`; None at the end.
   nb::object next_task(bool may_get_help);
   ServingQueue& tasks() { return *tasks_; }
   void answer(std::uint64_t session, std::uint64_t call, nb::handle value);
@@ -66,18 +85,43 @@ class RpcPeer {
             const std::string& text, const std::string& traceback);
 
  private:
-  // Runs the handler, if there is one, and returns its result; invalid once it is answered.
-  nb::object serve(Request request, nb::handle handler);
+  // The gatherers of all functions, for threads without the interpreter's lock.
+  class Gathered {
+   public:
+    void add(const std::shared_ptr<CallGatherer>& gatherer);
+    bool withdraw(InboundId request);
+    void close();
+
+   private:
+    std::vector<std::shared_ptr<CallGatherer>> all();
+    Mutex mutex_;
+    std::vector<std::weak_ptr<CallGatherer>> gatherers_ REVERIE_GUARDED_BY(mutex_);
+  };
+
+  // Who waits for the next call of a gatherer.
+  struct Added {
+    std::shared_ptr<CallGatherer> gatherer;
+    std::vector<nb::object> callbacks;
+  };
+
+  void serve(Request request, nb::handle handler);
+  // Runs batches while calls wait that can become one.
+  void serve(const std::shared_ptr<CallGatherer>& gatherer, const std::shared_ptr<Served>& served);
+  void run(std::vector<Request> calls, const Served& served);
   // The payload refers to large arrays: no thread may change them until it was copied or sent.
   Payload encode_arguments(nb::handle args, nb::handle kwargs);
 
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
+  const std::shared_ptr<Gathered> gathered_ = std::make_shared<Gathered>();
   const PendingCall::SharedTold told_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;
   std::unordered_map<std::string, nb::object> handlers_;
+  std::unordered_map<std::string, std::shared_ptr<CallGatherer>> gatherers_;  // that are served
+  std::unordered_map<const CallGatherer*, std::shared_ptr<Served>> served_;
+  std::unordered_map<const CallGatherer*, Added> added_;
 };
 
 // Waits for `call` until `deadline`. False if the time is up first. Raises for Ctrl-C.

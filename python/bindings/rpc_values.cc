@@ -36,13 +36,6 @@ Returned& returned() {
   return *instance;
 }
 
-std::shared_ptr<const void> lend(nb::object object) {
-  return {object.release().ptr(), [](const void* kept) {
-            MutexLock lock(returned().mutex);
-            returned().objects.push_back(static_cast<PyObject*>(const_cast<void*>(kept)));
-          }};
-}
-
 std::shared_ptr<const void> copied(const std::byte* data, std::size_t size) {
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
   if (size >= kLongCopyBytes) {
@@ -52,22 +45,6 @@ std::shared_ptr<const void> copied(const std::byte* data, std::size_t size) {
     std::memcpy(copy.get(), data, size);
   }
   return {copy, copy.get()};
-}
-
-bool is_named_tuple(PyObject* value) {
-  return !PyTuple_CheckExact(value) && nb::hasattr(value, "_fields") &&
-         nb::hasattr(reinterpret_cast<PyObject*>(Py_TYPE(value)), "_make");
-}
-
-TensorMaker maker_of(Framework framework) {
-  switch (framework) {
-    case Framework::kTorch:
-      return TensorMaker::kTorch;
-    case Framework::kJax:
-      return TensorMaker::kJax;
-    default:
-      return TensorMaker::kNumpy;
-  }
 }
 
 // A package that the program has loaded, or none: nothing is imported for a value.
@@ -209,21 +186,12 @@ class Decoder {
 
   nb::object tensor(const ValueToken& token) {
     const nb::object torch = token.maker == TensorMaker::kTorch ? loaded("torch") : nb::object();
-    // Types that NumPy lacks are bits of the same size to it.
-    const bool is_small_float = token.dtype >= DType::kBFloat16;
-    DType dtype = token.dtype;
-    if (torch.is_valid() && is_small_float) {
-      dtype = dtype_size_bytes(dtype) == 2 ? DType::kUInt16 : DType::kUInt8;
-    }
+    const DType dtype = torch.is_valid() ? numpy_bits_of(token.dtype) : token.dtype;
     nb::object array =
         token.bytes.empty()
             ? new_array(dtype, token.shape)
             : view_array(dtype, token.shape, const_cast<std::byte*>(token.bytes.data()), keeper_);
-    if (torch.is_valid()) {
-      nb::object made = torch.attr("from_numpy")(array);
-      if (!is_small_float) return made;
-      return made.attr("view")(torch.attr(std::string(dtype_name(token.dtype)).c_str()));
-    }
+    if (torch.is_valid()) return torch_tensor_of(array, token.dtype);
     if (token.maker == TensorMaker::kJax) {
       const nb::object jax = loaded("jax");
       if (jax.is_valid()) return jax.attr("numpy").attr("array")(array);
@@ -242,6 +210,46 @@ class Decoder {
 
 }  // namespace
 
+std::shared_ptr<const void> lend_array(nb::object array) {
+  return {array.release().ptr(), [](const void* kept) {
+            MutexLock lock(returned().mutex);
+            returned().objects.push_back(static_cast<PyObject*>(const_cast<void*>(kept)));
+          }};
+}
+
+TensorMaker tensor_maker_of(Framework framework) {
+  switch (framework) {
+    case Framework::kTorch:
+      return TensorMaker::kTorch;
+    case Framework::kJax:
+      return TensorMaker::kJax;
+    default:
+      return TensorMaker::kNumpy;
+  }
+}
+
+std::string names_of_tuple(PyObject* value) {
+  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  if (!PyTuple_Check(value) || PyTuple_CheckExact(value) || !nb::hasattr(value, "_fields") ||
+      !nb::hasattr(type, "_make")) {
+    return {};
+  }
+  return str_of(type.attr("__name__")) + " " +
+         str_of(nb::str(" ").attr("join")(nb::handle(value).attr("_fields")));
+}
+
+DType numpy_bits_of(DType dtype) {
+  if (dtype < DType::kBFloat16) return dtype;
+  return dtype_size_bytes(dtype) == 2 ? DType::kUInt16 : DType::kUInt8;
+}
+
+nb::object torch_tensor_of(const nb::object& bits, DType dtype) {
+  const nb::module_ torch = nb::module_::import_("torch");
+  nb::object made = torch.attr("from_numpy")(bits);
+  if (numpy_bits_of(dtype) == dtype) return made;
+  return made.attr("view")(torch.attr(std::string(dtype_name(dtype)).c_str()));
+}
+
 void drop_lent_arrays() {
   std::vector<PyObject*> gone;
   {
@@ -255,9 +263,9 @@ void ValueEncoder::refuse(PyObject* value, const char* why) const {
   raise_type_error(format("{} holds a {}, {}", what_, type_name_of(value), why));
 }
 
-void ValueEncoder::encode(nb::handle value, const char* what) {
+void ValueEncoder::encode(nb::handle value, const char* what, std::size_t depth) {
   what_ = what;
-  encode_at(value.ptr(), 0);
+  encode_at(value.ptr(), depth);
 }
 
 void ValueEncoder::encode_at(PyObject* value, std::size_t depth) {
@@ -333,10 +341,8 @@ void ValueEncoder::encode_bytes(PyObject* value) {
 
 void ValueEncoder::encode_tuple(PyObject* value, std::size_t depth) {
   const Py_ssize_t count = PyTuple_GET_SIZE(value);
-  if (is_named_tuple(value)) {
-    const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-    const std::string names = str_of(type.attr("__name__")) + " " +
-                              str_of(nb::str(" ").attr("join")(nb::handle(value).attr("_fields")));
+  const std::string names = names_of_tuple(value);
+  if (!names.empty()) {
     writer_.begin_named_tuple(names, static_cast<std::size_t>(count));
   } else {
     writer_.begin(ValueKind::kTuple, static_cast<std::size_t>(count));
@@ -392,14 +398,15 @@ bool ValueEncoder::encode_array(PyObject* value) {
     writer_.scalar(local.dtype, bytes);
     return true;
   }
-  const TensorMaker maker = maker_of(view.framework);
+  const TensorMaker maker = tensor_maker_of(view.framework);
   if (size == 0) {
     writer_.lent_tensor(local.dtype, local.shape, {}, maker, nullptr);
   } else if (lends_ && size >= kLentBytesMin) {
     const nb::object kept = local.keep.is_valid() ? local.keep
                             : near.is_valid()     ? near
                                                   : nb::borrow(value);
-    writer_.lent_tensor(local.dtype, local.shape, bytes, maker, lend(kept), /*may_change=*/true);
+    writer_.lent_tensor(local.dtype, local.shape, bytes, maker, lend_array(kept),
+                        /*may_change=*/true);
   } else {
     // Copied while the interpreter's lock may be released: the array stays.
     const nb::object held = nb::borrow(value);
@@ -412,6 +419,25 @@ bool ValueEncoder::encode_array(PyObject* value) {
 
 nb::object decode_value(const Payload& payload) {
   return Decoder(payload).decode_all();
+}
+
+nb::object arguments_of(Peer& peer, const Request& request) {
+  std::string why;
+  try {
+    nb::object value = decode_value(request.message.payload);
+    // A hostile peer may have sent anything.
+    if (PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 2 &&
+        PyTuple_CheckExact(PyTuple_GET_ITEM(value.ptr(), 0)) &&
+        PyDict_CheckExact(PyTuple_GET_ITEM(value.ptr(), 1))) {
+      return value;
+    }
+    why = format("the arguments of '{}' are not a tuple and a dict", request.function);
+  } catch (nb::python_error& error) {
+    why =
+        format("the arguments of '{}' cannot be read: {}", request.function, str_of(error.value()));
+  }
+  peer.fail(request.id, {StatusCode::kInvalidArgument, "", why, ""});
+  return {};
 }
 
 }  // namespace reverie::python

@@ -1,12 +1,15 @@
 // Converts Python values to and from messages between peers: docs/formats/values.md.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/leaf_view.h"
 #include "reverie/rpc/message.h"
+#include "reverie/rpc/peer.h"
 #include "reverie/rpc/value_reader.h"
 #include "reverie/rpc/value_writer.h"
 
@@ -23,8 +26,8 @@ class ValueEncoder {
       : writer_(payload), reader_(reader), lends_(lends) {}
 
   // Raises TypeError for a value without an encoding, ValueError if it is nested too deeply. `what`
-  // names the outermost value in messages.
-  void encode(nb::handle value, const char* what);
+  // names the outermost value in messages, `depth` is the number of containers that hold it.
+  void encode(nb::handle value, const char* what, std::size_t depth = 0);
 
  private:
   void encode_at(PyObject* value, std::size_t depth);
@@ -47,6 +50,19 @@ class ValueEncoder {
 // The single value of a payload. Arrays view the payload's memory, and keep it alive. Raises
 // DataLossError for malformed values.
 nb::object decode_value(const Payload& payload);
+// (args, kwargs) of a request, a tuple and a dict; invalid for anything else, which its caller was
+// told.
+nb::object arguments_of(Peer& peer, const Request& request);
+
+// A named tuple's class and its fields, with a space between; empty for other values.
+std::string names_of_tuple(PyObject* value);
+// Types that NumPy lacks are bits of the same size to it.
+DType numpy_bits_of(DType dtype);
+// A NumPy array of those bits as a tensor of torch, in the same memory.
+nb::object torch_tensor_of(const nb::object& bits, DType dtype);
+TensorMaker tensor_maker_of(Framework framework);
+// Keeps the array until a message that refers to it has gone.
+std::shared_ptr<const void> lend_array(nb::object array);
 
 // Releases arrays that were lent. Called wherever calls begin and end.
 void drop_lent_arrays();

@@ -262,18 +262,10 @@ class Rpc(ProcessBound):
                 made.define_deferred(name, function)
                 return
             made._batch_leaves = "first"
-            gatherer = made._gatherer(batch_size, None, False, False, False, device, None)
-
-            def gather(
-                answer: rpc.DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]
-            ) -> None:
-                gatherer.add(rpc_batches.Waiting(answer, args, kwargs))
-                while calls := gatherer.take_now():
-                    batch = rpc_batches.joined(calls, gatherer.options)
-                    if batch is not None:
-                        function(batch, *batch.args, **batch.kwargs)
-
-            made._define(name, gather)
+            made._batches(batch_size, None, False, False, False, device, None).define(
+                made._native, name, function, deferred=True
+            )
+            made._pool.help_if_none()
         except ReverieError as error:
             raise _as_rpc_error(error) from error
 

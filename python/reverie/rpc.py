@@ -56,6 +56,8 @@ class Rpc(ProcessBound, Closing):
         max_pending_calls: calls without an answer; one more is refused.
         dead_after_s: a peer that is silent or out of reach for this long is dead: its calls fail.
         find_timeout_s: how long a name that no peer knows is looked for.
+        reach_timeout_s: how long a call waits for an address that was given to ``connect`` and does
+            not answer; a peer may be started that much later than those who call it.
 
     Raises:
         InvalidArgumentError: a name or number out of bounds, or a malformed certificate or key.
@@ -80,6 +82,7 @@ class Rpc(ProcessBound, Closing):
         max_pending_calls: int = 65_536,
         dead_after_s: float = 1.5,
         find_timeout_s: float = 2.0,
+        reach_timeout_s: float = 30.0,
     ) -> None:
         self._name = create_uid() if name is None else _checks.text("name", name)
         self._timeout_s = _checks.timeout("timeout_s", timeout_s)
@@ -102,6 +105,7 @@ class Rpc(ProcessBound, Closing):
             _checks.integer("max_pending_calls", max_pending_calls, 1, 1 << 24),
             _checks.number("dead_after_s", dead_after_s, 0.1, 3600.0),
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
+            _checks.number("reach_timeout_s", reach_timeout_s, 0.0, 86_400.0),
             None if tls is None else _checks.instance("tls", tls, PeerTls)._options(),
         )
         self._pool = ServingThreads(native, threads_max)
@@ -217,17 +221,10 @@ class Rpc(ProcessBound, Closing):
         """
         _checks.function("function", function)
         if batch_size is not None:
-            gatherer = self._gatherer(
+            self._batches(
                 batch_size, max_wait_s, dynamic_batching, cat, pad, device, is_ready
-            )
-
-            def gather(
-                answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]
-            ) -> None:
-                gatherer.add(rpc_batches.Waiting(answer, args, kwargs))
-                gatherer.serve(function)
-
-            self._define(name, gather)
+            ).define(self._native, name, function)
+            self._pool.help_if_none()
             return
 
         self._native.define(_checks.text("name", name), function)
@@ -299,7 +296,7 @@ class Rpc(ProcessBound, Closing):
         The arguments are those of ``define``. ``queue.get()`` and ``await queue`` give
         ``(answer, args, kwargs)``; ``answer(value)`` answers.
         """
-        gatherer = self._gatherer(
+        options = self._batches(
             1 if batch_size is None else batch_size,
             max_wait_s,
             dynamic_batching,
@@ -308,20 +305,13 @@ class Rpc(ProcessBound, Closing):
             device,
             is_ready,
         )
-        queue = rpc_batches.Queue(gatherer, is_batched=batch_size is not None)
+        gatherer = options.define(self._native, name, None, batched=batch_size is not None)
+        assert gatherer is not None
+        self._pool.help_if_none()
+        return rpc_batches.Queue._of(gatherer, self._pool)
 
-        def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            gatherer.add(rpc_batches.Waiting(answer, args, kwargs))
-            queue._added()
-
-        self._define(name, handler)
-        return queue
-
-    def _gatherer(self, *options: Any) -> rpc_batches.Gatherer:  # noqa: ANN401
-        chosen = rpc_batches.BatchOptions(*options).checked()
-        return rpc_batches.Gatherer(
-            chosen._replace(leaves=self._batch_leaves), self._native.check_open
-        )
+    def _batches(self, *options: Any) -> rpc_batches.BatchOptions:  # noqa: ANN401
+        return rpc_batches.BatchOptions(*options).checked()._replace(leaves=self._batch_leaves)
 
     def undefine(self, name: str) -> bool:
         """Serve ``name`` no more; False if it was not defined. Calls that run go on."""

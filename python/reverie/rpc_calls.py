@@ -202,21 +202,20 @@ class DeferredReturn(ProcessBound):
             self._pool.withdrawals.pop((self._session, self._call), None)
 
     def _fail(self, error: BaseException | str) -> None:
-        _fail(self._native, self._session, self._call, error)
+        self._native.fail(self._session, self._call, _INTERNAL, *error_parts(error))
 
 
-def _fail(native: _reverie.RpcPeer, session: int, call: int, error: BaseException | str) -> None:
-    """Tell the caller what went wrong."""
+def error_parts(error: BaseException | str) -> tuple[str, str, str]:
+    """What a caller learns about an error: its class, its text, its traceback."""
     if isinstance(error, str):
-        native.fail(session, call, _INTERNAL, "Error", error, "")
-        return
+        return "Error", error, ""
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
     trace = "".join(traceback.format_exception(error))
     text, trace = (t.encode(errors="replace").decode() for t in (str(error), trace))
-    native.fail(session, call, _INTERNAL, name, text, trace)
+    return name, text, trace
 
 
 class ServingThreads:
@@ -268,9 +267,6 @@ class ServingThreads:
             while (task := self.native.next_task(self._count < self.threads_max)) is not None:
                 if not task:
                     self.help()
-                elif len(task) == 3:
-                    session, call, error = task
-                    _fail(self.native, session, call, error)
                 elif len(task) == 4:
                     if task[-1]:
                         self.help()
@@ -294,18 +290,15 @@ class ServingThreads:
         call: int,
         caller: str,
         function: str,
-        arguments: Any,  # noqa: ANN401
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> None:
-        if arguments is None:
-            return  # they could not be read, and the caller knows
         answer = DeferredReturn._of(self, session, call, caller, function)
         handler = self.handlers.get(function)
         if handler is None:
             self.native.fail(session, call, _NOT_FOUND, "", f"{function!r} is not defined", "")
             return
         try:
-            args, kwargs = arguments  # a hostile peer may have sent anything
-            handler(answer, tuple(args), dict(kwargs))
+            handler(answer, *arguments)
         except BaseException as error:  # the caller is to know; this thread serves on
             if not answer._answered:
                 answer.fail(error)

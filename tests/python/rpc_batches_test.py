@@ -1,6 +1,7 @@
 """Calls that are served together: stacked, padded, dealt out; and queues."""
 
 import asyncio
+import collections
 import threading
 
 import numpy as np
@@ -126,6 +127,134 @@ def test_calls_that_do_not_fit_together_and_raising_functions_fail_all_callers(p
     assert results([client.async_("server", "same", i) for i in range(2)]) == [0, 1]
 
 
+def test_values_that_are_not_alike_are_joined_as_numpy_joins_them(pair):
+    server, client = pair
+    seen = []
+
+    def serve(x):
+        seen.append(x)
+        return [0] * len(x)
+
+    server.define("join", serve, batch_size=2, max_wait_s=None)
+    for values in ((1, 2.5), (True, 3), (np.float32(1), np.float32(2)), (2**70, 1), (-5, 7)):
+        assert results([client.async_("server", "join", v) for v in values]) == [0, 0]
+        expected = np.stack([np.asarray(v) for v in values])
+        assert sorted(seen[-1].tolist()) == sorted(expected.tolist())
+        assert seen[-1].dtype == expected.dtype
+    for values in ((np.arange(2), np.arange(2.0)), (np.zeros((0, 3)), np.zeros((0, 3)))):
+        results([client.async_("server", "join", v) for v in values])
+        assert seen[-1].shape == (2, *values[0].shape)
+        assert seen[-1].dtype == np.stack(values).dtype
+    assert results([client.async_("server", "join", v) for v in ("a", b"b")]) == [0, 0]
+    assert set(seen[-1]) == {"a", b"b"}
+
+
+def test_nested_results_reach_their_callers_row_by_row(pair):
+    server, client = pair
+    Both = collections.namedtuple("Both", ["rows", "name"])
+
+    def serve(x, nest):
+        assert nest["deep"][0].shape == (8, 2)
+        large = np.repeat(x[:, None], 20_000, axis=1)  # rows that are sent from where they lie
+        texts = np.array([f"t{i}" for i in x])
+        return {
+            "both": Both(large, "same"),
+            "list": [x + 0.5, {"texts": texts}],
+            "matrix": np.stack([x, -x], axis=1),
+            7: list(x),
+        }
+
+    server.define("nest", serve, batch_size=8, max_wait_s=0.2, pad=True)
+    futures = [
+        client.async_("server", "nest", i, {"deep": [np.full(2, i, np.int16)]}) for i in range(3)
+    ]
+    for i, got in enumerate(results(futures)):
+        assert got["both"].name == "same"
+        np.testing.assert_array_equal(got["both"].rows, np.full(20_000, i))
+        assert got["list"][0] == i + 0.5
+        assert got["list"][1]["texts"] == f"t{i}"
+        np.testing.assert_array_equal(got["matrix"], [i, -i])
+        assert got[7] == i
+
+
+def test_a_value_that_cannot_be_sent_fails_the_caller_that_it_is_for(pair):
+    server, client = pair
+    server.define("some", lambda x: [object() if v == 1 else v for v in x.tolist()], batch_size=3)
+    futures = [client.async_("server", "some", i) for i in range(3)]
+    for i, future in enumerate(futures):
+        error = future.exception(DEADLINE_S)
+        assert isinstance(error, errors.RemoteError) if i == 1 else error is None
+    endless = []
+    endless.append(endless)
+    server.define("endless", lambda _x: endless, batch_size=1)
+    with pytest.raises(errors.RemoteError, match="nested"):
+        client.sync("server", "endless", 1)
+
+
+def test_calls_that_wait_for_a_batch_are_withdrawn_and_end_with_their_function(pair):
+    server, client = pair
+    seen = []
+    server.define("pair", lambda x: seen.append(x.tolist()) or x, batch_size=2, max_wait_s=None)
+    given_up = client.async_("server", "pair", 1)
+    client.ping("server")
+    given_up.cancel()
+    assert results([client.async_("server", "pair", i) for i in (2, 3)]) == [2, 3]
+    assert seen == [[2, 3]]
+    left = client.async_("server", "pair", 4)
+    client.ping("server")
+    assert server.undefine("pair")
+    with pytest.raises(errors.NotFoundError, match="'pair'"):
+        left.result(DEADLINE_S)
+
+
+def test_a_batch_is_answered_once_and_says_so(pair):
+    server, client = pair
+    queue = server.define_queue("ask", batch_size=2)
+    futures = [client.async_("server", "ask", i) for i in range(2)]
+    answer, (x,), _ = queue.get(DEADLINE_S)
+    with pytest.raises(errors.UnsupportedTypeError, match="exception"):
+        answer.fail(3)
+    answer(x)
+    with pytest.raises(errors.FailedPreconditionError, match="answered"):
+        answer(x)
+    answer.fail(ValueError("too late"))
+    assert results(futures) == [0, 1]
+
+
+def test_a_predicate_that_raises_fails_the_calls_that_wait(pair):
+    server, client = pair
+    server.define("f", lambda x: x, batch_size=9, max_wait_s=None, is_ready=lambda n: n / 0 > 1)
+    for _ in range(2):
+        with pytest.raises(errors.RemoteError, match="ZeroDivisionError"):
+            client.sync("server", "f", 1)
+
+
+def test_many_callers_share_batches_and_get_their_own_rows(pair):
+    server, _ = pair
+    sizes = []
+    server.define(
+        "f", lambda x: sizes.append(len(x)) or 2 * x, batch_size=16, dynamic_batching=True
+    )
+    wrong = []
+
+    def call(number):
+        with reverie.Rpc(f"caller{number}", timeout_s=DEADLINE_S) as rpc:
+            rpc.connect(server.addresses[0])
+            for i in range(25):
+                rows = np.full(1000, 1000 * number + i, np.int32)
+                futures = [rpc.async_("server", "f", rows) for _ in range(8)]
+                wrong.extend(v for v in results(futures) if not np.array_equal(v, 2 * rows))
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(sizes) == 3 * 25 * 8
+    assert max(sizes) > 1
+
+
 def test_tensors_of_torch_are_stacked_as_such(pair):
     torch = pytest.importorskip("torch")
     server, client = pair
@@ -137,6 +266,12 @@ def test_tensors_of_torch_are_stacked_as_such(pair):
     server.define("sum", serve, batch_size=2, max_wait_s=None)
     got = results([client.async_("server", "sum", torch.full((4,), float(i))) for i in range(2)])
     assert [float(v) for v in got] == [0.0, 4.0]
+    assert all(isinstance(v, torch.Tensor) and v.shape == () for v in got)
+    server.define("half", lambda x: x[:, :1], batch_size=2, max_wait_s=None, device="cpu")
+    rows = [torch.full((3,), float(i), dtype=torch.bfloat16) for i in range(2)]
+    for i, row in enumerate(results([client.async_("server", "half", r) for r in rows])):
+        assert row.dtype == torch.bfloat16
+        assert row.tolist() == [float(i)]
 
 
 def test_a_queue_gives_calls_to_whoever_takes_them(pair):

@@ -352,6 +352,19 @@ def test_a_call_waits_for_a_server_that_starts_later(ended_within):
             assert ended_within(begin, 3.0)
 
 
+def test_a_call_to_an_address_that_does_not_answer_ends_with_the_cause(ended_within):
+    with reverie.Rpc("server") as probe:
+        address = probe.listen()
+    with reverie.Rpc("client", reach_timeout_s=0.5) as client:
+        client.connect(address)
+        begin = time.monotonic()
+        for _ in range(2):  # each call has the whole time
+            with pytest.raises(errors.UnavailableError, match=r"within 0\.5 s: .*refused"):
+                client.sync("server", "f")
+        assert time.monotonic() - begin >= 1.0
+        assert ended_within(begin, 5.0)
+
+
 def test_a_call_ends_at_its_deadline_and_says_why(pair, ended_within):
     server, client = pair
     release = threading.Event()
@@ -707,6 +720,20 @@ def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(
     if how == signal.SIGSTOP:
         server.process.send_signal(signal.SIGCONT)
         assert client.sync("server", "double", 4) == 8
+
+
+def test_a_peer_of_this_machine_that_dies_fails_its_calls_at_once(server, ended_within):
+    # Its socket hangs up, and no process listens at the one that went with it.
+    with reverie.Rpc("patient", dead_after_s=60.0) as patient:
+        patient.connect(server.address)
+        futures = [patient.async_("server", "wait", 60) for _ in range(20)]
+        patient.ping("server")
+        begin = time.monotonic()
+        server.process.kill()
+        for future in futures:
+            with pytest.raises(errors.UnavailableError, match="'server' has ended"):
+                future.result(DEADLINE_S)
+        assert ended_within(begin, 2.0)
 
 
 def test_a_new_run_of_a_peer_gets_no_calls_of_the_old_one(server, client):

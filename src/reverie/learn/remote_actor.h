@@ -14,6 +14,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
+#include "reverie/calls/pending_call.h"
 #include "reverie/learn/actor_envs.h"
 #include "reverie/learn/actor_loop.h"
 #include "reverie/learn/actor_messages.h"
@@ -22,7 +23,6 @@
 #include "reverie/learn/return_log.h"
 #include "reverie/learn/step_report.h"
 #include "reverie/learn/train_settings.h"
-#include "reverie/rpc/pending_call.h"
 
 namespace reverie {
 

@@ -113,6 +113,8 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
       wait_for(fd);
       return;
     }
+    if (is_nobody_there_)
+      return finish(not_found("no process listens at {}", endpoint_.to_string()));
     finish(failures_.empty()
                ? unavailable("'{}' has no address", endpoint_.to_string())
                : unavailable("no connection to {}: {}", endpoint_.to_string(), failures_));
@@ -171,6 +173,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   }
 
   void note_failure(const SocketAddress& address, int error) {
+    is_nobody_there_ = error == ECONNREFUSED && endpoint_.to_string().starts_with("unix:@");
     if (!failures_.empty()) failures_ += "; ";
     failures_ += format("{}: {}", address.to_string(), std::strerror(error));
   }
@@ -204,6 +207,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   std::uint64_t round_ = 0;
   std::unique_ptr<asio::posix::stream_descriptor> descriptor_;
   std::string failures_;
+  bool is_nobody_there_ = false;
   std::shared_ptr<ConnectAttempt> self_;
 };
 

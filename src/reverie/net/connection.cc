@@ -89,6 +89,7 @@ class SocketConnection final : public Connection {
   }
 
   bool can_write_on_any_thread() const override { return true; }
+  bool can_read_on_any_thread() const override { return true; }
 
   bool accept_descriptors() override {
     takes_descriptors_ = peer_.family() == AF_UNIX;

@@ -89,6 +89,10 @@ class Connection {
   virtual bool is_handshake_done() const { return true; }
   virtual std::string protocol() const { return {}; }
   virtual std::string peer_name() const { return {}; }
+
+  // Whether read() may be called on other threads than the loop's too, one at a time and never
+  // while the connection is destroyed.
+  virtual bool can_read_on_any_thread() const { return false; }
 };
 
 // The two ends of a connection within this process. RESOURCE_EXHAUSTED if no descriptors are left.
@@ -105,9 +109,10 @@ std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const Sock
                                             const std::string& server_name = {});
 
 // Connects to the first address that answers. `done` is called once, on the loop's thread:
-// UNAVAILABLE when none answers, DEADLINE_EXCEEDED after `timeout`. Returns a handle; destroying it
-// cancels the attempt and `done`. With `uses_local_door` the Unix socket of an address of this
-// machine is tried first (local_door.h). REQUIRES: on the loop's thread, destruction too.
+// UNAVAILABLE when none answers, NOT_FOUND when no process listens at an abstract Unix socket
+// ("unix:@name"), DEADLINE_EXCEEDED after `timeout`. Returns a handle; destroying it cancels the
+// attempt and `done`. With `uses_local_door` the Unix socket of an address of this machine is tried
+// first (local_door.h). REQUIRES: on the loop's thread, destruction too.
 class ConnectAttempt;
 struct ConnectAttemptDeleter {
   void operator()(ConnectAttempt* attempt) const;

@@ -5,6 +5,8 @@
 
 #include <sys/mman.h>
 
+#include "reverie/os/own_pages.h"
+
 namespace reverie {
 
 std::array<std::byte, kRangeBytes> encode_range(const ArenaRange& range) {
@@ -78,9 +80,13 @@ Result<ArenaBytes> ArenaReceiver::at(ArenaRange range) {
 }
 
 void ArenaReceiver::let_go(const ArenaRange& range, std::span<std::byte> bytes) {
-  // What was written here would hide what the owner writes there next.
-  const std::size_t size = (bytes.size() + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;
-  (void)::madvise(bytes.data(), size, MADV_DONTNEED);
+  // What was written here would hide what the owner writes there next. Pages that were only read
+  // stay mapped: the next array that lies there costs no page faults.
+  if (has_own_pages(bytes)) {
+    const std::size_t size =
+        (bytes.size() + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;
+    (void)::madvise(bytes.data(), size, MADV_DONTNEED);
+  }
   MutexLock lock(mutex_);
   if (is_over_) return;
   const bool was_due = return_bytes_ >= kReturnBytesMax || returns_.size() >= kReturnCountMax;

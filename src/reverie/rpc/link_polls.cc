@@ -70,9 +70,10 @@ void LinkPolls::exit() {
   }
 }
 
-bool LinkPolls::poll() {
+bool LinkPolls::poll(bool reads_sockets) {
   if (watched_count_.load(std::memory_order_relaxed) == 0) return false;
   std::shared_ptr<WireLink> busy;
+  std::shared_ptr<WireLink> socket;
   {
     MutexLock lock(mutex_);
     for (const auto& link : watched_) {
@@ -85,8 +86,12 @@ bool LinkPolls::poll() {
       const auto place = std::find(watched_.begin(), watched_.end(), busy);
       std::rotate(place, place + 1, watched_.end());
     }
+    for (std::size_t i = 0; i < watched_.size() && !busy && !socket && reads_sockets; ++i) {
+      const auto& link = watched_[++socket_turn_ % watched_.size()];
+      if (link->is_socket_polled()) socket = link;
+    }
   }
-  return busy && busy->poll();
+  return busy ? busy->poll() : socket && socket->poll_socket();
 }
 
 bool LinkPolls::look(const Clock& clock, const std::function<bool()>& is_done) {

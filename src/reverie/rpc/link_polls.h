@@ -1,4 +1,4 @@
-// Polling shared memory, by threads that have nothing better to do.
+// Polling shared memory and sockets, by threads that have nothing better to do.
 //
 //     a thread that waits for an answer      |
 //     a thread that waits for a request      |-> enter   poll poll poll   exit: bells are needed
@@ -6,7 +6,8 @@
 //
 // Rings do not wake a thread when they are written to, as sockets do. While at least one thread
 // polls, the other sides need no bell, and a message is read by a thread that runs already, mostly
-// the one that waits for it. The last one to leave says in each ring that it has to be woken.
+// the one that waits for it. The last one to leave says in each ring that it has to be woken. A
+// socket needs no such word: it wakes the I/O thread in any case, which mostly comes too late then.
 #pragma once
 
 #include <array>
@@ -39,8 +40,8 @@ class LinkPolls final : public LoopWatch {
 
   void enter();
   void exit();
-  // Reads what is there. False if nothing is.
-  bool poll();
+  // Reads what is there, in one ring, or else in one socket. False if nothing is.
+  bool poll(bool reads_sockets = true);
   // Polls until `is_done`, or for as long as looking pays (base/spin.h); gives `is_done`.
   bool look(const Clock& clock, const std::function<bool()>& is_done);
 
@@ -49,7 +50,7 @@ class LinkPolls final : public LoopWatch {
     return count_.load(std::memory_order_relaxed) > 1 &&
            watched_count_.load(std::memory_order_relaxed) > 0;
   }
-  bool look() override { return count_.load(std::memory_order_relaxed) <= 1 && poll(); }
+  bool look() override { return count_.load(std::memory_order_relaxed) <= 1 && poll(false); }
   void before_sleep() override { exit(); }
   void after_sleep() override { enter(); }
 
@@ -58,6 +59,7 @@ class LinkPolls final : public LoopWatch {
   std::atomic<std::size_t> watched_count_{0};
   Mutex mutex_;
   std::vector<std::shared_ptr<WireLink>> watched_ REVERIE_GUARDED_BY(mutex_);  // the oldest first
+  std::size_t socket_turn_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace reverie

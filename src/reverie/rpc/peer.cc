@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -227,14 +228,21 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     });
   }
 
-  void answer(InboundId request, Payload payload, bool copies_bulk) {
+  void answer(std::span<Answer> answers, bool copies_bulk) {
     if (!fork_guard_.check("peer").ok()) return;
-    const Status placed = place_bulk(payload, copies_bulk, request);
-    if (!placed.ok()) return fail(request, {placed.code(), "", placed.message(), ""});
+    for (Answer& answer : answers) {
+      const Status placed = place_bulk(answer.payload, copies_bulk, answer.request);
+      if (placed.ok()) continue;
+      fail(answer.request, {placed.code(), "", placed.message(), ""});
+      answer.request = {};  // no session has this number
+    }
     turn([&](TimePoint now) {
       mutex_.assert_held();
-      note_answered();
-      core_.answer(request, std::move(payload), now);
+      for (Answer& answer : answers) {
+        if (answer.request.session == 0) continue;
+        note_answered();
+        core_.answer(answer.request, std::move(answer.payload), now);
+      }
     });
   }
 
@@ -435,6 +443,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         options.held_bytes_max.value_or(std::max(kHeldBytesMin, memory_size_bytes() / kMemoryPart));
     made.dead_after = options.dead_after;
     made.find_timeout = options.find_timeout;
+    made.reach_timeout = options.reach_timeout;
     made.random = random_seed;
     return made;
   }
@@ -556,7 +565,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     {
       MutexLock lock(mutex_);
       const auto place = links_.find(id);
-      if (place != links_.end() && place->second->has_ring()) link = place->second;
+      if (place == links_.end()) return;
+      if (place->second->has_ring() || place->second->is_socket_polled()) link = place->second;
     }
     if (link) polls_.watch(link);
   }
@@ -789,7 +799,11 @@ CallResult Peer::sync(const std::string& peer, const std::string& function, Payl
   return std::move(waiting->result);
 }
 void Peer::answer(InboundId request, Payload payload, bool copies_bulk) {
-  impl_->answer(request, std::move(payload), copies_bulk);
+  Answer one{request, std::move(payload)};
+  impl_->answer({&one, 1}, copies_bulk);
+}
+void Peer::answer(std::vector<Answer> answers, bool copies_bulk) {
+  impl_->answer(answers, copies_bulk);
 }
 void Peer::fail(InboundId request, const RemoteError& error) {
   impl_->fail(request, error);

@@ -59,8 +59,9 @@ class Peer {
     std::optional<std::size_t> held_bytes_max = std::nullopt;
     // A peer that is silent, or out of reach, for this long is dead: its calls fail.
     Duration dead_after = std::chrono::milliseconds(1500);
-    // How long a name is looked for.
+    // How long a name is looked for, and an address that was given and does not answer.
     Duration find_timeout = std::chrono::seconds(2);
+    Duration reach_timeout = std::chrono::seconds(30);
   };
   // On the I/O thread or one that looks, under no lock: hands the request on, or answers it; does
   // not wait.
@@ -106,6 +107,12 @@ class Peer {
   // Without effect once the caller is gone, or has given up. With `copies_bulk` bulk that may
   // change is copied before it returns.
   void answer(InboundId request, Payload payload, bool copies_bulk = false);
+  // Many at once, which share their way out.
+  struct Answer {
+    InboundId request;
+    Payload payload;
+  };
+  void answer(std::vector<Answer> answers, bool copies_bulk = false);
   void fail(InboundId request, const RemoteError& error);
 
   // Whether the caller still waits for the request's answer.

@@ -25,6 +25,11 @@ std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
   return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
 }
 
+// A name that the kernel alone knows goes with the process that listens there.
+bool goes_with_its_process(const std::string& address) {
+  return address.starts_with("unix:@");
+}
+
 }  // namespace
 
 PeerCore::PeerCore(PeerOptions options, PeerEffects& effects)
@@ -139,6 +144,7 @@ void PeerCore::wait_for_peer(CallId id, const std::string& peer, TimePoint now) 
   const auto [place, is_new] = wanted_.try_emplace(peer);
   Wanted& wanted = place->second;
   calls_.at(id).session = 0;
+  calls_.at(id).waits_since = now;
   wanted.calls.push_back(id);
   if (!is_new) return;
   wanted.since = now;
@@ -398,6 +404,25 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
                 {},
                 {}});
   }
+}
+
+void PeerCore::link_down(LinkId id, const Status& why, TimePoint now) {
+  std::string gone;  // whose run has ended, by this
+  const auto place = links_.find(id);
+  if (place != links_.end() && place->second.is_dialled &&
+      goes_with_its_process(place->second.address) && why.code() == StatusCode::kNotFound) {
+    const auto route = routes_.find(place->second.address);
+    const Session* const session =
+        route == routes_.end() ? nullptr : session_of_name(route->second.peer);
+    if (session != nullptr && session->link == 0 &&
+        std::ranges::find(session->peer_addresses, route->first) != session->peer_addresses.end()) {
+      gone = route->second.peer;
+    }
+  }
+  lose_link(id, why, now);
+  if (gone.empty()) return;
+  end_session(session_by_name_.at(gone), unavailable("'{}' has ended: {}", gone, why.message()),
+              CallResult::Kind::kFailed, now);
 }
 
 // --- Time.

@@ -17,7 +17,8 @@
 // - A run that is gone, or silent for `dead_after`, takes its calls with it: they fail, except
 //   those marked idempotent that have not been answered, which go to the next run.
 // - A name that no connection leads to is asked for, one hop around; names that no peer knows are
-//   refused after `find_timeout`. While an address that was given has not answered yet, calls wait.
+//   refused after `find_timeout`. While an address that was given has not answered yet, calls wait,
+//   for `reach_timeout` at most.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -113,6 +115,8 @@ struct PeerOptions {
   std::size_t held_bytes_max = std::size_t{1} << 30;
   Duration dead_after = std::chrono::milliseconds(1500);
   Duration find_timeout = std::chrono::seconds(2);
+  // How long a call waits for an address that was given and does not answer.
+  Duration reach_timeout = std::chrono::seconds(30);
   std::function<std::uint64_t()> random;  // fresh random bits
 };
 
@@ -172,6 +176,8 @@ class PeerCore {
   bool make_way(TimePoint now);
   // A dialled link is there; `remote` is what a wildcard of the peer's addresses stands for.
   void link_up(LinkId link, const std::string& remote, TimePoint now);
+  // With NOT_FOUND no process listens at the dialled address: where that is the Unix socket that
+  // the kernel alone knows, the run that listened there has ended, and its calls fail at once.
   void link_down(LinkId link, const Status& why, TimePoint now);
   // Bytes came, be they a whole frame or not.
   void heard(LinkId link, TimePoint now);
@@ -212,6 +218,7 @@ class PeerCore {
     std::shared_ptr<const Message> message;
     CallOptions options;
     std::uint64_t session = 0;   // 0: waits for one
+    TimePoint waits_since;       // for one
     std::uint64_t sequence = 0;  // of its frame
     std::size_t size_bytes = 0;
   };
@@ -231,8 +238,10 @@ class PeerCore {
                   const std::string& host);
   void step_wanted(TimePoint now);
   void ask_for(const std::string& name, Wanted& wanted, TimePoint now);
-  Status why_unknown(const std::string& name, const Wanted& wanted, bool& is_final,
-                     TimePoint now) const;
+  // Why calls of that name do not go out; they fail once they have waited for `fails_after`, if
+  // that has a value.
+  Status why_unknown(const std::string& name, const Wanted& wanted,
+                     std::optional<Duration>& fails_after, TimePoint now) const;
   std::string dial_failures(const std::string& peer) const;
   void step_deadlines(TimePoint now);
   void step_links(TimePoint now);

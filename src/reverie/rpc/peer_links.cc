@@ -200,10 +200,6 @@ void PeerCore::lose_link(LinkId id, const Status& why, TimePoint now) {
   tick_by(now);
 }
 
-void PeerCore::link_down(LinkId id, const Status& why, TimePoint now) {
-  lose_link(id, why, now);
-}
-
 void PeerCore::drop_link(LinkId id, const Status& why, TimePoint now) {
   if (!links_.contains(id)) return;
   lose_link(id, why, now);

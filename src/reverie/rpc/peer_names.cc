@@ -3,6 +3,7 @@
 //
 // Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "reverie/rpc/peer_core.h"
@@ -54,28 +55,35 @@ void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
   step_routes(now);
 }
 
-Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted, bool& is_final,
-                             TimePoint now) const {
-  is_final = false;
+Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted,
+                             std::optional<Duration>& fails_after, TimePoint now) const {
+  fails_after.reset();
   Status refusal;
   bool is_silent = false;
+  bool may_answer = false;
   const Duration patience = std::max(options_.find_timeout, options_.dead_after);
   for (const auto& [address, route] : routes_) {
     if (route.peer == name && !route.is_refused) {
       // One that other peers gave may lead to a process that stands still, and takes connections.
-      if (route.is_explicit || now - wanted.since < patience) return {};
-      is_silent = true;
+      if (!route.is_explicit && now - wanted.since < patience) return {};
+      (route.is_explicit ? may_answer : is_silent) = true;
       continue;
     }
     if (!route.is_explicit) continue;
     if (route.is_refused) {
       refusal = route.last;
     } else if (route.peer.empty()) {
-      return {};  // it may be the one
+      may_answer = true;  // it may be the one
     }
   }
+  if (may_answer) {
+    fails_after = options_.reach_timeout;
+    return unavailable(
+        "'{}' was not reached within {} s: {}; start it, or connect() to where it is", name,
+        to_seconds(options_.reach_timeout), dial_failures(name));
+  }
   if (is_silent) {
-    is_final = true;
+    fails_after = Duration::zero();
     return unavailable("'{}' has not answered for {} s: {}", name, to_seconds(patience),
                        dial_failures(name));
   }
@@ -87,10 +95,10 @@ Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted, bool
     if (++count == 8) break;
   }
   if (count == 0 && !refusal.ok()) {
-    is_final = true;
+    fails_after = Duration::zero();
     return refusal;
   }
-  is_final = now - wanted.since >= options_.find_timeout;
+  if (now - wanted.since >= options_.find_timeout) fails_after = Duration::zero();
   if (count == 0) {
     return not_found(
         "no peer '{}' is known, and '{}' is connected to none; connect() to one that "
@@ -104,11 +112,14 @@ Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted, bool
 void PeerCore::step_wanted(TimePoint now) {
   std::vector<std::pair<CallId, Status>> refused;
   for (auto& [name, wanted] : wanted_) {
-    bool is_final = false;
-    const Status why = why_unknown(name, wanted, is_final, now);
-    if (is_final) {
-      for (const CallId call : wanted.calls) refused.emplace_back(call, why);
-    } else if (now - wanted.last_asked >= kAskPause) {
+    std::optional<Duration> fails_after;
+    const Status why = why_unknown(name, wanted, fails_after, now);
+    for (const CallId call : wanted.calls) {
+      if (fails_after && now - calls_.at(call).waits_since >= *fails_after) {
+        refused.emplace_back(call, why);
+      }
+    }
+    if (fails_after != Duration::zero() && now - wanted.last_asked >= kAskPause) {
       ask_for(name, wanted, now);
     }
   }

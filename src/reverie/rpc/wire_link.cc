@@ -1,3 +1,5 @@
+// One file, since frames go out and come in by the same members, whichever way carries them.
+//
 // Tested in peer_test.cc.
 // One file, since all that a link writes goes in one order, whichever way it goes.
 #include "reverie/rpc/wire_link.h"
@@ -407,7 +409,7 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
     events_.received(id_, std::move(frames));
     frames.clear();
     if (is_over()) return;
-    if (is_of_ring(frame.header.kind) == is_socket ||
+    if (is_of_ring(frame.header.kind) == is_socket || !connection_->is_unix() ||
         !is_trusted_.load(std::memory_order_acquire)) {
       return lose(
           data_loss("a frame of kind {} came where none may", static_cast<int>(frame.header.kind)));
@@ -460,8 +462,8 @@ void WireLink::start(std::string_view received) {
   connection_->want_read();
 }
 
-void WireLink::on_readable() {
-  const auto self = shared_from_this();
+// False if nothing came. The caller has is_reading_socket_.
+bool WireLink::read_socket(std::span<std::byte> scratch) {
   std::vector<Frame> frames;
   Status status;
   bool has_come = false;
@@ -472,7 +474,7 @@ void WireLink::on_readable() {
       reader_.set_limits(limits_);
     }
     const std::span<std::byte> direct = reader_.direct();
-    const std::span<std::byte> into = direct.empty() ? connection_->loop().scratch() : direct;
+    const std::span<std::byte> into = direct.empty() ? scratch : direct;
     const IoResult got = connection_->read(into);
     status = got.status;
     is_end = got.is_end;
@@ -491,14 +493,46 @@ void WireLink::on_readable() {
     // that there is.
     if (!has_trusted_limits_ || (direct.empty() && got.size_bytes < into.size())) break;
   }
-  if (is_over()) return;
+  if (is_over()) return has_come;
   if (has_come) hand_on(std::move(frames), /*is_socket=*/true);
-  if (is_over()) return;
+  if (is_over()) return has_come;
   if (is_end || !status.ok()) drain_ring();
-  if (is_over()) return;
+  if (is_over()) return has_come;
   if (is_end) status = unavailable("{} has hung up", connection_->peer());
-  if (!status.ok()) return lose(status);
+  if (!status.ok()) lose(status);
+  return has_come;
+}
+
+void WireLink::on_readable() {
+  const auto self = shared_from_this();
+  if (is_reading_socket_.exchange(true)) {
+    // Who reads calls this again, unless it has ended just now.
+    has_missed_socket_.store(true);
+    if (is_reading_socket_.exchange(true)) return;
+    has_missed_socket_.store(false);
+  }
+  const bool has_come = read_socket(connection_->loop().scratch());
+  if (!is_over() && has_trusted_limits_ && !connection_->is_unix() &&
+      connection_->can_read_on_any_thread()) {
+    is_socket_polled_.store(true, std::memory_order_release);
+  }
+  is_reading_socket_.store(false);
+  if (is_over()) return;
+  if (has_come && is_socket_polled() && !is_watched.load()) events_.rung(id_);
   connection_->want_read();
+}
+
+bool WireLink::poll_socket() {
+  if (is_over() || is_reading_socket_.exchange(true)) return false;
+  std::array<std::byte, kRingScratchBytes> scratch;
+  const bool has_come = read_socket(scratch);
+  is_reading_socket_.store(false);
+  if (has_missed_socket_.exchange(false)) {
+    connection_->loop().post([self = shared_from_this()] {
+      if (!self->is_over()) self->on_readable();
+    });
+  }
+  return has_come;
 }
 
 void WireLink::on_writable() {

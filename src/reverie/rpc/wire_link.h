@@ -27,8 +27,9 @@ inline constexpr std::size_t kArenaBulkMin = std::size_t{128} << 10;
 // The size of each arena.
 inline constexpr std::size_t kLinkArenaBytes = std::size_t{1} << 30;
 
-// The socket is read on the loop's thread, a ring by the threads that poll, one at a time. What
-// goes out is guarded by the lock of the peer that owns it, on any thread.
+// A ring is read by the threads that poll, one at a time; so is a socket of TCP without TLS, and by
+// the loop's thread, which reads all other sockets alone. What goes out is guarded by the lock of
+// the peer that owns it, on any thread.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
   // On the loop's thread, or a thread that polls.
@@ -104,6 +105,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool has_work() const;
   // Reads, and goes on writing. False if there was nothing to do.
   bool poll();
+  // Whether threads that poll read the socket too; and such a read, false if nothing came.
+  bool is_socket_polled() const { return is_socket_polled_.load(std::memory_order_acquire); }
+  bool poll_socket();
   // From here on bells are needed. False: there is something to do first.
   bool arm();
   void disarm();
@@ -134,6 +138,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void try_switch();
   void queue_of_link(FrameKind kind, const ShareNonce& nonce, std::uint64_t says);
   void queue_returns();
+  bool read_socket(std::span<std::byte> scratch);
   void read_ring();
   void drain_ring();
   void hand_on(std::vector<Frame> frames, bool is_socket);
@@ -146,7 +151,10 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   const std::shared_ptr<ArenaReceiver> bulk_in_;
   FrameReader reader_;
   std::atomic<bool> is_trusted_{false};
-  bool has_read_ = false;  // anything
+  std::atomic<bool> is_socket_polled_{false};
+  std::atomic<bool> is_reading_socket_{false};
+  std::atomic<bool> has_missed_socket_{false};  // the loop's thread came while another one read
+  bool has_read_ = false;                       // anything
   bool has_trusted_limits_ = false;
   std::atomic<bool> is_over_{false};
   FrameLimits limits_;

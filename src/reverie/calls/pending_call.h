@@ -70,6 +70,7 @@ class PendingCall {
   CallResult result_;  // written once, before is_done_
   std::atomic<bool> is_done_{false};
   bool tells_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_waited_for_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, and wake no thread
 };
 
 }  // namespace reverie

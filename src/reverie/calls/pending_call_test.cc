@@ -1,4 +1,4 @@
-#include "reverie/rpc/pending_call.h"
+#include "reverie/calls/pending_call.h"
 
 #include <atomic>
 #include <string>

@@ -18,14 +18,16 @@
 #include <vector>
 
 #include "reverie/base/mutex.h"
+#include "reverie/calls/call_gatherer.h"
+#include "reverie/calls/pending_call.h"
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/pending_call.h"
 
 namespace reverie {
 
 // What a serving thread is to do.
 struct ServingTask {
   Request request = {};
+  std::shared_ptr<CallGatherer> gatherer = nullptr;  // or: its calls may make a batch
   std::shared_ptr<PendingCall> done = nullptr;  // or: this call is done, and its caller to be told
   bool is_withdrawn = false;  // or: the request that was taken earlier is not wanted any more
   // No other thread waits for the next task, or is on its way. Set where a task is taken.

@@ -1,4 +1,4 @@
-#include "reverie/rpc/serving_queue.h"
+#include "reverie/calls/serving_queue.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "reverie/rpc/pending_call.h"
+#include "reverie/calls/pending_call.h"
 
 #include <utility>
 
@@ -30,7 +30,7 @@ bool PendingCall::complete(CallResult result) {
   MutexLock lock(mutex_);
   result_ = std::move(result);
   is_done_.store(true, std::memory_order_release);
-  changed_.notify_all();
+  if (is_waited_for_) changed_.notify_all();
   return tells_;
 }
 
@@ -40,6 +40,7 @@ bool PendingCall::wait_until(TimePoint until) {
   if (peer && peer->look([this] { return is_done(); })) return true;
   Clock& clock = Clock::system();
   MutexLock lock(mutex_);
+  is_waited_for_ = true;
   while (!is_done() && clock.wait_until(changed_, mutex_, until)) {
   }
   return is_done();

@@ -1,4 +1,4 @@
-#include "reverie/rpc/serving_queue.h"
+#include "reverie/calls/serving_queue.h"
 
 #include <utility>
 
@@ -26,8 +26,9 @@ void ServingQueue::wake_locked(Waiter& waiter) {
 
 void ServingQueue::withdraw(InboundId request) {
   MutexLock lock(mutex_);
-  const std::size_t gone = std::erase_if(
-      tasks_, [&](const ServingTask& task) { return !task.done && task.request.id == request; });
+  const std::size_t gone = std::erase_if(tasks_, [&](const ServingTask& task) {
+    return !task.done && !task.gatherer && task.request.id == request;
+  });
   ready_.store(tasks_.size(), std::memory_order_relaxed);
   if (gone > 0 || !tells_withdrawn_) return;
   ServingTask told;

@@ -1,0 +1,99 @@
+#include "reverie/calls/call_gatherer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+
+bool CallGatherer::add(Request& request) {
+  MutexLock lock(mutex_);
+  if (is_closed_) return false;
+  // The time is asked for only where it counts.
+  calls_.push_back({std::move(request), options_.max_wait ? clock_.now() : TimePoint()});
+  if (waiters_ > 0) changed_.notify_all();
+  if (!options_.is_served) return std::exchange(tells_, false);
+  const bool may_be_batch =
+      options_.is_dynamic || options_.max_wait || options_.asks || calls_.size() >= options_.size;
+  return may_be_batch && !std::exchange(has_server_, true);
+}
+
+bool CallGatherer::withdraw(InboundId request) {
+  MutexLock lock(mutex_);
+  return std::erase_if(calls_, [&](const Waiting& w) { return w.request.id == request; }) > 0;
+}
+
+void CallGatherer::tell_of_next() {
+  MutexLock lock(mutex_);
+  tells_ = true;
+}
+
+std::size_t CallGatherer::count() const {
+  MutexLock lock(mutex_);
+  return calls_.size();
+}
+
+std::optional<Duration> CallGatherer::left_locked() const {
+  if (calls_.empty()) return std::nullopt;
+  if (options_.is_dynamic || calls_.size() >= options_.size) return Duration::zero();
+  if (!options_.max_wait) return std::nullopt;
+  return std::max(Duration::zero(), calls_.front().since + *options_.max_wait - clock_.now());
+}
+
+bool CallGatherer::is_due_locked() const {
+  return left_locked() == Duration::zero();
+}
+
+std::vector<Request> CallGatherer::take(std::size_t closed) {
+  std::vector<Request> batch;
+  MutexLock lock(mutex_);
+  if (is_closed_ || !(closed > 0 || is_due_locked())) return batch;
+  const std::size_t most = closed > 0 ? std::min(closed, options_.size) : options_.size;
+  const std::size_t count = std::min(most, calls_.size());
+  batch.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    batch.push_back(std::move(calls_.front().request));
+    calls_.pop_front();
+  }
+  return batch;
+}
+
+std::optional<Duration> CallGatherer::time_left() const {
+  MutexLock lock(mutex_);
+  return left_locked();
+}
+
+void CallGatherer::wait(std::size_t seen, TimePoint until) {
+  MutexLock lock(mutex_);
+  ++waiters_;
+  while (calls_.size() == seen && !is_closed_ && clock_.now() < until) {
+    const std::optional<Duration> left = left_locked();
+    if (left == Duration::zero()) break;
+    clock_.wait_until(changed_, mutex_, left ? std::min(until, clock_.now() + *left) : until);
+  }
+  --waiters_;
+}
+
+bool CallGatherer::leave(std::size_t seen) {
+  MutexLock lock(mutex_);
+  if (!is_closed_ &&
+      (is_due_locked() || (calls_.size() != seen && (options_.max_wait || options_.asks)))) {
+    return false;
+  }
+  has_server_ = false;
+  return true;
+}
+
+void CallGatherer::close() {
+  std::deque<Waiting> dropped;  // goes under no lock
+  MutexLock lock(mutex_);
+  is_closed_ = true;
+  dropped.swap(calls_);
+  changed_.notify_all();
+}
+
+bool CallGatherer::is_closed() const {
+  MutexLock lock(mutex_);
+  return is_closed_;
+}
+
+}  // namespace reverie
