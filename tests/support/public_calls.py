@@ -606,6 +606,7 @@ VALID = {
     "dead_after_s": 1.5,
     "fallback_checkpoint_path": None,
     "find_timeout_s": 0.05,
+    "reach_timeout_s": 0.05,
     "group": "",
     "keep": 1,
     "on_mismatch": "refuse",
