@@ -39,7 +39,7 @@ struct RpcGatherer {
   nb::object peer;  // keeps `native`
   RpcPeer* native;
   std::shared_ptr<CallGatherer> gatherer;
-  std::shared_ptr<const BatchOptions> options;  // null: single calls
+  std::shared_ptr<const RpcBatchOptions> options;  // null: single calls
   nb::object is_ready;
 };
 
@@ -60,12 +60,12 @@ nb::object define_gathered(nb::object peer, const std::string& name, nb::object 
   gathers.is_dynamic = is_dynamic;
   gathers.asks = !is_ready.is_none();
   gathers.is_served = !function.is_none();
-  std::shared_ptr<BatchOptions> options;
+  std::shared_ptr<RpcBatchOptions> options;
   if (is_batched) {
     const BatchLeaves kind = leaves == "first"  ? BatchLeaves::kFirst
                              : leaves == "each" ? BatchLeaves::kEach
                                                 : BatchLeaves::kStack;
-    options = std::make_shared<BatchOptions>(BatchOptions{size, is_cat, pads, device, kind});
+    options = std::make_shared<RpcBatchOptions>(RpcBatchOptions{size, is_cat, pads, device, kind});
   }
   RpcPeer::Served served{std::move(function), is_ready, is_deferred, gathers.max_wait.has_value(),
                          options};

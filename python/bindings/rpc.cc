@@ -349,7 +349,7 @@ void RpcPeer::run(std::vector<Request> calls, const Served& served) {
 }
 
 nb::object RpcPeer::take(const std::shared_ptr<CallGatherer>& gatherer,
-                         const std::shared_ptr<const BatchOptions>& options, nb::handle is_ready,
+                         const std::shared_ptr<const RpcBatchOptions>& options, nb::handle is_ready,
                          TimePoint deadline) {
   std::size_t asked = 0;
   while (true) {

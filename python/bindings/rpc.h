@@ -47,7 +47,7 @@ class RpcPeer {
     nb::object is_ready;       // called with the number of calls that wait; or None
     bool is_deferred = false;  // is given the batch first, and answers through it
     bool has_limit = false;    // what waits is a batch some time, though nothing more comes
-    std::shared_ptr<const BatchOptions> options;
+    std::shared_ptr<const RpcBatchOptions> options;
   };
   // One that `options` say is not served is left to take().
   std::shared_ptr<CallGatherer> define_gathered(const std::string& function,
@@ -58,7 +58,7 @@ class RpcPeer {
   // The next batch: (batch, args, kwargs); without `options` the next call: (session, call, caller,
   // function, arguments). None if there is none by then. Raises CANCELLED once the peer is closed.
   nb::object take(const std::shared_ptr<CallGatherer>& gatherer,
-                  const std::shared_ptr<const BatchOptions>& options, nb::handle is_ready,
+                  const std::shared_ptr<const RpcBatchOptions>& options, nb::handle is_ready,
                   TimePoint deadline);
   bool undefine(const std::string& function);
   void close();

@@ -105,7 +105,7 @@ nb::object container_like(PyObject* like, const nb::list& parts) {
 class Joiner {
  public:
   // `padding` rows are added behind the last.
-  Joiner(const BatchOptions& options, LeafReader& reader, std::size_t padding)
+  Joiner(const RpcBatchOptions& options, LeafReader& reader, std::size_t padding)
       : options_(options), reader_(reader), padding_(padding) {}
 
   nb::object join(const std::vector<PyObject*>& nests, const std::string& path) {
@@ -279,7 +279,7 @@ class Joiner {
     return nb::hasattr(joined, "to") ? nb::object(joined.attr("to")(options_.device)) : joined;
   }
 
-  const BatchOptions& options_;
+  const RpcBatchOptions& options_;
   LeafReader& reader_;
   const std::size_t padding_;
 };
@@ -289,7 +289,7 @@ class Joiner {
 // A result, read once; then each caller's part is written from it.
 class Dealer {
  public:
-  Dealer(const BatchOptions& options, LeafReader& reader, std::size_t call_count)
+  Dealer(const RpcBatchOptions& options, LeafReader& reader, std::size_t call_count)
       : options_(options), reader_(reader), call_count_(call_count) {}
 
   void read(PyObject* nest, std::size_t depth) {
@@ -440,7 +440,7 @@ class Dealer {
     ValueEncoder(payload, reader_, /*lends=*/true).encode(value, "the answer", depth);
   }
 
-  const BatchOptions& options_;
+  const RpcBatchOptions& options_;
   LeafReader& reader_;
   const std::size_t call_count_;
   std::vector<Part> parts_;
@@ -462,7 +462,7 @@ RemoteError remote_error_of(nb::handle error) {
   }
 }
 
-RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const BatchOptions> options,
+RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const RpcBatchOptions> options,
                    std::vector<Request> requests)
     : peer_(std::move(peer)), options_(std::move(options)) {
   if (!requests.empty()) function_ = requests.front().function;

@@ -33,7 +33,7 @@ enum class BatchLeaves : std::uint8_t {
   kFirst,  // those of the first call, and results reach all callers
 };
 
-struct BatchOptions {
+struct RpcBatchOptions {
   std::size_t size = 1;
   bool is_cat = false;  // callers bring batches; else a row each
   bool pads = false;    // repeats the last row until there are `size`
@@ -45,7 +45,7 @@ struct BatchOptions {
 class RpcBatch {
  public:
   // Calls whose arguments cannot be read are answered so, and left out.
-  RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const BatchOptions> options,
+  RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const RpcBatchOptions> options,
            std::vector<Request> requests);
 
   // (args, kwargs) of all. Invalid where they do not fit together, which the callers were told, or
@@ -67,7 +67,7 @@ class RpcBatch {
   void deal_out(nb::handle value);
 
   const std::shared_ptr<Peer> peer_;
-  const std::shared_ptr<const BatchOptions> options_;
+  const std::shared_ptr<const RpcBatchOptions> options_;
   std::string function_;
   std::vector<Call> calls_;
   std::size_t rows_ = 0;  // of all, padding included
