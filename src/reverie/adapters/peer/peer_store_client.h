@@ -134,8 +134,8 @@ class PeerStoreClient final : public ReplayService,
   void on_room(const SessionPtr& session);
   Status shake_hands(const SessionPtr& session, const Frame& frame);
   void on_open(const SessionPtr& session);
-  void on_answer(const SessionPtr& session, Frame frame);
-  void on_part(const SessionPtr& session, RequestId id, std::shared_ptr<Sampling> sampling,
+  void on_answer(const SessionPtr& session, const Frame& frame);
+  void on_part(const SessionPtr& session, RequestId id, const std::shared_ptr<Sampling>& sampling,
                const Frame& frame);
   void read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
                   const store_wire::SamplePart& part, const Payload& payload, Status& status);

@@ -313,7 +313,7 @@ void PeerStoreClient::on_frames(const SessionPtr& session, std::vector<Frame> fr
     if (session->link->is_over()) return;
     const FrameKind kind = frame.header.kind;
     if (kind == FrameKind::kAnswer && session->stage == Session::Stage::kOpen) {
-      on_answer(session, std::move(frame));
+      on_answer(session, frame);
       continue;
     }
     if (kind == FrameKind::kAck || kind == FrameKind::kBye) continue;
@@ -329,7 +329,7 @@ void PeerStoreClient::on_frames(const SessionPtr& session, std::vector<Frame> fr
   }
 }
 
-void PeerStoreClient::on_answer(const SessionPtr& session, Frame frame) {
+void PeerStoreClient::on_answer(const SessionPtr& session, const Frame& frame) {
   const auto kind = static_cast<store_wire::StoreCall>(frame.header.sequence);
   if (kind == store_wire::StoreCall::kInsert) return on_inserted(frame.message.payload);
   const RequestId id = frame.header.call;
@@ -349,7 +349,7 @@ void PeerStoreClient::on_answer(const SessionPtr& session, Frame frame) {
       pending_.erase(found);
     }
   }
-  if (sampling) return on_part(session, id, std::move(sampling), frame);
+  if (sampling) return on_part(session, id, sampling, frame);
   answer({}, &frame.message.payload);
 }
 
@@ -360,7 +360,7 @@ void PeerStoreClient::end_orphan(const Session& session, RequestId id, const Fra
 
 // The request is out of reach of timers while its batch is written to: it is taken out meanwhile.
 void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
-                              std::shared_ptr<Sampling> sampling, const Frame& frame) {
+                              const std::shared_ptr<Sampling>& sampling, const Frame& frame) {
   Pending pending;
   {
     MutexLock lock(mutex_);
@@ -409,7 +409,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
 void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
                                  const store_wire::SamplePart& part, const Payload& payload,
                                  Status& status) {
-  static const auto* const kNoNames = new wire::ColumnNames;
+  static const auto* const no_names = new wire::ColumnNames;
   Sampling::Held& held = *sampling.held;
   const std::size_t before = sampling.batch.size();
   const auto view = [](std::span<const std::byte> bytes) {
@@ -423,7 +423,7 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
   PackedSamples& packed = held.packed.emplace_back();
   Status read =
       read_packed(payload.bulk.empty() ? std::span<const std::byte>() : payload.bulk.front().bytes,
-                  view, sampling.names ? *sampling.names : *kNoNames, sampling.count - before,
+                  view, sampling.names ? *sampling.names : *no_names, sampling.count - before,
                   sampling.batch, packed, find_mapped);
   if (read.ok() && sampling.batch.size() - before != part.tickets.size()) {
     read = data_loss("the server sent {} samples with {} tickets", sampling.batch.size() - before,
