@@ -100,8 +100,7 @@ class StoreConnection final : public StoreLinkEvents,
   void on_drawn(std::uint64_t id, std::string table, bool wants_names, SampleResult result);
   // Sends parts while there is room; true when all are sent.
   bool send_parts(Drawn& drawn);
-  // Keeps what waits for room, as the next or the last to go. False where the connection is over:
-  // it is handed back then.
+  // Keeps what waits for room, as the next or the last to go. False where the connection is over.
   bool keep_unsent(Drawn& drawn, bool is_next);
   void drop_unsent(const std::string& table, SampleBatch batch);
   void receive_up_to(std::uint64_t id);

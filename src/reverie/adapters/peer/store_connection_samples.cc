@@ -118,21 +118,17 @@ void StoreConnection::on_drawn(std::uint64_t id, std::string table, bool wants_n
   if (send_parts(drawn)) return;
   // No pin is held while a client reads.
   drawn.batch.retain();
-  if (!keep_unsent(drawn, /*is_next=*/false)) return;
+  if (!keep_unsent(drawn, /*is_next=*/false)) {
+    return drop_unsent(drawn.table, std::move(drawn.batch));
+  }
   // There may have been room before it was kept.
   if (link_->has_room()) loop_.post([self = shared_from_this()] { self->on_room(); });
 }
 
 bool StoreConnection::keep_unsent(Drawn& drawn, bool is_next) {
-  {
-    MutexLock lock(mutex_);
-    if (!is_over_) {
-      unsent_.insert(is_next ? unsent_.begin() : unsent_.end(), std::move(drawn));
-      return true;
-    }
-  }
-  drop_unsent(drawn.table, std::move(drawn.batch));
-  return false;
+  MutexLock lock(mutex_);
+  if (!is_over_) unsent_.insert(is_next ? unsent_.begin() : unsent_.end(), std::move(drawn));
+  return !is_over_;
 }
 
 bool StoreConnection::send_parts(Drawn& drawn) {
@@ -249,7 +245,9 @@ void StoreConnection::on_room() {
       continue;
     }
     if (send_parts(drawn)) continue;
-    if (!keep_unsent(drawn, /*is_next=*/true)) return;
+    if (!keep_unsent(drawn, /*is_next=*/true)) {
+      return drop_unsent(drawn.table, std::move(drawn.batch));
+    }
   }
 }
 
