@@ -228,16 +228,14 @@ void StoreConnection::on_room() {
     bool has_drawn = false;
     {
       MutexLock lock(mutex_);
-      if (is_over_) return;
-      if (!unsent_.empty()) {
+      has_drawn = !unsent_.empty();
+      if (is_over_ || (!has_drawn && asked_.empty())) return;
+      if (has_drawn) {
         drawn = std::move(unsent_.front());
         unsent_.pop_front();
-        has_drawn = true;
-      } else if (!asked_.empty()) {
+      } else {
         asked = std::move(asked_.front());
         asked_.pop_front();
-      } else {
-        return;
       }
     }
     if (!has_drawn) {
