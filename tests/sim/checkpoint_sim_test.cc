@@ -391,6 +391,31 @@ TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteOne) {
   EXPECT_GT(second, 10);
 }
 
+// As after cp: whole, as programs see it, and not on the disk.
+TEST(CheckpointCrash, ACheckpointThatWasCopiedThereIsSyncedWithTheFirstOverIt) {
+  std::map<std::string, std::vector<std::byte>> content;
+  {
+    sim::FileSystem files(1);
+    const Case store(files);
+    store.insert(0, 40);
+    content = files.content(store.write("one").value().folder);
+  }
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    sim::FileSystem files(seed);
+    ASSERT_TRUE(create_folders(files, "/data/replay/checkpoint-0000000001").ok());
+    for (const auto& [path, bytes] : content) {
+      ASSERT_TRUE(files.create(path).value()->append(bytes).ok());
+    }
+    {
+      const Case store(files);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      for (std::uint64_t more = 0; more <= seed % 3; ++more) ASSERT_TRUE(store.write("two").ok());
+    }
+    files.restart();
+    ASSERT_NO_FATAL_FAILURE(expect_loads(files, true, seed));
+  }
+}
+
 TEST(CheckpointCrash, ASeedReplaysItsTrace) {
   const auto run = [] {
     Crash crash(11);

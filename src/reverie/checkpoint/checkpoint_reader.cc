@@ -150,6 +150,7 @@ class Reader {
       if (keeps) chunks_[index] = std::move(*chunk);
     }
     stored.folder = folder_;
+    stored.is_synced = false;
     return {};
   }
 

@@ -278,7 +278,9 @@ class Writer {
     written.new_bytes = tables_->size_bytes() + (chunks_file_ ? chunks_bytes_ : 0);
     for (const ManifestFile& file : manifest.files) written.all_bytes += file.size_bytes;
     if (StoreLog* const log = service_.log()) REVERIE_RETURN_IF_ERROR(log->before_publish());
-    return durable_rename(request_.files, folder_, written.folder);
+    // Its own files are synced, and so are linked ones that this process has written or published.
+    return durable_rename(request_.files, folder_, written.folder, IfThere::kRefuse,
+                          stored_.is_synced ? Contents::kSynced : Contents::kToBeSynced);
   }
 
   LocalService& service_;

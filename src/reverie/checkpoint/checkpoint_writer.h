@@ -52,6 +52,8 @@ struct StoredChunks {
   std::string folder;  // the folder with their names; empty: none known
   std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> chunks;
   std::map<std::uint64_t, std::uint64_t> file_bytes;  // size of each file
+  // False of files that were found there: someone may have copied them, and not synced the copies.
+  bool is_synced = true;
 };
 
 struct WriteRequest {

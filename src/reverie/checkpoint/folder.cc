@@ -113,7 +113,8 @@ Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64
   if (!names) return {};
   // So that no folder of this name is ever half there.
   const std::string temporary = join_path(root, temporary_name(number));
-  REVERIE_RETURN_IF_ERROR(durable_rename(files, folder, temporary));
+  REVERIE_RETURN_IF_ERROR(
+      durable_rename(files, folder, temporary, IfThere::kRefuse, Contents::kSynced));
   return remove_temporary(files, temporary);
 }
 

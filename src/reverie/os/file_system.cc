@@ -17,12 +17,14 @@ std::string parent_path(std::string_view path) {
 }
 
 Status durable_rename(FileSystem& files, const std::string& from, const std::string& to,
-                      IfThere if_there) {
+                      IfThere if_there, Contents contents) {
   REVERIE_ASSIGN_OR_RETURN(const PathKind kind, files.kind(from));
   if (kind == PathKind::kFolder) {
-    REVERIE_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(from));
-    for (const std::string& name : names) {
-      REVERIE_RETURN_IF_ERROR(files.sync_file(join_path(from, name)));
+    if (contents == Contents::kToBeSynced) {
+      REVERIE_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(from));
+      for (const std::string& name : names) {
+        REVERIE_RETURN_IF_ERROR(files.sync_file(join_path(from, name)));
+      }
     }
     REVERIE_RETURN_IF_ERROR(files.sync_folder(from));
   } else {

@@ -67,6 +67,9 @@ enum class PathKind { kNothing, kFile, kFolder, kOther };
 
 // What durable_rename() does if the name is taken. Only a file can be replaced.
 enum class IfThere { kRefuse, kReplace };
+// What durable_rename() syncs before it renames. A file that is on the disk already costs a flush
+// of it all the same.
+enum class Contents { kSynced, kToBeSynced };
 
 // Thread-safe.
 class FileSystem {
@@ -104,7 +107,7 @@ class FileSystem {
 
  private:
   friend Status durable_rename(FileSystem& files, const std::string& from, const std::string& to,
-                               IfThere if_there);
+                               IfThere if_there, Contents contents);
   // Atomic, but not durable by itself.
   virtual Status rename(const std::string& from, const std::string& to, IfThere if_there) = 0;
 };
@@ -112,9 +115,11 @@ class FileSystem {
 // Publishes a file or a folder: once this returns ok, `to` and its contents survive a power cut; if
 // it fails, or the power does, `to` is unchanged or published whole. Syncs the file, or the files
 // of the folder and the folder, renames, and syncs the folder that `to` is in. Requires both names
-// on one file system; a folder may contain files only.
+// on one file system; a folder may contain files only. With kSynced the caller has synced the
+// files of the folder already.
 Status durable_rename(FileSystem& files, const std::string& from, const std::string& to,
-                      IfThere if_there = IfThere::kRefuse);
+                      IfThere if_there = IfThere::kRefuse,
+                      Contents contents = Contents::kToBeSynced);
 
 // Creates the folder and its parents where they are missing, durably.
 Status create_folders(FileSystem& files, const std::string& path);
