@@ -48,12 +48,12 @@ struct Case {
     if (status.ok()) service = *made;
   }
 
-  // Items `first` to `last` into both tables, over chunks of four rows that they share.
-  void insert(ItemKey first, ItemKey last) const {
+  // Items `first` to `last` into both tables, over chunks of `rows` rows that up to four share.
+  void insert(ItemKey first, ItemKey last, std::uint32_t rows = 4) const {
     Ref<Chunk> chunk;
     for (ItemKey key = first; key < last; ++key) {
       if (!chunk || key % 4 == 0) {
-        chunk = float_chunk(static_cast<float>(key / 4 * 4), 4, {key / 4 + 1, key / 16, 0});
+        chunk = float_chunk(static_cast<float>(key / 4 * 4), rows, {key / 4 + 1, key / 16, 0});
       }
       for (const char* const table : {"uniform", "best"}) {
         Item item = reverie::testing::item_over(*chunk, key, static_cast<double>(key % 7),
@@ -331,12 +331,77 @@ TEST(Checkpointer, TablesThatDifferAreRefusedByNameOrMadeToFit) {
   EXPECT_TRUE(open(reseeded, OnMismatch::kRefuse).ok());
 }
 
+// A chunk of so many rows is known by its mark.
+constexpr std::uint32_t kMarkedRows = StoredChunks::kMarkedBytesMin / sizeof(float);
+
+// The chunks of the items `first` to `last` of a table.
+std::vector<const Chunk*> chunks_of(const Case& store, std::size_t first, std::size_t last) {
+  const SampleBatch batch = store.service->table("uniform").value()->read(0, 100);
+  std::vector<const Chunk*> chunks;
+  for (std::size_t i = first; i < last; ++i) {
+    chunks.push_back(batch.trajectories()[i].pieces().front().chunk);
+  }
+  return chunks;
+}
+
+std::vector<std::uint32_t> marks_of(const Case& store, std::size_t first, std::size_t last) {
+  std::vector<std::uint32_t> marks;
+  for (const Chunk* const chunk : chunks_of(store, first, last)) {
+    marks.push_back(chunk->checkpoint_mark());
+  }
+  return marks;
+}
+
+TEST(Checkpointer, AChunkThatItHasWrittenIsKnownByItsMark) {
+  sim::FileSystem files(1);
+  {
+    const Case store(files);
+    store.insert(0, 20, kMarkedRows);
+    EXPECT_EQ(marks_of(store, 0, 20), std::vector<std::uint32_t>(20, 0));
+    ASSERT_TRUE(store.write().ok());
+    const std::vector<std::uint32_t> marks = marks_of(store, 0, 20);
+    EXPECT_EQ(std::set(marks.begin(), marks.end()).size(), 5u);
+    store.insert(20, 40, kMarkedRows);
+    ASSERT_TRUE(store.write().ok());
+    EXPECT_EQ(marks_of(store, 0, 20), marks) << "they were looked up, and not hashed";
+  }
+  const Case loaded(files);
+  const std::vector<std::uint32_t> marks = marks_of(loaded, 0, 40);
+  EXPECT_EQ(std::set(marks.begin(), marks.end()).size(), 10u);
+  const Written written = loaded.write().value();
+  EXPECT_EQ(marks_of(loaded, 0, 40), marks);
+  EXPECT_FALSE(files.content(written.folder).contains(written.folder + "/chunks-0000000003"));
+}
+
+// Two folders in turn, one of which loses its newest checkpoint: no mark of the other's, or of what
+// is gone, is taken for one's own.
+TEST(Checkpointer, AMarkOfAnotherFolderOrOfWhatIsGoneIsNone) {
+  sim::FileSystem files(1);
+  const Case store(files, {.keep = 2});
+  auto other = Checkpointer::open("/data/other", {.files = &files}).value();
+  for (ItemKey key = 0; key < 80; key += 4) {
+    store.insert(key, key + 4, kMarkedRows);
+    std::string mine = store.write().value().folder;
+    if (key % 12 == 8) {
+      const auto number = checkpoint_number(mine.substr(mine.rfind('/') + 1));
+      ASSERT_TRUE(remove_checkpoint(files, kRoot, number.value()).ok());
+      EXPECT_EQ(store.write().value().folder, mine) << "its number is given again";
+    }
+    const std::string others = other->write(*store.service, {}).value().folder;
+    for (const std::string& folder : {mine, others}) {
+      const auto loaded = read_checkpoint(files, folder);
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      ASSERT_EQ(loaded->tables[0].records.size(), key + 4);
+    }
+  }
+}
+
 // What a store of 40 items writes, with its second checkpoint over a first one of 20.
 struct Crash {
-  explicit Crash(std::uint64_t seed) : files(seed), store(files) {
-    store.insert(0, 20);
+  explicit Crash(std::uint64_t seed, std::uint32_t rows = 4) : files(seed), store(files) {
+    store.insert(0, 20, rows);
     EXPECT_TRUE(store.write("one").ok());
-    store.insert(20, 40);
+    store.insert(20, 40, rows);
   }
   sim::FileSystem files;
   Case store;
@@ -366,7 +431,7 @@ TEST(CheckpointCrash, APowerCutAtEachCallLeavesTheNewestCompleteOne) {
   ASSERT_GT(calls, 20);
   for (std::int64_t stop = 1; stop <= calls; ++stop) {
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
-      Crash crash(seed);
+      Crash crash(seed, seed % 2 == 0 ? 4 : kMarkedRows);
       crash.files.stop_at(crash.files.calls() + stop);
       const bool is_ok = crash.store.write("two").ok();
       EXPECT_TRUE(crash.files.is_stopped());
@@ -381,7 +446,7 @@ TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteOne) {
   std::int64_t second = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     Random random(seed);
-    Crash crash(seed);
+    Crash crash(seed, seed % 2 == 0 ? 4 : kMarkedRows);
     crash.files.stop_at(crash.files.calls() + 1 + static_cast<std::int64_t>(random.below(60)));
     const bool is_ok = crash.store.write("two").ok();
     second += is_ok ? 1 : 0;
@@ -397,7 +462,7 @@ TEST(CheckpointCrash, ACheckpointThatWasCopiedThereIsSyncedWithTheFirstOverIt) {
   {
     sim::FileSystem files(1);
     const Case store(files);
-    store.insert(0, 40);
+    store.insert(0, 40, kMarkedRows);
     content = files.content(store.write("one").value().folder);
   }
   for (std::uint64_t seed = 0; seed < 50; ++seed) {

@@ -145,9 +145,14 @@ class Reader {
                                                   entry.origin.key, path, entry.size_bytes,
                                                   entry.offset));
       }
-      stored.chunks[{entry.origin, entry.rows, entry.crc, entry.size_bytes}] = {
-          *chunks_number(listed.name), entry.offset};
-      if (keeps) chunks_[index] = std::move(*chunk);
+      const auto place = stored.chunks.insert_or_assign(
+          ChunkName{entry.origin, entry.rows, entry.crc, entry.size_bytes},
+          StoredChunk{*chunks_number(listed.name), entry.offset});
+      if (!keeps) continue;
+      if (entry.size_bytes >= StoredChunks::kMarkedBytesMin) {
+        mark_stored(**chunk, *place.first, stored);
+      }
+      chunks_[index] = std::move(*chunk);
     }
     stored.folder = folder_;
     stored.is_synced = false;

@@ -2,6 +2,7 @@
 #include "reverie/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
@@ -18,6 +19,15 @@ constexpr std::size_t kSectionSlots = 8 * ItemSlots::kSegmentSlots;
 constexpr double kLiveShareMin = 0.5;
 // Files a checkpoint has at most, before the oldest are written anew.
 constexpr std::size_t kFilesMax = 64;
+
+// Never 0, and none is given twice as long as chunks live: 4 billion are between.
+std::uint32_t next_mark() {
+  static std::atomic<std::uint32_t> last{0};
+  while (true) {
+    const std::uint32_t mark = last.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (mark != 0) return mark;
+  }
+}
 
 class Writer {
  public:
@@ -62,6 +72,10 @@ class Writer {
     }
     for (const auto& [name, place] : now_stored_) {
       if (known.file_bytes.contains(place.file)) known.chunks.emplace(name, place);
+    }
+    for (const auto& [mark, name] : marks_) {
+      const auto entry = known.chunks.find(*name);
+      if (entry != known.chunks.end()) known.marked.emplace(mark, &*entry);
     }
     return known;
   }
@@ -161,6 +175,42 @@ class Writer {
     if (!is_new) return {};
     const std::uint32_t rows = chunk.rows();
     REVERIE_CHECK(rows >= rows_wanted && rows > 0);
+    const Stored* stored = stored_as(chunk, rows);
+    if (stored == nullptr) {
+      REVERIE_ASSIGN_OR_RETURN(stored, store_chunk(chunk, rows));
+    }
+    const auto& [name, place] = *stored;
+    ChunkEntry entry;
+    entry.origin = name.origin;
+    entry.rows = rows;
+    entry.schema = schema_index(&chunk.schema());
+    entry.file = file_index(place.file);
+    entry.offset = place.offset;
+    entry.size_bytes = name.size_bytes;
+    entry.crc = name.crc;
+    entries_.push_back(entry);
+    return {};
+  }
+
+  using Stored = StoredChunks::Chunks::value_type;
+
+  // As what an earlier checkpoint has stored this object, with as many rows; else null.
+  const Stored* stored_as(const Chunk& chunk, std::uint32_t rows) {
+    const std::uint32_t mark = chunk.checkpoint_mark();
+    if (mark == 0) return nullptr;
+    const auto found = stored_.marked.find(mark);
+    if (found == stored_.marked.end()) return nullptr;
+    const auto& [name, place] = *found->second;
+    if (name.rows != rows || name.origin.key != chunk.key() || !has_link(place.file)) {
+      return nullptr;
+    }
+    const Stored& stored = *now_stored_.emplace(name, place).first;
+    marks_.emplace_back(mark, &stored.first);
+    return &stored;
+  }
+
+  // Reads and hashes the chunk, and writes it if no file has the same.
+  Result<const Stored*> store_chunk(const Chunk& chunk, std::uint32_t rows) {
     if (memory_ != nullptr) {
       places_.clear();
       chunk.add_places(0, rows, places_);
@@ -178,16 +228,12 @@ class Writer {
         REVERIE_RETURN_IF_ERROR(write_chunk(bytes, stored->second));
       }
     }
-    ChunkEntry entry;
-    entry.origin = name.origin;
-    entry.rows = rows;
-    entry.schema = schema_index(&chunk.schema());
-    entry.file = file_index(stored->second.file);
-    entry.offset = stored->second.offset;
-    entry.size_bytes = name.size_bytes;
-    entry.crc = name.crc;
-    entries_.push_back(entry);
-    return {};
+    if (memory_ != nullptr || name.size_bytes >= StoredChunks::kMarkedBytesMin) {
+      const std::uint32_t mark = next_mark();
+      chunk.set_checkpoint_mark(mark);
+      marks_.emplace_back(mark, &stored->first);
+    }
+    return &*stored;
   }
 
   // Gives a file of an earlier checkpoint a name in this one; false where that cannot be done.
@@ -309,10 +355,18 @@ class Writer {
   std::map<std::uint64_t, std::uint32_t> file_indices_;
   std::map<std::uint64_t, bool> links_;
   std::map<std::uint64_t, std::uint64_t> file_bytes_;
-  std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> now_stored_;
+  StoredChunks::Chunks now_stored_;
+  std::vector<std::pair<std::uint32_t, const ChunkName*>> marks_;  // of chunks in now_stored_
 };
 
 }  // namespace
+
+void mark_stored(const Chunk& chunk, const StoredChunks::Chunks::value_type& entry,
+                 StoredChunks& stored) {
+  const std::uint32_t mark = next_mark();
+  chunk.set_checkpoint_mark(mark);
+  stored.marked.emplace(mark, &entry);
+}
 
 Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
                                  StoredChunks& stored) {

@@ -2,6 +2,8 @@
 //
 //     freeze --> items, selectors --> `tables`        chunk seen for the first time --> `chunks-N`
 //                                                     chunk of an earlier checkpoint --> a link
+//                                                     the same object with as many rows: neither
+//                                                     read nor hashed
 //            --> manifest --> durable_rename
 #pragma once
 
@@ -49,12 +51,26 @@ struct StoredChunk {
 
 // What is known about the files of the newest checkpoint.
 struct StoredChunks {
+  using Chunks = std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash>;
+  // To hash a smaller chunk that is in memory costs less than to look it up.
+  static constexpr std::uint64_t kMarkedBytesMin = 1024;
+
+  StoredChunks() = default;
+  StoredChunks(StoredChunks&&) = default;  // `marked` refers to `chunks`
+  StoredChunks& operator=(StoredChunks&&) = default;
+
   std::string folder;  // the folder with their names; empty: none known
-  std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> chunks;
+  Chunks chunks;
+  // By Chunk::checkpoint_mark().
+  std::unordered_map<std::uint32_t, const Chunks::value_type*> marked;
   std::map<std::uint64_t, std::uint64_t> file_bytes;  // size of each file
   // False of files that were found there: someone may have copied them, and not synced the copies.
   bool is_synced = true;
 };
+
+// Marks `chunk` as the one that is stored as `entry`, an element of stored.chunks.
+void mark_stored(const Chunk& chunk, const StoredChunks::Chunks::value_type& entry,
+                 StoredChunks& stored);
 
 struct WriteRequest {
   FileSystem& files;

@@ -221,6 +221,13 @@ class Chunk final : public RefCounted<Chunk> {
   }
   LogMark& log_mark() const { return log_mark_; }
 
+  // The number by which a checkpoint knows the chunk as one that it has written; 0: none. Numbers
+  // are of this process, so one that another checkpoint gave is never taken for one's own.
+  std::uint32_t checkpoint_mark() const { return checkpoint_mark_.load(std::memory_order_relaxed); }
+  void set_checkpoint_mark(std::uint32_t mark) const {
+    checkpoint_mark_.store(mark, std::memory_order_relaxed);
+  }
+
   // Adds the chunk's bytes to an account, which then follows its size, or removes them.
   void charge(ByteAccount& account) const;
   void discharge(ByteAccount& account) const;
@@ -276,6 +283,7 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t capacity_;
   std::atomic<std::uint32_t> rows_{0};
   std::uint32_t var_used_ = 0;
+  mutable std::atomic<std::uint32_t> checkpoint_mark_{0};
 };
 
 // Keeps a chunk's raw rows while a reader uses them. Empty if they were released: the chunk is
