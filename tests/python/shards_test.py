@@ -472,6 +472,6 @@ def test_a_writer_opens_while_a_shard_is_frozen(processes, ended_within):
         finally:
             os.killpg(thawing.pid, signal.SIGKILL)
             frozen.send_signal(signal.SIGCONT)
-    # What it had received before its freeze was seen went elsewhere: it gives that up once it is asked.
+    # What it had received before its freeze was seen went elsewhere: it gives that up when asked.
     look = reverie.Client(addresses)
     eventually(lambda: look.server_info()["t"].current_size == 2, LIMIT_S)
