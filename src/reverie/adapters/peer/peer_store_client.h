@@ -128,7 +128,7 @@ class PeerStoreClient final : public ReplayService,
   void connected(Result<std::unique_ptr<Connection>> connection);
   // `is_final`: no further attempt can change it; what waits fails with it.
   void connect_failed(const Status& why, bool is_final);
-  void on_frames(const SessionPtr& session, std::vector<Frame> frames);
+  void on_frames(const SessionPtr& session, const std::vector<Frame>& frames);
   void on_lost(const SessionPtr& session, const Status& why);
   void end_session(const SessionPtr& session, const Status& why, bool is_final);
   void on_room(const SessionPtr& session);

@@ -308,8 +308,8 @@ void PeerStoreClient::on_room(const SessionPtr& session) {
 
 // --- What arrives ---------------------------------------------------------------------------
 
-void PeerStoreClient::on_frames(const SessionPtr& session, std::vector<Frame> frames) {
-  for (Frame& frame : frames) {
+void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Frame>& frames) {
+  for (const Frame& frame : frames) {
     if (session->link->is_over()) return;
     const FrameKind kind = frame.header.kind;
     if (kind == FrameKind::kAnswer && session->stage == Session::Stage::kOpen) {

@@ -53,7 +53,7 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
       : returns(std::make_shared<Returns>(owner)), owner_(owner) {}
 
   void on_frames(std::vector<Frame> frames) override {
-    if (const auto owner = owner_.lock()) owner->on_frames(shared_from_this(), std::move(frames));
+    if (const auto owner = owner_.lock()) owner->on_frames(shared_from_this(), frames);
   }
   void on_lost(const Status& why) override {
     if (const auto owner = owner_.lock()) owner->on_lost(shared_from_this(), why);
