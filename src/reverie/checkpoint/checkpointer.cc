@@ -185,10 +185,14 @@ Result<Written> Checkpointer::write(LocalService& store, std::span<const std::by
 Result<Written> Checkpointer::write_locked(LocalService& store, std::span<const std::byte> payload,
                                            const std::atomic<bool>& is_cancelled) {
   REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, place_.root));
-  const WriteRequest request{
-      files_,           place_.root,   numbers.empty() ? 1 : numbers.back() + 1,
-      payload,          calendar_ns(), is_cancelled,
-      journal_position_};
+  // Behind that of `stored_` too, whose folder someone may have removed: its files are known by its
+  // name, and another folder of that name has others.
+  const std::string_view known = stored_.folder;
+  const std::uint64_t last =
+      std::max(numbers.empty() ? 0 : numbers.back(),
+               checkpoint_number(known.substr(known.rfind('/') + 1)).value_or(0));
+  const WriteRequest request{files_,        place_.root,  last + 1,         payload,
+                             calendar_ns(), is_cancelled, journal_position_};
   // What an earlier failure could not remove.
   REVERIE_RETURN_IF_ERROR(remove_temporaries(files_, place_.root));
   REVERIE_ASSIGN_OR_RETURN(Written written, write_checkpoint(store, request, stored_));
