@@ -8,7 +8,7 @@
         rpc.connect("127.0.0.1:7000")
         action = rpc.sync("learner", "policy", observation)
 
-See docs/concepts/rpc.md. `reverie.rpc_calls` has what one call is on either side.
+See docs/concepts/rpc.md. `reverie.rpc_calls` has both sides of one call.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _TRANSPORTS = ("shm", "unix", "tcp")
 class Rpc(ProcessBound, Closing):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
-    Peers find each other from one address: each peer that this one is connected to tells where
-    others are. On one machine they talk through Unix sockets, else through TCP. A call runs at
-    most once, also where connections are lost meanwhile. See docs/concepts/rpc.md.
+    Peers find each other from one address: each connected peer tells where others are. On one
+    machine they communicate through shared memory or Unix sockets, else through TCP. A call runs at
+    most once, even if connections are lost meanwhile. See docs/concepts/rpc.md.
 
     Args:
-        name: unique among the peers that meet; None makes one with ``create_uid``.
-        token: a secret that all peers share. Without one only peers of this machine get in, unless
-            ``insecure`` or ``tls`` is set. It is never sent, only proved.
-        timeout_s: how long a call may take, where it does not say so itself.
-        tls: a `PeerTls`, which encrypts connections by TCP and lets in only peers whose certificate
-            its authorities have signed; None does not encrypt. Both ends have it, or none.
+        name: unique among the connected peers; None makes one with ``create_uid``.
+        token: a secret that all peers share. Without one only peers of this machine are accepted,
+            unless ``insecure`` or ``tls`` is set. It is never sent, only proved.
+        timeout_s: how long a call may take that sets no other limit.
+        tls: a `PeerTls`, which encrypts connections by TCP and accepts only peers whose certificate
+            its authorities have signed; None does not encrypt. Both ends must have it, or neither.
         insecure: lets a peer without a token or ``tls`` listen where other machines can reach it.
-        transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that leads to a
-            peer is. Shared memory needs both peers to say so, begins with a Unix socket and falls
-            back to it.
+        transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that reaches a
+            peer is. Shared memory must be among those of both peers; it begins with a Unix socket
+            and falls back to it.
         max_threads: how many handlers and callbacks may run at the same time.
-        max_pending_calls: calls without an answer; one more is refused.
+        max_pending_calls: how many calls may be without an answer; further ones are refused.
         dead_after_s: a peer that is silent or out of reach for this long is dead: its calls fail.
-        find_timeout_s: how long a name that no peer knows is looked for.
+        find_timeout_s: how long to look for a name that no peer knows.
         reach_timeout_s: how long a call waits for an address that was given to ``connect`` and does
-            not answer; a peer may be started that much later than those who call it.
+            not answer; a peer may be started that much later than the peers that call it.
 
     Raises:
         InvalidArgumentError: a name or number out of bounds, or a malformed certificate or key.
@@ -117,7 +117,7 @@ class Rpc(ProcessBound, Closing):
 
     @property
     def name(self) -> str:
-        """The name that others call this peer by."""
+        """The name by which others call this peer."""
         return self._name
 
     @property
@@ -126,10 +126,10 @@ class Rpc(ProcessBound, Closing):
         return self._native.addresses()
 
     def listen(self, address: str = "127.0.0.1:0") -> str:
-        """Let others connect at ``"host:port"`` or ``"unix:/path"``; gives what was chosen.
+        """Let others connect at ``"host:port"`` or ``"unix:/path"``; returns the chosen address.
 
         Raises:
-            InvalidArgumentError: a malformed address, or one that other machines reach although
+            InvalidArgumentError: a malformed address, or one that other machines can reach although
                 there is no token.
             AlreadyExistsError: another process listens there.
         """
@@ -164,10 +164,10 @@ class Rpc(ProcessBound, Closing):
         return time.perf_counter() - begin
 
     def debug_info(self) -> dict[str, Any]:
-        """What there is to know about connections and calls, as plain data.
+        """The state of connections and calls, as plain data.
 
-        Of each peer: its ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"`` or
-        ``"TCP with TLS"``, and ``transport_reason`` says why it is that.
+        For each peer, ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"`` or
+        ``"TCP with TLS"``, and ``transport_reason`` says why.
         """
         return {
             "name": self._name,
@@ -195,19 +195,19 @@ class Rpc(ProcessBound, Closing):
     ) -> None:
         """Serve ``function(*args, **kwargs)`` to others as ``name``.
 
-        It runs on a thread of this peer's, beside others. What it returns is copied; what it raises
-        becomes ``RemoteError`` at the caller.
+        It runs on one of this peer's threads, concurrently with others. What it returns is copied;
+        what it raises becomes ``RemoteError`` at the caller.
 
-        With a ``batch_size`` it runs once for several calls, never beside itself. Arrays and
-        numbers of their arguments are stacked along a new first dimension; of other values it gets
-        a tuple with one entry for each call. Each array that it returns must have a row for each
+        With a ``batch_size`` it runs once for several calls, one batch at a time. Arrays and
+        numbers of their arguments are stacked along a new first dimension; other values become a
+        tuple with one entry for each call. Each array that it returns must have a row for each
         call, and a list or tuple without arrays an entry; each caller gets its own. A result of
         another length fails all calls of the batch.
 
         Args:
-            name: what others call it.
-            function: what is called.
-            batch_size: calls of a batch, at most.
+            name: the name by which others call it.
+            function: the function that is called.
+            batch_size: how many calls a batch has at most.
             max_wait_s: how long the first call of a batch waits for others; None waits until
                 ``batch_size`` have come.
             dynamic_batching: do not wait: a batch is what has come while the one before ran.
@@ -245,15 +245,15 @@ class Rpc(ProcessBound, Closing):
     def define_stream(
         self, name: str, function: Callable[..., Any], *, takes_values: bool = False
     ) -> None:
-        """Serve the values that ``function(*args, **kwargs)`` gives, one after the other.
+        """Serve the values of ``function(*args, **kwargs)``, one after the other.
 
-        The function is a generator, or returns another iterable. It runs as far as the caller has
-        room for values. When the caller closes the stream or is gone, the generator is closed: its
-        ``finally`` runs. What it raises reaches the caller as ``RemoteError``, behind the values
-        before; what it returns is the ``result`` of the caller's stream.
+        The function is a generator, or returns another iterable. It runs as long as the caller has
+        room for values. When the caller closes the stream or disconnects, the generator is closed:
+        its ``finally`` runs. What it raises reaches the caller as ``RemoteError``, after the values
+        before it; what it returns is the ``result`` of the caller's stream.
 
-        With ``takes_values`` it is called as ``function(inbox, *args, **kwargs)``: to iterate over
-        ``inbox`` gives what the caller sends.
+        With ``takes_values`` it is called as ``function(inbox, *args, **kwargs)``: iterating over
+        ``inbox`` yields what the caller sends.
 
         Raises:
             AlreadyExistsError: there is a function of that name.
@@ -314,7 +314,7 @@ class Rpc(ProcessBound, Closing):
         return rpc_batches.BatchOptions(*options).checked()._replace(leaves=self._batch_leaves)
 
     def undefine(self, name: str) -> bool:
-        """Serve ``name`` no more; False if it was not defined. Calls that run go on."""
+        """Stop serving ``name``; False if it was not defined. Calls that run continue."""
         self._pool.handlers.pop(_checks.text("name", name), None)
         return self._native.undefine(name)
 
@@ -383,7 +383,7 @@ class Rpc(ProcessBound, Closing):
     ) -> None:
         """Begin a call, and call ``callback(result, error)`` later; one of the two is None.
 
-        On a thread of the Rpc's, where it may wait; on this thread only if the Rpc was closed
+        It runs on a thread of the Rpc, where it may wait; on this thread only if the Rpc was closed
         meanwhile.
         """
         _checks.function("callback", callback)
@@ -406,14 +406,14 @@ class Rpc(ProcessBound, Closing):
         timeout_s: Any = ...,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> rpc_streams.Stream:
-        """Call a function that ``peer`` serves with ``define_stream``; gives its values.
+        """Call a function that ``peer`` serves with ``define_stream``; yields its values.
 
             with rpc.stream("server", "rows", 1000) as rows:
                 for row in rows:
                     ...
 
-        ``window`` values at most are on their way or not yet read, and as many that ``send`` sent.
-        ``timeout_s`` is how long each of them is waited for. Raises what ``Future.result`` raises.
+        At most ``window`` values are in transit or not yet read, and as many that ``send`` sent.
+        ``timeout_s`` is how long to wait for each of them. Raises what ``Future.result`` raises.
         """
         limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
         width = _checks.integer("window", window, 1, 1 << 16)
@@ -427,7 +427,7 @@ class Rpc(ProcessBound, Closing):
     # --- The end.
 
     def close(self) -> None:
-        """End all calls with ``CancelledError``, and tell the others. Idempotent."""
+        """End all calls with ``CancelledError``, and notify other peers. Idempotent."""
         self._native.close()
 
     def __del__(self) -> None:

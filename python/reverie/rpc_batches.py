@@ -1,4 +1,4 @@
-r"""Calls that are served together: arguments stacked, one run of the function, results dealt out.
+r"""Calls served together: arguments are stacked, the function runs once, results are split.
 
 calls   policy(obs 1)   policy(obs 2)   policy(obs 3)
 \\               |               /
@@ -35,15 +35,15 @@ class BatchOptions(NamedTuple):
     """How calls make a batch.
 
     Attributes:
-        size: calls of a batch at most; with ``cat``, rows of one.
+        size: the most calls in a batch; with ``cat``, the most rows.
         max_wait_s: how long the first call of a batch waits for others; None waits for ``size``.
-        dynamic: takes what waits, without waiting: a batch is what came during the one before.
-        cat: callers bring batches, which are concatenated; else each brings a row.
+        dynamic: takes what waits, without waiting: a batch is what arrived during the one before.
+        cat: callers send batches, which are concatenated; else each sends a row.
         pad: fills the batch up to ``size`` by repeating the last row.
         device: where torch's tensors go.
         is_ready: called with the number of calls that wait; True closes the batch.
         leaves: how values other than arrays are batched. ``"stack"``: numbers are stacked as
-            arrays are, of others there is a tuple with one entry a call. ``"each"``: the tuple for
+            arrays are, others become a tuple with one entry per call. ``"each"``: the tuple for
             numbers too. ``"first"``: those of the first call, and results reach all callers.
     """
 
@@ -57,7 +57,7 @@ class BatchOptions(NamedTuple):
     leaves: str = "stack"
 
     def checked(self) -> BatchOptions:
-        """Itself; raises what names the option that cannot be."""
+        """Returns itself; raises an error that names an invalid option."""
         _checks.integer("batch_size", self.size, 1, 1 << 20)
         _checks.timeout("max_wait_s", self.max_wait_s)
         _checks.flag("dynamic_batching", self.dynamic)
@@ -113,11 +113,11 @@ _reverie.set_rpc_batch_helpers(_join_leaves, error_parts)
 
 
 class Queue(ProcessBound):
-    """Calls that a program takes when it likes; made by ``Rpc.define_queue``.
+    """Calls that a program takes when it wants to; made by ``Rpc.define_queue``.
 
     ``get`` and ``await queue`` give ``(answer, args, kwargs)``: ``answer(value)`` answers the call,
-    ``answer.fail(error)`` fails it. With a batch size they give the calls that wait as one, their
-    arguments stacked, and ``answer`` deals the result out. Any thread may take.
+    ``answer.fail(error)`` fails it. With a batch size they give the waiting calls as one, with
+    stacked arguments, and ``answer`` splits the result. Any thread may take.
     """
 
     _stays_because = "a Queue of calls lives in this process and cannot be pickled or copied"
@@ -190,7 +190,7 @@ class Queue(ProcessBound):
                 await asyncio.wait_for(came.wait(), max(wait_s, 0.001))
 
     def __iter__(self) -> Iterable[Any]:
-        """The calls as they come, until the Rpc is closed."""
+        """The calls as they arrive, until the Rpc is closed."""
         try:
             while True:
                 yield self.get()

@@ -29,7 +29,7 @@ Handler = Callable[["DeferredReturn", tuple[Any, ...], dict[str, Any]], None]
 
 
 class Future(_reverie.RpcCall):
-    """A call under way. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
+    """A call in progress. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class Future(_reverie.RpcCall):
         )
 
     def done(self) -> bool:
-        """Whether the call has ended, by whatever: ``result`` would return or raise at once."""
+        """Whether the call has ended in any way: ``result`` would return or raise at once."""
         return super().done()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -59,11 +59,11 @@ class Future(_reverie.RpcCall):
         return super().wait(_checks.timeout("timeout_s", timeout_s))
 
     def result(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """What the function returned. Can be asked for again.
+        """What the function returned. May be called again.
 
         Raises:
             DeadlineExceededError: the call had no answer in its time, or none within ``timeout_s``;
-                then it goes on.
+                then it continues.
             RemoteError: the function raised.
             UnavailableError: the peer is gone, and with it the call.
             PeerRestartedError: the same, and there is a new run of the peer.
@@ -87,7 +87,7 @@ class Future(_reverie.RpcCall):
         return None
 
     def cancel(self) -> bool:
-        """Give the call up; its peer is told. False if it had ended."""
+        """Cancel the call, and notify its peer. False if it had ended."""
         if self.done():
             return False
         self._pool.native.cancel(self)
@@ -96,7 +96,7 @@ class Future(_reverie.RpcCall):
     def add_done_callback(self, callback: Callable[[Future], object]) -> None:
         """Call ``callback(future)`` once the call has ended; at once if it has.
 
-        Else on a thread of the Rpc's, where it may wait.
+        Otherwise it runs on a thread of the Rpc, where it may wait.
         """
         _checks.function("callback", callback)
         self._pool.help_if_none()
@@ -104,7 +104,7 @@ class Future(_reverie.RpcCall):
             callback(self)
 
     def _call_later(self, callback: Callable[[Future], object]) -> None:
-        """The same, on a thread of the Rpc's even if the call has ended."""
+        """The same, on a thread of the Rpc even if the call has ended."""
         self._pool.help_if_none()
         if not self._pool.native.when_done(self, lambda: callback(self), is_late_too=True):
             callback(self)
@@ -167,7 +167,7 @@ class DeferredReturn(ProcessBound):
         return made
 
     def __call__(self, value: object = None) -> None:
-        """Answer with ``value``. Ignored when the caller has given up."""
+        """Answer with ``value``. Ignored if the caller has cancelled."""
         self._take()
         try:
             self._native.answer(self._session, self._call, value)
@@ -182,10 +182,10 @@ class DeferredReturn(ProcessBound):
         self._fail(error)
 
     def when_withdrawn(self, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` once no caller waits for the answer, on a thread of the Rpc's.
+        """Call ``callback()`` once no caller waits for the answer, on a thread of the Rpc.
 
-        The caller has cancelled, its time is up, or it is gone. One callback a call, before the
-        answer; it is not called once the call is answered.
+        That is when the caller has cancelled, timed out or disconnected. One callback per call, set
+        before the answer; it is not called once the call is answered.
         """
         _checks.function("callback", callback)
         self._pool.fork_guard.check("deferred answer")
@@ -305,7 +305,7 @@ class ServingThreads:
 
 
 def run_logged(callback: Callable[[], object]) -> None:
-    """Run it; what it raises is logged."""
+    """Run it; exceptions are logged."""
     try:
         callback()
     except Exception:

@@ -1,4 +1,4 @@
-"""Calls that give many values: what ``Rpc.define_stream`` and ``Rpc.stream`` are made of.
+"""Calls that give many values: how ``Rpc.define_stream`` and ``Rpc.stream`` work.
 
     caller                                           server
     stream(...)         --call of the name-->        function(*args): an iterator
@@ -6,9 +6,9 @@
     send(value)         --"send" 0-->                the next value of the function's inbox
     close(), or dies    --"watch" ends-->            the iterator is closed
 
-Each value answers a call of its own, so a stream has what calls have: an order, each once, over
-connections that are cut. As many "next" as the caller's window are under way, and no more values
-are made: a slow reader holds the server up, and a full inbox the caller.
+Each value answers a separate call, so a stream has the guarantees of calls: values arrive in order,
+each once, even if connections break. As many "next" as the caller's window are in progress, and no
+more values are made: a slow reader blocks the server, and a full inbox the caller.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _VALUE, _END = 0, 1
 
 
 class Inbox:
-    """What the caller of a stream sends, in order; ends where the caller calls ``finish``.
+    """What the caller of a stream sends, in order; it ends once the caller calls ``finish``.
 
-    Raises ``CancelledError`` once the caller has closed the stream, or is gone.
+    Raises ``CancelledError`` once the caller has closed the stream or disconnected.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class _Served:
         self._run()
 
     def close(self) -> None:
-        """The caller wants no more, or is gone."""
+        """The caller wants no more, or has disconnected."""
         self.inbox._cancel()
         with self._lock:
             self._is_closed = True
@@ -185,7 +185,7 @@ class Streams:
     def begin(
         self, answer: DeferredReturn, make: Callable[[Inbox], object], *, takes_values: bool
     ) -> None:
-        """Serve what ``make(inbox)`` gives, and tell the caller the stream's number."""
+        """Serve the values of ``make(inbox)``, and send the stream's number to the caller."""
         inbox = Inbox()
         if not takes_values:
             inbox._finish(0)
@@ -198,7 +198,7 @@ class Streams:
         answer(number)
 
     def serve(self, answer: DeferredReturn, stream: int, what: str, *rest: Any) -> None:  # noqa: ANN401
-        """What a caller says about a stream of its own."""
+        """A caller's message about one of its streams."""
         with self._lock:
             served = self._served.get(stream)
             if served is not None and self._owners[stream] != answer.caller:
@@ -247,7 +247,7 @@ class _OneThread:
 
 
 class Stream(ProcessBound, Closing):
-    """The values of a call, as they come. Made by ``Rpc.stream``.
+    """The values of a call, as they arrive. Made by ``Rpc.stream``.
 
     An iterator, and a context manager that closes it. ``result`` is what the function returned,
     once the values have ended. One thread may read while another one sends, and any may close it;
@@ -317,8 +317,8 @@ class Stream(ProcessBound, Closing):
     def __next__(self) -> Any:  # noqa: ANN401
         """The next value; waits for it as long as the stream's ``timeout_s``.
 
-        Raises what ``Future.result`` raises, and ``CancelledError`` where another thread closes the
-        stream meanwhile. After ``DeadlineExceededError`` the stream goes on.
+        Raises what ``Future.result`` raises, and ``CancelledError`` if another thread closes the
+        stream meanwhile. After ``DeadlineExceededError`` the stream continues.
         """
         self._fork_guard.check("stream")
         with self._reading:
@@ -346,7 +346,7 @@ class Stream(ProcessBound, Closing):
             return value
 
     def send(self, value: object) -> None:
-        """Send a value to the function's inbox; waits while ``window`` of them are not taken.
+        """Send a value to the function's inbox; waits while it has not taken ``window`` of them.
 
         Raises:
             DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
@@ -375,7 +375,7 @@ class Stream(ProcessBound, Closing):
                 self._say("finish", self._sent).result()
 
     def close(self) -> None:
-        """Want no more values; the function's iterator is closed. Idempotent."""
+        """End the stream; the function's iterator is closed. Idempotent."""
         if self._is_over:
             return
         self._is_over = True
