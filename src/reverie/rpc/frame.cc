@@ -8,11 +8,11 @@ namespace reverie {
 namespace {
 
 constexpr std::array<char, 4> kMagic = {'R', 'v', 'R', '2'};
-// Smaller rests are taken along with what follows them.
+// Smaller remainders are read together with what follows them.
 constexpr std::size_t kDirectMin = std::size_t{32} << 10;
-// Memory for a longer head is taken as its bytes come.
+// Memory for a longer head is allocated as its bytes arrive.
 constexpr std::size_t kHeadStart = std::size_t{64} << 10;
-// Smaller bulk is not worth memory that is kept.
+// Smaller bulk is not worth the allocator, which keeps memory.
 constexpr std::size_t kLargeBulk = std::size_t{1} << 20;
 constexpr std::byte kInArena{1};
 
@@ -174,7 +174,7 @@ std::span<std::byte> FrameReader::direct() {
 
 void FrameReader::advance(std::size_t size_bytes, std::vector<Frame>& frames) {
   filled_ += size_bytes;
-  const Status status = go_on(frames);  // what follows is a header or a range, not there yet
+  const Status status = go_on(frames);  // a header or a range follows, which has not arrived yet
   REVERIE_CHECK(status.ok());
 }
 

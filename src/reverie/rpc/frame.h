@@ -1,14 +1,14 @@
-// Frames: how messages lie on a stream of bytes.
+// Frames: the layout of messages in a stream of bytes.
 //
 //     0        4      5       6           8           12     16          24         32         40
 //     "RvR2" | kind | where | name size | head size | zero | bulk size | sequence | received | call
 //     48: then the name, the head and the bulk. Numbers are little-endian.
 //
-// `where` is 0, or 1 where the bulk lies in an arena: then its range comes in its place, and only
-// between links that have shared one (os/arena_link.h).
+// `where` is 0, or 1 if the bulk is in an arena: then its range is sent instead, and only between
+// links that share one (os/arena_link.h).
 //
-// `sequence` numbers what must arrive, `received` acknowledges the other direction, `call` tells
-// which call is meant. The last byte of the magic is the version.
+// `sequence` numbers the frames that must arrive, `received` acknowledges the other direction,
+// `call` identifies a call. The last byte of the magic is the version.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ enum class FrameKind : std::uint8_t {
   kResume = 3,
   kResumed = 4,
   kRefused = 5,
-  // Without a sequence.
+  // Frames without a sequence.
   kAck = 6,  // also says that the sender is alive
   kBye = 7,
   // Between two links of one host: shared memory instead of the socket (link_share.h).
@@ -41,10 +41,10 @@ enum class FrameKind : std::uint8_t {
   kShared = 9,
   kSwitch = 10,
   kBell = 11,
-  kReturn = 12,  // ranges of an arena whose bytes are not looked at any more
+  kReturn = 12,  // ranges of an arena whose bytes are no longer read
   kArena = 13,   // an arena instead of the ring, for large bulk (os/arena_link.h)
   kArenaTaken = 14,
-  // With one.
+  // Frames with a sequence.
   kCall = 16,
   kAnswer = 17,
   kError = 18,
@@ -71,7 +71,7 @@ struct FrameLimits {
   std::size_t name_bytes_max = 1024;
   std::size_t head_bytes_max = std::size_t{64} << 20;
   std::size_t bulk_bytes_max = std::size_t{4} << 30;
-  // Before a peer has proved who it is.
+  // The limits until a peer has proved its identity.
   static FrameLimits stranger() { return {0, 8192, 0}; }
 };
 
@@ -79,33 +79,34 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& 
                                                              const Message& message,
                                                              bool is_in_arena = false);
 
-// Cuts a stream of bytes into frames. Takes no memory for a length before it was checked, and pages
-// of memory only for bytes that came. Not thread-safe.
+// Cuts a stream of bytes into frames. Allocates nothing for a length that is not checked yet, and
+// touches pages only for bytes that arrived. Not thread-safe.
 class FrameReader {
  public:
-  // `bulk_memory`, null for the C heap, gives the memory that large bulk is received into; it
+  // `bulk_memory` allocates the memory that large bulk is received into; null uses the C heap. It
   // outlives the frames.
   explicit FrameReader(FrameLimits limits, Allocator* bulk_memory = nullptr)
       : limits_(limits), bulk_memory_(bulk_memory) {}
 
-  // From the next header on.
+  // Applies from the next header on.
   void set_limits(FrameLimits limits) { limits_ = limits; }
-  // Gives bulk that lies in an arena. Without one such frames are malformed.
+  // Returns bulk that is in an arena. Without a source, such frames are malformed.
   using BulkSource = std::function<Result<ArenaBytes>(const ArenaRange&)>;
   void set_bulk_source(BulkSource source) { bulk_source_ = std::move(source); }
 
-  // Appends to `frames` those that became whole. INVALID_ARGUMENT for a malformed frame, or one
-  // beyond the limits; then the reader cannot be used any more.
+  // Appends the frames that are complete to `frames`. INVALID_ARGUMENT for a malformed frame, or
+  // one beyond the limits; the reader cannot be used after that.
   Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
 
-  // Where the next bytes of the stream may be read to directly; empty where feed() is to be used.
+  // The memory that the next bytes of the stream may be read into directly; empty if feed() must be
+  // used.
   std::span<std::byte> direct();
-  // `size_bytes` bytes were read to direct().
+  // Call it after `size_bytes` bytes were read into direct().
   void advance(std::size_t size_bytes, std::vector<Frame>& frames);
 
  private:
   enum class Part { kHeader, kName, kHead, kRange, kBulk };
-  // The memory of the part that is read now, and goes on to the next ones while they are full.
+  // The memory of the part that is being read.
   std::span<std::byte> part_bytes();
   Status go_on(std::vector<Frame>& frames);
   Status begin_frame();

@@ -170,11 +170,11 @@ Result<FoundPeer> decode_found(const Message& message) {
 std::string make_proof(std::string_view token, bool is_dialler, const Greeting& dialler,
                        const Greeting& listener) {
   if (token.empty()) return {};
-  // Values, so that no two lists of fields are the same bytes.
+  // Encoded values, so that different lists of fields never have the same bytes.
   Payload said;
   ValueWriter writer(said);
   writer.text(is_dialler ? "reverie dialler 1" : "reverie listener 1");
-  // HMAC takes a key that ends with zero bytes for the same without.
+  // HMAC treats a key with trailing zero bytes as the key without them.
   write_number(writer, token.size());
   for (const Greeting* greeting : {&dialler, &listener}) {
     writer.text(greeting->name);

@@ -1,4 +1,4 @@
-// How two peers meet on a fresh connection.
+// The handshake of two peers on a new connection.
 //
 //     dialler                                    listener
 //     HELLO   who I am, random bytes      -->
@@ -6,12 +6,14 @@
 //     RESUME  proof, session              -->
 //                                         <--    RESUMED  session
 //
-// With a token each side proves that it holds the same one: a keyed hash over both sides' random
-// bytes, names and runs, with another first word for each direction, so no proof serves twice. The
-// token never travels. A proof that fails, or is missing, ends the handshake with REFUSED.
+// With a token, each side proves that it has the same one: the proof is a keyed hash over both
+// sides' random bytes, names and runs, with a different first word for each direction, so no proof
+// can be used twice. The token is never sent. A wrong or missing proof ends the handshake with
+// REFUSED.
 //
-// A session belongs to two runs. RESUME and RESUMED say which session each side has and how far it
-// has received the other, so that what a cut connection lost is sent again, and nothing twice.
+// A session belongs to two runs. RESUME and RESUMED say which session each side has and the last
+// frame that it received, so that frames lost with a broken connection are sent again, and no frame
+// is processed twice.
 #pragma once
 
 #include <array>
@@ -27,7 +29,7 @@
 
 namespace reverie {
 
-// 128 random bits: one start of one peer.
+// 128 random bits, new for each start of a peer.
 struct RunId {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -41,7 +43,7 @@ struct Greeting {
   std::string name;
   RunId run;
   Nonce nonce{};
-  std::string host;                    // equal where the same Unix sockets can be reached
+  std::string host;                    // equal for peers that can reach the same Unix sockets
   std::vector<std::string> addresses;  // at which this peer listens
   std::string proof;                   // of the listener; empty without a token, and in HELLO
 };
@@ -50,7 +52,7 @@ struct Greeting {
 struct Resumption {
   std::string proof;  // of the dialler; empty without a token, and in RESUMED
   std::uint64_t session = 0;
-  std::uint64_t your_session = 0;  // as far as it is known, else 0
+  std::uint64_t your_session = 0;  // 0 if it is not known
   std::uint64_t received = 0;      // the last sequence
 };
 
@@ -62,18 +64,18 @@ Message encode(const Resumption& resumption);
 Message encode_refusal(const Status& status);
 Message encode_addresses(const std::vector<std::string>& addresses, std::string_view host);
 
-// DATA_LOSS for anything else than what encode() makes.
+// DATA_LOSS for a message that encode() does not make.
 Result<Greeting> decode_greeting(const Message& message);
 Result<Resumption> decode_resumption(const Message& message);
 Status decode_refusal(const Message& message);
-// The content of FOUND; `addresses` is empty where the peer is unknown.
+// The content of FOUND; `addresses` is empty if the peer is unknown.
 struct FoundPeer {
   std::vector<std::string> addresses;
   std::string host;
 };
 Result<FoundPeer> decode_found(const Message& message);
 
-// What a side sends to prove that it has the token; empty for an empty token.
+// The proof that a side has the token; empty for an empty token.
 std::string make_proof(std::string_view token, bool is_dialler, const Greeting& dialler,
                        const Greeting& listener);
 bool is_proof_right(std::string_view token, bool is_dialler, const Greeting& dialler,

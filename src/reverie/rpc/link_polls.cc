@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// A thread that waits for something else does not read for others without end.
+// Bounds how long a thread that waits for something else reads for others.
 constexpr Duration kPollMax = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -33,7 +33,7 @@ void LinkPolls::watch(const std::shared_ptr<WireLink>& link) {
 }
 
 void LinkPolls::unwatch(const WireLink* link) {
-  std::shared_ptr<WireLink> gone;  // goes under no lock
+  std::shared_ptr<WireLink> gone;  // is released under no lock
   MutexLock lock(mutex_);
   const auto place = std::find_if(watched_.begin(), watched_.end(),
                                   [link](const auto& other) { return other.get() == link; });
@@ -81,7 +81,7 @@ bool LinkPolls::poll(bool reads_sockets) {
       busy = link;
       break;
     }
-    // The next time another one has its turn.
+    // The next poll begins with another socket.
     if (busy && watched_.size() > 1) {
       const auto place = std::find(watched_.begin(), watched_.end(), busy);
       std::rotate(place, place + 1, watched_.end());

@@ -1,13 +1,14 @@
-// Polling shared memory and sockets, by threads that have nothing better to do.
+// Polling of shared memory and sockets by threads that would otherwise sleep.
 //
 //     a thread that waits for an answer      |
 //     a thread that waits for a request      |-> enter   poll poll poll   exit: bells are needed
 //     the I/O thread, while it is awake      |
 //
-// Rings do not wake a thread when they are written to, as sockets do. While at least one thread
-// polls, the other sides need no bell, and a message is read by a thread that runs already, mostly
-// the one that waits for it. The last one to leave says in each ring that it has to be woken. A
-// socket needs no such word: it wakes the I/O thread in any case, which mostly comes too late then.
+// A write to a ring does not wake a thread, as a write to a socket does. While at least one thread
+// polls, the other sides need not ring a bell, and a message is read by a running thread, usually
+// the one that waits for it. The last thread to leave asks for a bell in each ring. A socket needs
+// no such request: it always wakes the I/O thread, which then usually finds that the message has
+// been read.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ namespace reverie {
 
 class WireLink;
 
-// Thread-safe, except what is marked as the I/O thread's.
+// Thread-safe, except for what is marked as I/O thread only.
 class LinkPolls final : public LoopWatch {
  public:
   // At most this many links are polled, those with the latest traffic; the others use bells.
@@ -40,12 +41,12 @@ class LinkPolls final : public LoopWatch {
 
   void enter();
   void exit();
-  // Reads what is there, in one ring, or else in one socket. False if nothing is.
+  // Reads what has arrived, from one ring, or else from one socket. False if nothing has.
   bool poll(bool reads_sockets = true);
-  // Polls until `is_done`, or for as long as looking pays (base/spin.h); gives `is_done`.
+  // Polls until `is_done`, or for as long as polling pays (base/spin.h); returns `is_done`.
   bool look(const Clock& clock, const std::function<bool()>& is_done);
 
-  // --- The I/O thread's: it polls while it is awake and no other thread does.
+  // --- I/O thread only: it polls while it is awake and no other thread does.
   bool is_covered() const override {
     return count_.load(std::memory_order_relaxed) > 1 &&
            watched_count_.load(std::memory_order_relaxed) > 0;

@@ -15,7 +15,7 @@ Result<std::unique_ptr<LinkShare>> LinkShare::make(const ShareNonce& nonce) {
   auto* const page = reinterpret_cast<RingPage*>(memory.bytes().data());
   page->nonce[0] = nonce[0];
   page->nonce[1] = nonce[1];
-  page->reader_sleeps.store(1);  // until it looks
+  page->reader_sleeps.store(1);  // until it polls
   return std::unique_ptr<LinkShare>(new LinkShare(std::move(memory), nonce));
 }
 
@@ -28,7 +28,7 @@ Result<ShareNonce> LinkShare::open(int fd) {
     return invalid_argument("the other side's shared memory has {} bytes; it must have {}",
                             memory.bytes().size(), kBytes);
   }
-  memory.close_fd();  // a listener has as many of these as peers
+  memory.close_fd();  // a listener would otherwise keep one descriptor for each peer
   theirs_ = std::move(memory);
   const auto* const page = reinterpret_cast<const RingPage*>(theirs_->bytes().data());
   in_.emplace(theirs_->bytes().first(kBytes));

@@ -1,15 +1,16 @@
-// The shared memory of a link: how two peers of one host find out that they are, and what they use.
+// The shared memory of a link: how two peers find out that they are on one host, and what they
+// share.
 //
 //     each side                                           the other
 //     SHARE    a memfd beside it, over the Unix socket    -->  maps it, and reads its nonce
 //              <--                                        SHARED   the nonce
-//     SWITCH   the last frame on the socket               -->  reads the ring from here on
+//     SWITCH   the last frame on the socket               -->  reads the ring from now on
 //     BELL     when the other side sleeps                 -->  wakes up
 //
-// The nonce that comes back is the proof that both see the same memory: a socket alone may lead
-// through a proxy to another machine. Each side writes to the ring in its own memory and reads the
-// ring in the other's. The socket stays for bells, and its end is the end of the link. Where any of
-// it fails, frames stay on the socket.
+// The nonce that comes back proves that both see the same memory: a socket may lead to another
+// machine through a proxy. Each side writes to the ring in its own memory and reads the ring in the
+// other's. The socket is still used for bells, and when it closes the link ends. If any step fails,
+// frames stay on the socket.
 #pragma once
 
 #include <array>
@@ -38,8 +39,8 @@ class LinkShare {
   // The other side has mapped this side's memory: its descriptor is not needed any more.
   void set_confirmed() { mine_.close_fd(); }
   const ShareNonce& nonce() const { return nonce_; }
-  // Maps the other side's memory, and gives the nonce that lies there. INVALID_ARGUMENT for what is
-  // no such memory.
+  // Maps the other side's memory, and returns the nonce in it. INVALID_ARGUMENT if it is not such
+  // memory.
   Result<ShareNonce> open(int fd);
   bool is_open() const { return in_.has_value(); }
 

@@ -1,11 +1,11 @@
-// What a call or an answer carries: a head of encoded values, and the bytes of its tensors beside
-// it.
+// The content of a call or an answer: a head of encoded values, and separately the bytes of its
+// tensors.
 //
 //     head   ( tuple 2 | text "policy" | tensor float32 (4, 84) at bulk 0 )
 //     bulk   [ 1344 bytes ]..[ next tensor ]..   each from a multiple of 64 on; formats/values.md
 //
-// Bulk is never copied into the head: it is sent from where it lies and received into memory of its
-// own, in which the arrays then lie.
+// Bulk is never copied into the head: it is sent from its own memory and received into a buffer
+// that the arrays then use.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,20 @@ namespace reverie {
 
 inline constexpr std::size_t kBulkAlignment = 64;
 
-// Bytes and what keeps them.
+// Bytes, and an owner that keeps them alive.
 struct BulkPiece {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> keep;
-  bool may_change = false;  // by others, once the call to which it is given has returned
+  bool may_change = false;  // after the call that takes it has returned
 };
 
 class ArenaBlock;
 
 struct Payload {
   std::vector<std::byte> head;
-  // One behind the other, each from a multiple of kBulkAlignment on. What was received is one
-  // piece.
+  // Consecutive pieces, each aligned to kBulkAlignment. Received bulk is a single piece.
   std::vector<BulkPiece> bulk;
-  // Where all of the bulk lies, if it lies in an arena of this process (os/arena_link.h).
+  // The block that holds all of the bulk, if it is in an arena of this process (os/arena_link.h).
   std::shared_ptr<const ArenaBlock> block = nullptr;
 
   std::size_t bulk_bytes() const {
@@ -45,9 +44,9 @@ struct Payload {
   }
 };
 
-// A frame without its numbers. Immutable once it is queued: it may be sent again.
+// A frame without its header. Immutable once it is queued, since it may be sent again.
 struct Message {
-  std::string name;  // of a call's function, of the peer that is looked for; empty elsewhere
+  std::string name;  // of the function that is called or the peer that is sought; else empty
   Payload payload;
 
   std::size_t size_bytes() const {

@@ -1,7 +1,7 @@
 // The shell around PeerCore: its lock, its connections, its timer, its callers.
 //
-// One file, since each method is a turn of the same kind: the lock, an event of the core, and what
-// came of it once the lock is gone.
+// One file, since each method is a turn of the same kind: it locks, passes an event to the core,
+// and carries out the effects after it has unlocked.
 #include "reverie/rpc/peer.h"
 
 #include <algorithm>
@@ -32,15 +32,15 @@ namespace {
 constexpr Duration kConnectMax = std::chrono::seconds(5);
 constexpr std::size_t kLinksMax = 65'536;
 constexpr std::size_t kKeptBuffers = 4;
-// A connection that ends with so many frames unsent leaves the C heap large.
+// A connection that ends with this many unsent frames leaves the C heap large.
 constexpr std::size_t kManyFrames = 10'000;
 constexpr std::size_t kHeldBytesMin = std::size_t{1} << 30;
 constexpr std::size_t kMemoryPart = 8;
-// With so few calls under way each goes out on its caller's thread.
+// If no more calls are in progress, each is sent on its caller's thread.
 constexpr std::size_t kLoneCalls = 2;
 // Answers of handlers that run one after the other share one write.
 constexpr std::size_t kAnswersAtOnce = 16;
-// The peer whose handlers run on this thread, and more of them are to come.
+// The peer whose handlers run on this thread, if more of them follow.
 thread_local const void* gathers = nullptr;
 constexpr const char* kAlpn = "reverie-rpc";
 
@@ -58,7 +58,8 @@ Result<ConnectingTls> connecting_tls(const std::optional<PeerTls>& tls) {
       {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn});
 }
 
-// What lets others in is the handshake's proof, or the certificate; listen() asks for one of them.
+// Peers are authenticated by the handshake's proof or the certificate; listen() requires one of
+// them.
 DoorOptions door_options(const std::optional<PeerTls>& tls) {
   DoorOptions options;
   if (tls) {
@@ -78,8 +79,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       : Impl(options, std::move(tls), {random_seed(), random_seed()}) {}
   ~Impl() override = default;
 
-  // --- What a turn does: an event under the lock, then what came of it, under none. What handlers
-  // answer within a turn is written once, in the turn of the last of them.
+  // --- A turn: an event under the lock, then its effects under no lock. The answers of handlers
+  // within a turn are written together, in the turn of the last handler.
   template <typename Event>
   void turn(Event event) {
     const TimePoint now = clock_.now();
@@ -188,7 +189,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   bool undefine(const std::string& function) {
-    Handler gone;  // goes under no lock
+    Handler gone;  // is released under no lock
     MutexLock lock(mutex_);
     const auto handler = handlers_.find(function);
     if (handler == handlers_.end()) return false;
@@ -289,7 +290,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
   const std::string& name() const { return options_.name; }
 
-  // False in a forked child, whose parent goes on.
+  // False in a forked child, whose parent continues.
   bool close() {
     if (!fork_guard_.check("peer").ok()) return false;
     {
@@ -421,7 +422,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     place->second->end();
     polls_.unwatch(place->second.get());
     const bool was_large = place->second->queued_frames() >= kManyFrames;
-    // Later: it may be what runs now.
+    // Later: it may be running now.
     io_.loop(0).post([gone = std::move(place->second), was_large]() mutable {
       gone.reset();
       if (was_large) give_back_free_memory();
@@ -459,8 +460,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return chosen;
   }
 
-  // A Unix socket that the kernel alone knows, for peers of this machine. One that cannot be made
-  // is done without.
+  // An abstract Unix socket, without a file, for peers of this machine. It is optional: an error is
+  // ignored.
   void listen_unix() {
     if (!options_.uses_unix) return;
     {
@@ -470,7 +471,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     (void)open_door(format("unix:@reverie-{:016x}{:016x}", run_.high, run_.low)).ok();
   }
 
-  // --- On the loop's thread.
+  // --- Loop thread only.
   void start_dial(LinkId id, const std::string& address) {
     {
       MutexLock lock(mutex_);
@@ -482,7 +483,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     dials_[id] = reverie::connect(
         io_.loop(0), *endpoint, is_unix ? nullptr : tls_, {}, kConnectMax,
         [this, id, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
-          // The handle is dropped later: this runs within it.
+          // The handle is dropped later: this code runs within it.
           io_.loop(0).post([this, id] { dials_.erase(id); });
           dialled(id, host, std::move(connection));
         });
@@ -571,8 +572,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (link) polls_.watch(link);
   }
 
-  // Copies bulk to where the other side reads it, if that is memory that both see; else, with
-  // `copies`, what may change to memory of this peer. Under no lock: it may be long.
+  // Copies bulk to the arena that the other side reads, if there is one; otherwise, with `copies`,
+  // copies bulk that may change to memory of this peer. Under no lock, since it may take long.
   template <typename Whom>
   Status place_bulk(Payload& payload, bool copies, const Whom& whom) {
     if (payload.bulk.empty() || payload.block) return {};
@@ -614,7 +615,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return {};
   }
 
-  // On the loop's thread: sends back what the link's arrays have let go.
+  // Loop thread only: returns the ranges that the link's arrays have released.
   void rest_link(LinkId id) {
     MutexLock lock(mutex_);
     const auto place = links_.find(id);
@@ -631,7 +632,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     write_on(*place->second);
   }
 
-  // Writes, and asks to go on when the connection takes more. On the loop's thread, if the link
+  // Writes, and asks to continue when the connection is writable. Loop thread only, if the link
   // writes to its socket.
   void write_on(WireLink& link) REVERIE_REQUIRES(mutex_) {
     if (link.flush() || link.is_out_ring()) return;
@@ -708,7 +709,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::vector<Withdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
   Links links_ REVERIE_GUARDED_BY(mutex_);
-  std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // peers that wrote rubbish
+  std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // wrote invalid data
   std::unordered_set<LinkId> dialling_ REVERIE_GUARDED_BY(mutex_);
   std::vector<LinkId> dirty_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Request> deliveries_ REVERIE_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// Calls, requests, sessions and time. Links and routes are in peer_links.cc, what arrives is in
+// Calls, requests, sessions and time. Links and routes are in peer_links.cc, received messages in
 // peer_inbound.cc.
 //
 // Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
@@ -15,17 +15,18 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kFunctionNameMax = 1024;
-// Deadlines are looked at no more often, and less often the more calls there are.
+// Deadlines are checked at most this often, and less often if there are many calls.
 constexpr Duration kDeadlineStep = std::chrono::milliseconds(1);
 constexpr std::size_t kCallsAStep = 1000;
-// Frames that wait for one peer, in parts of `calls_max`: calls, answers and what cancels them.
+// How many frames may wait for one peer, as a multiple of `calls_max`: calls, answers and
+// cancellations.
 constexpr std::size_t kQueuedRatioMax = 4;
 
 std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
   return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
 }
 
-// A name that the kernel alone knows goes with the process that listens there.
+// An abstract Unix socket ends with the process that listens there.
 bool goes_with_its_process(const std::string& address) {
   return address.starts_with("unix:@");
 }
@@ -407,7 +408,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
 }
 
 void PeerCore::link_down(LinkId id, const Status& why, TimePoint now) {
-  std::string gone;  // whose run has ended, by this
+  std::string gone;  // the peer whose run has ended
   const auto place = links_.find(id);
   if (place != links_.end() && place->second.is_dialled &&
       goes_with_its_process(place->second.address) && why.code() == StatusCode::kNotFound) {

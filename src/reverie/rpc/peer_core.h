@@ -1,5 +1,5 @@
-// A peer's logic: how each peer is reached, where each call stands, and what a lost connection or a
-// new run of a peer means for it.
+// A peer's logic: how each other peer is reached, the state of each call, and the effect of a lost
+// connection or a restarted peer on it.
 //
 //                     call, answer, define ...            events of connections, tick
 //                                |                                  |
@@ -8,17 +8,17 @@
 //                                |
 //                                v  PeerEffects: dial, send, deliver, complete
 //
-// A state machine: it has no lock, no clock, no thread and no socket. Each event brings the time
-// along, and what is to be done goes to PeerEffects. So one seed replays a whole network of them.
+// A state machine: it has no lock, no clock, no thread and no socket. Each event comes with the
+// time, and each effect goes to PeerEffects. So one seed replays a whole network of peers.
 //
 // The rules:
-// - A call belongs to one run of the peer that is called, and gets there at most once: sessions
-//   (session.h) carry it over as many connections as it takes.
-// - A run that is gone, or silent for `dead_after`, takes its calls with it: they fail, except
-//   those marked idempotent that have not been answered, which go to the next run.
-// - A name that no connection leads to is asked for, one hop around; names that no peer knows are
-//   refused after `find_timeout`. While an address that was given has not answered yet, calls wait,
-//   for `reach_timeout` at most.
+// - A call belongs to one run of the called peer, and arrives there at most once: its session
+//   (session.h) may use several connections, one after the other.
+// - When a run ends, or is silent for `dead_after`, its calls fail, except unanswered ones that are
+//   marked idempotent: those go to the next run.
+// - The connected peers are asked for a name that is not connected; names that no peer knows are
+//   refused after `find_timeout`. While an explicit address has not answered yet, calls wait, at
+//   most for `reach_timeout`.
 #pragma once
 
 #include <cstddef>
@@ -41,18 +41,18 @@
 
 namespace reverie {
 
-// What every peer answers by itself.
+// Functions that every peer serves.
 inline constexpr std::string_view kPingFunction = "reverie.ping";
 inline constexpr std::string_view kListFunction = "reverie.functions";
 
-// Which call of another peer is meant. A value.
+// Identifies a call of another peer. A value.
 struct InboundId {
   std::uint64_t session = 0;
   std::uint64_t call = 0;
   friend bool operator==(const InboundId&, const InboundId&) = default;
 };
 
-// A call that came in.
+// A received call.
 struct Request {
   InboundId id;
   std::string caller;
@@ -63,7 +63,7 @@ struct Request {
 // What went wrong in a handler.
 struct RemoteError {
   StatusCode code = StatusCode::kInternal;
-  std::string type;  // the exception's class, for people
+  std::string type;  // the exception's class, for messages
   std::string text;
   std::string traceback;
 };
@@ -79,24 +79,25 @@ struct CallResult {
   Kind kind = Kind::kFailed;
   Status status;
   Payload payload;         // the answer
-  std::string error_type;  // of a remote error: its class and its traceback, for people
+  std::string error_type;  // of a remote error: its class and its traceback, for messages
   std::string traceback;
 };
 
-// What is to be done. None of them calls the core back.
+// The effects of the core. They must not call the core.
 class PeerEffects {
  public:
   virtual ~PeerEffects() = default;
-  // Connects, and tells link_up or link_down later.
+  // Connects, and calls link_up or link_down later.
   virtual void dial(LinkId link, const std::string& address) = 0;
   virtual void send(LinkId link, const FrameHeader& header,
                     std::shared_ptr<const Message> message) = 0;
-  // After what was sent. The link has no events any more.
+  // Closes the link once all frames are sent. It has no further events.
   virtual void hang_up(LinkId link) = 0;
-  // The peer has proved who it is: larger frames may come. One frame of the handshake follows.
+  // The peer has proved its identity: larger frames are accepted. One frame of the handshake
+  // follows.
   virtual void trust(LinkId link, const std::string& peer) = 0;
   virtual void deliver(Request request) = 0;
-  // Its caller does not wait for an answer any more.
+  // The request's caller no longer waits for an answer.
   virtual void withdraw(InboundId request) = 0;
   virtual void complete(CallId call, CallResult result) = 0;
 };
@@ -104,18 +105,18 @@ class PeerEffects {
 struct PeerOptions {
   std::string name;
   RunId run;
-  std::string token;  // empty: none is asked for
+  std::string token;  // empty: none is required
   std::string host;   // equal for peers that reach the same Unix sockets; empty: unknown
   bool uses_unix = true;
   bool uses_tcp = true;
   std::size_t calls_max = 65'536;                     // that are not answered yet
   std::size_t call_bytes_max = std::size_t{8} << 30;  // of these
-  // What all others together make this peer hold: calls that are not answered yet, and answers that
-  // are not read yet. One of either passes alone, whatever its size.
+  // How much this peer holds for all others together: calls that are not answered yet, and answers
+  // that are not read yet. A single call or answer of any size is accepted.
   std::size_t held_bytes_max = std::size_t{1} << 30;
   Duration dead_after = std::chrono::milliseconds(1500);
   Duration find_timeout = std::chrono::seconds(2);
-  // How long a call waits for an address that was given and does not answer.
+  // How long a call waits for an explicit address that does not answer.
   Duration reach_timeout = std::chrono::seconds(30);
   std::function<std::uint64_t()> random;  // fresh random bits
 };
@@ -126,13 +127,13 @@ struct CallOptions {
   bool copies_bulk = false;    // copies bulk that may change before call() returns
 };
 
-// What is known of a peer that a connection leads to.
+// The state of a peer that has been connected.
 struct PeerInfo {
   std::string name;
   std::string link_address;
   LinkId link = 0;
   bool is_connected = false;
-  std::string transport;  // of the link, and why it is that
+  std::string transport;  // of the link, and why it was chosen
   std::string transport_reason;
   std::size_t calls = 0;     // of ours, not answered
   std::size_t requests = 0;  // of theirs, not answered
@@ -143,9 +144,9 @@ class PeerCore {
  public:
   PeerCore(PeerOptions options, PeerEffects& effects);
 
-  // --- What the user wants.
+  // --- The user's calls.
   const PeerOptions& options() const { return options_; }
-  // Where others reach this peer; told to all that connect from now on.
+  // An address at which others reach this peer; sent to peers that connect from now on.
   void add_address(std::string address) { addresses_.push_back(std::move(address)); }
   // Keeps a connection to the peer that listens there.
   void connect(const std::string& address, TimePoint now);
@@ -153,33 +154,33 @@ class PeerCore {
   bool undefine(const std::string& function);
   std::vector<std::string> functions() const;
   std::vector<PeerInfo> peers() const;
-  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT at once; else complete() follows, once.
+  // RESOURCE_EXHAUSTED or INVALID_ARGUMENT at once; otherwise complete() is called once.
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
                       const CallOptions& options, TimePoint now);
-  // Completes it with CANCELLED, unless it is complete.
+  // Completes the call with CANCELLED, unless it is complete.
   void cancel(CallId call, TimePoint now);
   void answer(InboundId request, Payload payload, TimePoint now);
   void fail(InboundId request, const RemoteError& error, TimePoint now);
   bool is_wanted(InboundId request) const;
-  // Says goodbye; all calls fail. Nothing is done afterwards.
+  // Sends a goodbye; all calls fail. Later calls and events have no effect.
   void close(TimePoint now);
   std::size_t pending_calls() const { return calls_.size(); }
-  // The link that leads to the peer, or to the caller of the request, now; 0 without one.
+  // The present link to the peer, or to the caller of the request; 0 if there is none.
   LinkId link_to(const std::string& peer) const;
   LinkId link_to(InboundId request) const;
 
-  // --- What connections tell.
-  // A peer connected; gives the link its number.
+  // --- Events of connections.
+  // A peer connected; returns the number of the link.
   LinkId accepted(const std::string& address, TimePoint now);
-  // Hangs up on the connection that came first of those in their handshake, to make way for a new
-  // one. False if there is none.
+  // Closes the oldest connection that is still in its handshake, to make room for a new one. False
+  // if there is none.
   bool make_way(TimePoint now);
-  // A dialled link is there; `remote` is what a wildcard of the peer's addresses stands for.
+  // A dialled link is connected; `remote` replaces a wildcard in the peer's addresses.
   void link_up(LinkId link, const std::string& remote, TimePoint now);
-  // With NOT_FOUND no process listens at the dialled address: where that is the Unix socket that
-  // the kernel alone knows, the run that listened there has ended, and its calls fail at once.
+  // NOT_FOUND means that no process listens at the dialled address. If that is an abstract Unix
+  // socket, the run that listened there has ended, and its calls fail at once.
   void link_down(LinkId link, const Status& why, TimePoint now);
-  // Bytes came, be they a whole frame or not.
+  // Bytes arrived, a complete frame or not.
   void heard(LinkId link, TimePoint now);
   void received(LinkId link, Frame frame, TimePoint now);
 
@@ -192,7 +193,7 @@ class PeerCore {
   enum class Stage { kDialling, kHello, kWelcome, kResume, kResumed, kOpen };
   struct Link {
     bool is_dialled = false;
-    std::string address;  // dialled, or whose it is
+    std::string address;  // the dialled address, or the listener's
     std::string remote;   // the host of the other end
     Stage stage = Stage::kDialling;
     Greeting mine;
@@ -210,15 +211,15 @@ class PeerCore {
     TimePoint next_try;
     Duration pause{};
     Status last;              // why there is no connection
-    bool is_refused = false;  // for a reason that does not pass by itself
+    bool is_refused = false;  // for a permanent reason
     int failures = 0;         // in a row
   };
   struct Call {
     std::string peer;
     std::shared_ptr<const Message> message;
     CallOptions options;
-    std::uint64_t session = 0;   // 0: waits for one
-    TimePoint waits_since;       // for one
+    std::uint64_t session = 0;   // 0: waits for a session
+    TimePoint waits_since;       // for a session
     std::uint64_t sequence = 0;  // of its frame
     std::size_t size_bytes = 0;
   };
@@ -238,8 +239,8 @@ class PeerCore {
                   const std::string& host);
   void step_wanted(TimePoint now);
   void ask_for(const std::string& name, Wanted& wanted, TimePoint now);
-  // Why calls of that name do not go out; they fail once they have waited for `fails_after`, if
-  // that has a value.
+  // Why calls of that name are not sent; they fail once they have waited for `fails_after`, if that
+  // has a value.
   Status why_unknown(const std::string& name, const Wanted& wanted,
                      std::optional<Duration>& fails_after, TimePoint now) const;
   std::string dial_failures(const std::string& peer) const;
@@ -250,7 +251,7 @@ class PeerCore {
   void send(LinkId link, const FrameHeader& header, std::shared_ptr<const Message> message,
             TimePoint now);
   void refuse(LinkId link, const Status& why, TimePoint now);
-  // The link is gone already, or is hung up by drop_link. Its session may go on.
+  // The link is lost already, or drop_link closes it. Its session may continue.
   void lose_link(LinkId link, const Status& why, TimePoint now);
   void drop_link(LinkId link, const Status& why, TimePoint now);
   void on_hello(LinkId id, Link& link, const Message& message, TimePoint now);
@@ -258,13 +259,13 @@ class PeerCore {
   void on_resume(LinkId id, Link& link, const Message& message, TimePoint now);
   void on_resumed(LinkId id, Link& link, const Message& message, TimePoint now);
   Status check_greeting(const Greeting& theirs) const;
-  // May end the session, where it belongs to a run that is gone.
+  // May end the session, if it belongs to a run that has ended.
   Status claim_name(const Greeting& theirs, TimePoint now);
   Session* session_of_name(const std::string& name);
   std::uint64_t key_of_run(const Greeting& theirs, TimePoint now);
   bool shall_replace(const Session& session, const Link& link) const;
   void open(LinkId id, std::uint64_t key, std::uint64_t received, TimePoint now);
-  // The other side's state is gone: what was sent to it is lost.
+  // The other side has lost its state: what was sent to it is lost.
   void forget_sent(std::uint64_t key, TimePoint now);
   void end_call(CallId id, const Status& why, CallResult::Kind kind, TimePoint now);
   void end_session(std::uint64_t key, const Status& why, CallResult::Kind kind, TimePoint now);
@@ -274,18 +275,18 @@ class PeerCore {
   void on_answer(std::uint64_t key, Frame frame);
   void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
   void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
-  // In order; looks at all calls.
+  // In order; iterates over all calls.
   std::vector<CallId> calls_of(std::uint64_t key) const;
-  // Gives the sequence.
+  // Returns the sequence.
   std::uint64_t enqueue(Session& session, FrameKind kind, std::uint64_t call,
                         std::shared_ptr<const Message> message, TimePoint now);
-  // An error in the answer's place where the peer has too much to read already.
+  // Sends an error instead if the peer already has too much to read.
   void enqueue_answer(Session& session, std::uint64_t call, Payload payload, TimePoint now);
   void send_queued(Session& session, Session::Queued& queued, TimePoint now);
   void acknowledge(Session& session, TimePoint now);
   void start(CallId id, std::uint64_t key, TimePoint now);
   void finish(CallId id, CallResult result);
-  // False if the request is not there: answered, or given up.
+  // False if there is no such request: it was answered or cancelled.
   bool end_request(Session& session, std::uint64_t call);
   void withdraw_all(std::uint64_t key, Session& session);
   void wait_for_peer(CallId id, const std::string& peer, TimePoint now);

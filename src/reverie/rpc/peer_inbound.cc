@@ -1,4 +1,4 @@
-// The part of PeerCore that takes what arrives on an open link: calls, answers, cancellations.
+// The part of PeerCore that handles what arrives on an open link: calls, answers, cancellations.
 //
 // Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include <utility>
@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// Received frames that are acknowledged at once if no frame of ours does it on the way.
+// After this many received frames an acknowledgement is sent, if no other frame has carried it.
 constexpr std::size_t kUnacknowledgedMax = 64;
 constexpr std::size_t kUnacknowledgedBytesMax = std::size_t{1} << 20;
 
@@ -51,7 +51,7 @@ void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
       on_found(key, frame, now);
       break;
     default:
-      break;  // of the handshake: not expected here, and without effect
+      break;  // of the handshake: not expected here, ignored
   }
   // What was done may have ended the session.
   const auto still = sessions_.find(key);

@@ -1,5 +1,4 @@
-// The part of PeerCore that meets others: addresses, connections, handshakes. Names are in
-// peer_names.cc.
+// The part of PeerCore for addresses, connections and handshakes. Names are in peer_names.cc.
 //
 // Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include <algorithm>
@@ -106,7 +105,7 @@ void PeerCore::add_routes(const std::string& peer, const std::vector<std::string
                           const std::string& host) {
   const bool is_same_host = !host.empty() && host == options_.host;
   for (const std::string& address : addresses) {
-    // What only processes of the other machine can reach is left out.
+    // Skips addresses that only processes of the other machine can reach.
     if ((is_unix(address) || is_loopback(address)) && !is_same_host) continue;
     if (is_unix(address) ? !options_.uses_unix : !options_.uses_tcp) continue;
     if (!parse_endpoint(address).ok() || routes_.size() >= kRoutesMax) continue;
@@ -192,7 +191,7 @@ void PeerCore::lose_link(LinkId id, const Status& why, TimePoint now) {
     session->second.link = 0;
     session->second.link_lost_at = now;
     tick_by(now + options_.dead_after);
-    // Others of its addresses may do.
+    // Another of its addresses may work.
     for (auto& [address, route] : routes_) {
       if (route.peer == session->second.peer_name) route.next_try = std::min(route.next_try, now);
     }
@@ -356,7 +355,7 @@ void PeerCore::on_welcome(LinkId id, Link& link, const Message& message, TimePoi
   const Session& session = sessions_.at(key);
   if (session.link != 0 && links_.at(session.link).is_dialled &&
       is_unix(links_.at(session.link).address) && !is_unix(link.address)) {
-    return drop_link(id, {}, now);  // the one that is there is the faster
+    return drop_link(id, {}, now);  // the existing link is faster
   }
   link.stage = Stage::kResumed;
   effects_.trust(id, link.theirs.name);
@@ -464,7 +463,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
     route.last = {};
     route.failures = 0;
     route.is_refused = false;
-    // A faster way to the same peer, of which its word was needed.
+    // A Unix socket that the peer has announced is faster.
     if (!is_unix(link.address)) {
       for (const auto& [address, other] : routes_) {
         if (is_unix(address) && other.peer == session.peer_name && other.failures == 0) {
@@ -480,7 +479,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
     wanted_.erase(wanted);
     for (const CallId call : calls) start(call, key, now);
   }
-  // The peer that others wait for, this one may know.
+  // This peer may know peers that calls wait for.
   for (auto& [name, other] : wanted_) ask_for(name, other, now);
   tick_by(now + options_.dead_after / 6);
 }

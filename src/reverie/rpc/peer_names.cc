@@ -1,5 +1,5 @@
-// The part of PeerCore that finds peers by name: whom it asks, what it answers to those who ask,
-// and when a name is given up.
+// The part of PeerCore that finds peers by name: which peers it asks, what it answers when asked,
+// and when it gives up.
 //
 // Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include <algorithm>
@@ -64,7 +64,8 @@ Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted,
   const Duration patience = std::max(options_.find_timeout, options_.dead_after);
   for (const auto& [address, route] : routes_) {
     if (route.peer == name && !route.is_refused) {
-      // One that other peers gave may lead to a process that stands still, and takes connections.
+      // An address from other peers may lead to a frozen process, whose socket still accepts
+      // connections.
       if (!route.is_explicit && now - wanted.since < patience) return {};
       (route.is_explicit ? may_answer : is_silent) = true;
       continue;
@@ -73,7 +74,7 @@ Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted,
     if (route.is_refused) {
       refusal = route.last;
     } else if (route.peer.empty()) {
-      may_answer = true;  // it may be the one
+      may_answer = true;  // it may be the peer in question
     }
   }
   if (may_answer) {

@@ -7,7 +7,7 @@
 namespace reverie {
 
 Payload encode_error(const RemoteError& error);
-// Anything else than what encode_error() makes gives an error that says so.
+// A malformed payload returns an error that says so.
 RemoteError decode_error(const Payload& payload);
 
 }  // namespace reverie

@@ -1,12 +1,12 @@
-// What two runs of two peers have to say to each other, in order and each once, over one connection
-// after another.
+// The frames that two runs of two peers exchange, in order and each once, over successive
+// connections.
 //
 //     queue   [ 7 sent ][ 8 sent ][ 9 sent ][ 10 ][ 11 ]      each until the other side
 //                                                             has received it
 //
-// A connection is a stream, so what arrives is a prefix of what was sent. The last sequence that
-// arrived says it all: on the next connection each side goes on behind it. Frames with a sequence
-// at or below it are known and dropped.
+// A connection is a stream, so what arrives is a prefix of what was sent. On the next connection
+// each side continues after the last sequence that the other received. Frames with a sequence at or
+// below it are duplicates and are dropped.
 #pragma once
 
 #include <cstddef>
@@ -49,13 +49,14 @@ struct Session {
   std::size_t unacknowledged_bytes = 0;
   std::deque<Queued> queue;
   std::size_t answer_bytes = 0;  // of the answers in it
-  bool is_unread = false;        // more waits for the other side than may
+  bool is_unread = false;        // the other side reads too slowly: the bound is exceeded
 
   std::size_t call_count = 0;  // of this side, not answered
   // Calls of the other side that are not answered: the call's number, the bytes of its arguments.
   std::unordered_map<std::uint64_t, std::size_t> running;
 
-  // The other side has received all up to `sequence`. Gives the bytes of answers among it.
+  // The other side has received everything up to `sequence`. Returns the bytes of the answers in
+  // it.
   std::size_t acknowledge(std::uint64_t sequence) {
     std::size_t bytes = 0;
     while (!queue.empty() && queue.front().header.sequence <= sequence) {
@@ -68,7 +69,7 @@ struct Session {
   static std::size_t answer_bytes_of(const Queued& queued) {
     return queued.header.kind == FrameKind::kAnswer ? queued.message->size_bytes() : 0;
   }
-  // Whether the frame is new; notes it.
+  // Records the frame; true if it is new.
   bool receive(std::uint64_t sequence) {
     if (sequence <= last_received) return false;
     last_received = sequence;

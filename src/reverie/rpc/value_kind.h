@@ -1,4 +1,4 @@
-// The kinds of values that travel: docs/formats/values.md. The numbers are on the wire and stay.
+// The kinds of values in messages: docs/formats/values.md. The numbers are on the wire and stay.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum class ValueKind : std::uint8_t {
   kComplex = 16,
 };
 
-// What a tensor was made by, and is to be again where that package is loaded.
+// The package that made a tensor; the receiver uses it too, if it is loaded.
 enum class TensorMaker : std::uint8_t { kNumpy = 0, kTorch = 1, kJax = 2 };
 
 inline constexpr std::size_t kValueDepthMax = 64;

@@ -9,7 +9,7 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kRankMax = 64;
-// An empty container takes two bytes of a message, and a hundred times as much once it is built.
+// An empty container takes two bytes in a message, and a hundred times as much as an object.
 constexpr std::size_t kContainersMin = std::size_t{1} << 20;
 constexpr std::size_t kContainerBytes = 8;
 
@@ -51,7 +51,8 @@ Status ValueReader::read_container(ValueToken& token) {
     REVERIE_ASSIGN_OR_RETURN(const std::size_t size, number());
     REVERIE_ASSIGN_OR_RETURN(token.bytes, raw(size));
   }
-  // Each value takes a byte at least, those that the containers around this one lack included.
+  // Each value takes at least one byte, including those still missing in the containers around this
+  // one.
   if (token.count > (rest_.size() - std::min(lacking_, rest_.size())) / values_each) {
     return data_loss("a container of {} values has {} bytes left, which {} others lack too",
                      token.count, rest_.size(), lacking_);
@@ -105,8 +106,8 @@ Status ValueReader::read_tensor(ValueToken& token) {
 
 Result<ValueToken> ValueReader::next() {
   ValueToken token;
-  // A full container is left when the next value begins, not with its last one: that may be a
-  // container too, and lies deeper.
+  // A full container is closed when the next value begins, not with its last value: that may be a
+  // container too, one level deeper.
   while (!open_.empty() && open_.back() == 0) open_.pop_back();
   if (!open_.empty()) {
     --open_.back();

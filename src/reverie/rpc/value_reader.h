@@ -3,7 +3,7 @@
 //     REVERIE_ASSIGN_OR_RETURN(const ValueToken first, reader.next());
 //     first.kind == ValueKind::kTuple, first.count == 2       the next two tokens are its values
 //
-// Nothing is built here, and nothing can be executed. The counts of all containers together are
+// No objects are built here, and nothing can be executed. The counts of all containers together are
 // never larger than the bytes that are left, so that memory for them can be taken at once; there
 // are at most a million containers, or one for 8 bytes of the message if that is more; the depth is
 // never above kValueDepthMax, and a tensor lies inside the bulk.
@@ -22,7 +22,7 @@
 
 namespace reverie {
 
-// One value, or the begin of a container. Views the payload.
+// One value, or the start of a container. Views the payload.
 struct ValueToken {
   ValueKind kind = ValueKind::kNone;
   std::int64_t integer = 0;

@@ -7,7 +7,7 @@
 
 namespace reverie {
 
-// Seven bits a byte, the lowest first; the highest bit says that more follow.
+// Seven bits per byte, the lowest first; the highest bit says that more follow.
 void ValueWriter::number(std::uint64_t value) {
   while (value >= 0x80) {
     payload_.head.push_back(static_cast<std::byte>(value | 0x80));

@@ -1,4 +1,4 @@
-// Writes values into a payload, one after another, containers before what they hold.
+// Writes values into a payload, one after another, each container before its contents.
 //
 //     writer.begin(ValueKind::kTuple, 2);
 //     writer.text("policy");
@@ -39,7 +39,7 @@ class ValueWriter {
   // `names`: of the type, then of each field, with a space between.
   void begin_named_tuple(std::string_view names, std::size_t count);
 
-  // Row-major elements; what `bytes` show is copied.
+  // Row-major elements, which are copied.
   void tensor(DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> bytes,
               TensorMaker maker);
   // The same without a copy: `keep` holds the bytes, which do not change while the payload lives,

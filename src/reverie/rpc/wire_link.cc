@@ -1,7 +1,7 @@
-// One file, since frames go out and come in by the same members, whichever way carries them.
+// One file, since a link's frames are written in one order, whether by socket or by ring, and both
+// directions use the same members.
 //
 // Tested in peer_test.cc.
-// One file, since all that a link writes goes in one order, whichever way it goes.
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace reverie {
 namespace {
 
-constexpr int kReadsAtOnce = 16;  // then other connections have their turn
+constexpr int kReadsAtOnce = 16;  // then it is the turn of other connections
 constexpr std::size_t kPiecesMax = 128;
 constexpr int kRingReadsAtOnce = 64;
-// What is read in one turn; more would need large memory for each.
+// Frames that are read in one turn; more would need a large buffer for each link.
 constexpr std::size_t kRingFramesAtOnce = 64;
 constexpr std::size_t kRingScratchBytes = std::size_t{8} << 10;
 constexpr std::array<std::byte, kBulkAlignment> kPadding{};
@@ -54,18 +54,18 @@ bool is_of_link(FrameKind kind) {
   return kind >= FrameKind::kShare && kind <= FrameKind::kArenaTaken;
 }
 
-// Those that come through a ring.
+// Kinds that arrive through a ring.
 bool is_of_ring(FrameKind kind) {
   return kind == FrameKind::kReturn || kind == FrameKind::kArenaTaken;
 }
 
-// What a frame about memory says.
+// The content of a frame about memory.
 constexpr std::uint64_t kGood = 1;
 constexpr std::uint64_t kTakesArenas = 2;
-// In `received`: the arena is one to be read, whose ranges other frames name.
+// In `received`: the arena is only to be read, and other frames name its ranges.
 constexpr std::uint64_t kIsMap = 1;
 
-// Sends an arena's descriptor. False: the socket takes no more now.
+// Sends an arena's descriptor. False: the socket is not writable now.
 bool hand_over(Connection& connection, const SharedArena& arena, std::uint64_t purpose) {
   const auto header = encode_frame_header({FrameKind::kArena, arena.id(), purpose, 0}, {});
   const IoResult result = connection.write_with_descriptor(header, arena.reader_fd());
@@ -117,7 +117,7 @@ void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> m
   out.is_switch = header.kind == FrameKind::kSwitch;
 }
 
-// What is written next. With `stops`, as far as the socket takes it in one go.
+// Collects what is written next. With `stops`, only up to a frame that must be written alone.
 void WireLink::gather(bool stops) {
   pieces_.clear();
   std::size_t from = written_;
@@ -148,7 +148,7 @@ bool WireLink::flush() {
     const IoResult result = out_.front().brings_share && written_ == 0
                                 ? connection_->write_with_descriptor(pieces_.front(), share_->fd())
                                 : connection_->write(pieces_);
-    // What is lost shows to the reader too, on the loop's thread.
+    // The reader sees the loss too, on the loop thread.
     if (!result.status.ok()) return true;
     if (result.size_bytes == 0) return false;
     took(result.size_bytes);
@@ -164,7 +164,7 @@ bool WireLink::flush_ring() {
     gather(/*stops=*/false);
     const Result<std::size_t> size = ring.write(pieces_);
     if (!size.ok()) {
-      // The reader of the socket tells of it.
+      // The reader of the socket reports it.
       why_ = size.status().message();
       is_broken_.store(true, std::memory_order_release);
       connection_->shut_down();
@@ -175,7 +175,7 @@ bool WireLink::flush_ring() {
       continue;
     }
     waits_for_room_.store(true);
-    // Those who poll see it.
+    // A polling thread of this process will notice the room.
     if ((poller_count_.load() > 0 && is_watched.load()) || ring.ask_for_bell()) {
       is_all = false;
       break;
@@ -190,8 +190,8 @@ void WireLink::ring_bell() {
   static const std::array<std::byte, kFrameHeaderBytes> bell =
       encode_frame_header({FrameKind::kBell, 0, 0, 0}, {});
   const std::span<const std::byte> piece = bell;
-  // A socket that takes no more holds bells enough. One that takes a part of it, which none does
-  // for so few bytes, cannot be used any more.
+  // A full socket already holds bells. A partial write, which does not happen for so few bytes,
+  // makes the connection unusable.
   const IoResult result = connection_->write({&piece, 1});
   if (result.size_bytes > 0 && result.size_bytes < bell.size()) connection_->shut_down();
 }
@@ -432,8 +432,8 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
   if (!frames.empty()) events_.received(id_, std::move(frames));
 }
 
-// Only one of the two may encrypt: records of TLS where frames begin. The other one is told so in
-// its own words, which end its waiting too.
+// Detects that only the other side encrypts: TLS records where frames should begin. It is sent a
+// TLS alert, which also ends its wait.
 Status WireLink::check_cleartext(std::span<const std::byte> first) {
   constexpr std::byte kAlertRecord{21};
   constexpr std::byte kHandshakeRecord{22};
@@ -489,8 +489,8 @@ bool WireLink::read_socket(std::span<std::byte> scratch) {
       }
     }
     if (!status.ok() || is_end || got.size_bytes == 0) break;
-    // A handshake goes on only when what came was looked at; and less than the buffer takes is all
-    // that there is.
+    // A handshake continues only after the received bytes are processed; and a read that does not
+    // fill the buffer has read everything.
     if (!has_trusted_limits_ || (direct.empty() && got.size_bytes < into.size())) break;
   }
   if (is_over()) return has_come;
@@ -506,7 +506,7 @@ bool WireLink::read_socket(std::span<std::byte> scratch) {
 void WireLink::on_readable() {
   const auto self = shared_from_this();
   if (is_reading_socket_.exchange(true)) {
-    // Who reads calls this again, unless it has ended just now.
+    // The reading thread calls this again, unless it has just finished.
     has_missed_socket_.store(true);
     if (is_reading_socket_.exchange(true)) return;
     has_missed_socket_.store(false);

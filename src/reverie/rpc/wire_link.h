@@ -22,30 +22,30 @@
 
 namespace reverie {
 
-// Smaller bulk goes through the ring: two copies of it cost less than a range that comes back.
+// Smaller bulk goes through the ring: copying it twice costs less than returning a range.
 inline constexpr std::size_t kArenaBulkMin = std::size_t{128} << 10;
 // The size of each arena.
 inline constexpr std::size_t kLinkArenaBytes = std::size_t{1} << 30;
 
-// A ring is read by the threads that poll, one at a time; so is a socket of TCP without TLS, and by
-// the loop's thread, which reads all other sockets alone. What goes out is guarded by the lock of
-// the peer that owns it, on any thread.
+// The polling threads read a ring, one at a time. They and the loop thread read TCP sockets without
+// TLS; only the loop thread reads other sockets. Any thread may write, under the lock of the peer
+// that owns the link.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
-  // On the loop's thread, or a thread that polls.
+  // Called on the loop thread or on a polling thread.
   struct Events {
-    std::function<void(LinkId, std::vector<Frame>)> received;  // or bytes of a frame: none yet
+    std::function<void(LinkId, std::vector<Frame>)> received;  // empty: part of a frame arrived
     std::function<void(LinkId, const Status&)> lost;
     std::function<void(LinkId)> writable;
-    // A frame about shared memory, with the descriptor that came along or -1, which is closed
-    // behind it. The loop's thread.
+    // A frame about shared memory, and its descriptor or -1, which is closed afterwards. Loop
+    // thread only.
     std::function<Status(LinkId, const Frame&, int)> shared;
-    std::function<void(LinkId)> rings;  // is to ring the other side's bell
-    std::function<void(LinkId)> rung;   // the other side rang
-    std::function<void(LinkId)> owes;   // ranges should go back; on any thread, also under locks
+    std::function<void(LinkId)> rings;  // must ring the other side's bell
+    std::function<void(LinkId)> rung;   // the other side rang the bell
+    std::function<void(LinkId)> owes;  // ranges should be returned; on any thread, also under locks
   };
 
-  // `poller_count` says how many threads poll now.
+  // `poller_count` is the number of threads that poll now.
   WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator* bulk_memory,
            const std::atomic<int>& poller_count, const Events& events);
   // On the loop's thread.
@@ -53,9 +53,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
 
   Connection& connection() { return *connection_; }
   void start() { connection_->want_read(); }
-  // The same, behind bytes that were read from the connection before.
+  // The same, after bytes that were already read from the connection.
   void start(std::string_view received);
-  // Bounds what comes once the link is trusted. Before start().
+  // Limits of frames once the link is trusted. Call it before start().
   void set_limits(const FrameLimits& limits) {
     limits_ = limits;
     ring_frames_.set_limits(limits);
@@ -67,35 +67,35 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool has_output() const { return !out_.empty(); }
   std::size_t queued_frames() const { return out_.size(); }
   std::size_t queued_bytes() const { return queued_bytes_ - written_; }
-  // Writes what can be written now. False: the rest waits until there is room: a socket has to be
-  // asked for word of that, a ring is polled.
+  // Writes what can be written now. False: the rest waits for room; the caller must ask a socket
+  // for a notification, and poll a ring.
   bool flush();
-  // No event comes any more, and nothing is written.
+  // There are no further events, and nothing more is written.
   void end();
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   bool is_flush_posted = false;
   std::string peer_name;     // once it is trusted
-  bool shares_next = false;  // offer_share() behind the next frame
+  bool shares_next = false;  // offer_share() after the next frame
 
   // --- Shared memory, under the owner's lock too.
-  // Proposes it, behind what is queued. Why it cannot shows in why().
+  // Proposes shared memory, after the queued frames. why() says why it failed.
   void offer_share(const ShareNonce& nonce);
   Status on_share_frame(const Frame& frame, int descriptor);
   // Whether what is queued goes to the ring.
   bool is_out_ring() const { return is_out_ring_; }
   void ring_bell();
-  // Where the bulk of a message of this link is to be written before it is queued; null where it
-  // goes through the ring or the socket. The first one asks the other side to take an arena.
+  // The arena that the bulk of a message must be written to before it is queued; null if it goes
+  // through the ring or the socket. The first call asks the other side to map an arena.
   std::shared_ptr<SharedArena> arena_for(std::size_t size_bytes, TimePoint now);
-  // Has the other side map an arena of this process, to read it alone, for as long as the link
-  // stands; what lies there, and for how long, is said by other frames. Once. True when it has
+  // Has the other side map an arena of this process read-only, for as long as the link exists;
+  // other frames say what is in it, and for how long. Call it once. True if the other side has
   // mapped it.
   bool offer_map(const std::shared_ptr<SharedArena>& arena);
-  // What the other side offered so; null before that.
+  // The arena that the other side offered in this way; null before that.
   const std::shared_ptr<const ArenaView>& map() const { return map_; }
-  // Called now and then: sends ranges back, and gives up memory that is not used.
+  // Called periodically: returns ranges, and frees unused memory.
   void rest(TimePoint now);
-  // What carries frames now, and why it is that.
+  // The transport that carries frames now, and why it was chosen.
   const char* transport() const;
   const std::string& why() const { return why_; }
   void set_why(std::string why) { why_ = std::move(why); }
@@ -103,19 +103,19 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // --- The rings, on any thread, under no lock.
   bool has_ring() const { return is_in_ring_.load(std::memory_order_acquire); }
   bool has_work() const;
-  // Reads, and goes on writing. False if there was nothing to do.
+  // Reads, and continues writing. False if there was nothing to do.
   bool poll();
-  // Whether threads that poll read the socket too; and such a read, false if nothing came.
+  // Whether polling threads read the socket too; and such a read, false if nothing arrived.
   bool is_socket_polled() const { return is_socket_polled_.load(std::memory_order_acquire); }
   bool poll_socket();
-  // From here on bells are needed. False: there is something to do first.
+  // Asks for bells from now on. False: there is something to do first.
   bool arm();
   void disarm();
-  // Whether the other side wrote what no peer writes: its memory is used no more.
+  // Whether the other side wrote invalid data: its memory is no longer used.
   bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
-  // Whether those who poll look at this link. Set by its owner.
+  // Whether the polling threads read this link. Set by its owner.
   std::atomic<bool> is_watched{false};
-  // The connection's place among those of the door that it came through.
+  // Counts the connection at the door that accepted it.
   std::shared_ptr<void> place;
 
   void on_readable() override;
@@ -128,7 +128,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     std::size_t size_bytes;
     std::array<std::byte, kRangeBytes> range;  // in the place of the bulk
     bool is_in_arena;
-    bool brings_share;  // goes alone, with the descriptor
+    bool brings_share;  // is sent alone, with the descriptor
     bool is_switch;     // the last one on the socket
   };
   Status check_cleartext(std::span<const std::byte> first);
@@ -153,7 +153,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> is_trusted_{false};
   std::atomic<bool> is_socket_polled_{false};
   std::atomic<bool> is_reading_socket_{false};
-  std::atomic<bool> has_missed_socket_{false};  // the loop's thread came while another one read
+  std::atomic<bool> has_missed_socket_{false};  // notified while another thread read
   bool has_read_ = false;                       // anything
   bool has_trusted_limits_ = false;
   std::atomic<bool> is_over_{false};
