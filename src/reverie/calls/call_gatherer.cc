@@ -8,7 +8,7 @@ namespace reverie {
 bool CallGatherer::add(Request& request) {
   MutexLock lock(mutex_);
   if (is_closed_) return false;
-  // The time is asked for only where it counts.
+  // The clock is read only if it is needed.
   calls_.push_back({std::move(request), options_.max_wait ? clock_.now() : TimePoint()});
   if (waiters_ > 0) changed_.notify_all();
   if (!options_.is_served) return std::exchange(tells_, false);
@@ -84,7 +84,7 @@ bool CallGatherer::leave(std::size_t seen) {
 }
 
 void CallGatherer::close() {
-  std::deque<Waiting> dropped;  // goes under no lock
+  std::deque<Waiting> dropped;  // is released under no lock
   MutexLock lock(mutex_);
   is_closed_ = true;
   dropped.swap(calls_);

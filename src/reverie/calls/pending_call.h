@@ -1,5 +1,4 @@
-// PendingCall: a call of another peer's function whose caller waits for the answer, or asks for it
-// now and then.
+// PendingCall: a call of another peer's function, whose caller waits or polls for the answer.
 //
 //     REVERIE_ASSIGN_OR_RETURN(const auto call, PendingCall::begin(peer, "learner", "policy",
 //                                                                  std::move(payload), {}));
@@ -20,12 +19,14 @@ namespace reverie {
 // Thread-safe. Shared by the threads that wait and the one that completes the call.
 class PendingCall {
  public:
-  // Told that the call is done, where Peer::Done is; once for each tell_when_done() that was true.
+  // Notified that the call is done, on the thread of Peer::Done; once for each tell_when_done()
+  // that returned true.
   using Told = std::function<void(const std::shared_ptr<PendingCall>& call)>;
   // Made once, for many calls.
   using SharedTold = std::shared_ptr<const Told>;
 
-  // Begins a call. An error of Peer::call: there is none. `peer` may be gone before the answer.
+  // Begins a call. An error of Peer::call means that there is no call. `peer` may end before the
+  // answer.
   static Result<std::shared_ptr<PendingCall>> begin(const std::shared_ptr<Peer>& peer,
                                                     std::string to, std::string function,
                                                     Payload payload, const CallOptions& options,
@@ -37,17 +38,17 @@ class PendingCall {
   const std::string& function() const { return function_; }
 
   bool is_done() const { return is_done_.load(std::memory_order_acquire); }
-  // Waits; false when the call is not done by then. Looks into shared memory first (Peer::look).
+  // Waits; false if the call is not done by then. Polls shared memory first (Peer::look).
   bool wait_until(TimePoint until);
-  // What it came to. Requires is_done().
+  // The result. Requires is_done().
   const CallResult& result() const;
   // The call ends with CANCELLED, unless it is done.
   void cancel();
 
-  // Has `told` run once the call is done. False if it is done, and nothing is left to be told.
-  // Asked several times before, it is told once.
+  // Has `told` run once the call is done. False if it is done already. Several calls before that
+  // are notified once.
   bool tell_when_done();
-  // What `told` was to lead to has happened: tell_when_done() is false from now on.
+  // The notification was handled: tell_when_done() returns false from now on.
   void set_told();
 
  private:
@@ -57,7 +58,7 @@ class PendingCall {
         to_(std::move(to)),
         function_(std::move(function)),
         told_(std::move(told)) {}
-  // True: `told` is to run.
+  // True: `told` must run.
   bool complete(CallResult result);
 
   const std::weak_ptr<Peer> caller_;
@@ -70,7 +71,7 @@ class PendingCall {
   CallResult result_;  // written once, before is_done_
   std::atomic<bool> is_done_{false};
   bool tells_ REVERIE_GUARDED_BY(mutex_) = false;
-  bool is_waited_for_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, and wake no thread
+  bool is_waited_for_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, so no thread is woken
 };
 
 }  // namespace reverie

@@ -1,13 +1,12 @@
-// ServingQueue: requests, and calls that are done, for the threads that serve a peer.
+// ServingQueue: requests and finished calls, for the threads that serve a peer.
 //
 //     I/O thread --push()--> [ request ][ done call ][ request ] --wait()--> serving threads
 //
 //     peer->define("policy", [queue](Request request) { queue->push({.request = request}); });
 //     peer->set_withdrawn([queue](InboundId request) { queue->withdraw(request); });
 //     while (std::optional<ServingTask> task = queue->wait(*peer)) serve(*task);
-//
-// Threads come as they are needed: a task says whether another thread is wanted beside the one that
-// has it, and a thread that finds enough others waiting ends.
+// Threads are started as they are needed: a task says whether another thread should be started, and
+// a thread that finds enough other threads waiting ends.
 #pragma once
 
 #include <atomic>
@@ -24,20 +23,20 @@
 
 namespace reverie {
 
-// What a serving thread is to do.
+// A task of a serving thread.
 struct ServingTask {
   Request request = {};
   std::shared_ptr<CallGatherer> gatherer = nullptr;  // or: its calls may make a batch
-  std::shared_ptr<PendingCall> done = nullptr;  // or: this call is done, and its caller to be told
-  bool is_withdrawn = false;  // or: the request that was taken earlier is not wanted any more
-  // No other thread waits for the next task, or is on its way. Set where a task is taken.
+  std::shared_ptr<PendingCall> done = nullptr;       // or: this call is done: notify its caller
+  bool is_withdrawn = false;  // or: the caller no longer wants the request, which was taken earlier
+  // No other thread waits for the next task, or will soon. Set when a task is taken.
   bool needs_help = false;
 };
 
 // Thread-safe.
 class ServingQueue {
  public:
-  // At most this many threads wait for a task; one more ends.
+  // At most this many threads wait for a task; further ones end.
   static constexpr std::size_t kIdleMax = 4;
 
   ServingQueue() = default;
@@ -45,23 +44,23 @@ class ServingQueue {
   ServingQueue& operator=(const ServingQueue&) = delete;
 
   void push(ServingTask task);
-  // The caller of the request waits no more: it is not handed out. If it was handed out already,
-  // the threads are told, once tell_withdrawn() was called.
+  // The caller of the request no longer waits, so the request is dropped. If a thread has taken it
+  // already, the threads are notified, once tell_withdrawn() was called.
   void withdraw(InboundId request);
   void tell_withdrawn();
-  // A task that was taken, back in front of the others.
+  // Puts a task that was taken back at the front.
   void give_back(ServingTask task);
 
   // The next task if there is one.
   std::optional<ServingTask> take();
-  // The next task; one thread looks into shared memory meanwhile (Peer::look). None: there is
-  // nothing to do, now or ever, and the thread may end.
+  // Waits for the next task; one thread polls shared memory meanwhile (Peer::look). Empty: the
+  // thread should end, since it is not needed or the queue is closed.
   std::optional<ServingTask> wait(const Peer& peer);
 
-  // A thread was started, and has come.
+  // A thread was started, and will call wait().
   void expect_thread();
   void thread_has_come();
-  // Ends the waits, once no task is left.
+  // Ends all waits, once no task is left.
   void close();
 
  private:
@@ -75,9 +74,9 @@ class ServingQueue {
 
   Mutex mutex_;
   std::deque<ServingTask> tasks_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last to come is the first to go
+  std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last one to wait is woken first
   std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;     // threads that were started or woken
-  std::atomic<std::size_t> ready_{0};                     // tasks; for those who look
+  std::atomic<std::size_t> ready_{0};                     // tasks; for polling threads
   std::atomic<bool> is_looking_{false};                   // a thread sees the next task by itself
   bool tells_withdrawn_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;

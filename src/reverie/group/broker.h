@@ -1,10 +1,9 @@
-// The broker of groups: a peer that all members connect to, and that tells them who is there.
+// The broker of groups: a peer that all members connect to, and that tells them the membership.
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto broker, Broker::make(peer));     // peer->name() == "broker"
 //     REVERIE_RETURN_IF_ERROR(peer->listen("0.0.0.0:4431"));
-//
-// It carries no data and keeps nothing on disk: one that dies and comes back finds its groups again
-// by what their members tell it. docs/concepts/groups.md says what is promised.
+// It carries no data and keeps nothing on disk: after a restart it learns its groups again from
+// their members. docs/concepts/groups.md lists the guarantees.
 #pragma once
 
 #include <memory>
@@ -16,19 +15,19 @@
 
 namespace reverie {
 
-// Thread-safe. A thin shell around BrokerCore: a lock, and a thread for its times.
+// Thread-safe. A thin shell around BrokerCore: a lock, and a thread for its timers.
 class Broker {
  public:
   // ALREADY_EXISTS if the peer is a broker.
   static Result<std::unique_ptr<Broker>> make(std::shared_ptr<Peer> peer);
-  // Closes. Not on the peer's I/O thread.
+  // Closes. Must not run on the peer's I/O thread.
   ~Broker();
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
 
-  // What there is to know of each group that has members.
+  // The state of each group that has members.
   std::vector<GroupInfo> groups() const;
-  // Idempotent. The peer goes on; members look for another broker of its name.
+  // Idempotent. The peer continues; members look for another broker of its name.
   void close();
 
   class Impl;

@@ -3,16 +3,17 @@
 //     watch, leave, a request withdrawn, tick  -->  BrokerCore  -->  answers
 //
 // A state machine: no lock, clock or thread. Each member has a request at the broker that waits for
-// the next membership. A request that is withdrawn means that the member is gone: its process
-// died, or is frozen, or cannot be reached, which the peers' native threads find out. So an idle
-// group sends nothing.
+// the next membership. A withdrawn request means that the member is gone: its process has died, is
+// frozen, or cannot be reached, which the peers' native threads detect. So an idle group sends
+// nothing.
 //
 // The rules:
-// - A change (a member comes, goes, or is back as another incarnation) becomes a new epoch when
-//   `settle` has passed, so that members that start together make one epoch.
+// - A change (a member joins, leaves, or returns as another incarnation) becomes a new epoch after
+//   `settle`, so that members that start together make one epoch.
 // - A member whose request is withdrawn has `grace` to ask again, one that was answered `return`.
-// - A broker that starts knows nothing. The first member that comes back tells it the membership;
-//   the others have `comeback` to do the same. If all do, the epoch goes on, and nothing was lost.
+// - A broker knows nothing when it starts. The first member that returns tells it the membership;
+//   the others have `comeback` to do the same. If all do, the epoch continues, and nothing was
+//   lost.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ class BrokerCore {
  public:
   struct Answer {
     InboundId to;
-    Status status;  // else:
+    Status status;  // else the membership:
     Payload payload;
   };
 
@@ -61,9 +62,9 @@ class BrokerCore {
   void on_withdrawn(InboundId request, TimePoint now);
   void tick(TimePoint now);
   TimePoint next_tick() const;
-  // Tells all members that wait here to look for another broker.
+  // Tells all waiting members to look for another broker.
   void close();
-  // What is to be answered since the last call.
+  // The answers to send since the last call.
   std::vector<Answer> take_answers() { return std::exchange(answers_, {}); }
 
   std::vector<GroupInfo> groups() const;
@@ -75,7 +76,7 @@ class BrokerCore {
     std::optional<InboundId> request;
     TimePoint lost_at = TimePoint::max();  // while there is no request
     bool is_listed = false;                // in the current membership
-    bool is_awaited = false;               // of another broker's time, and not back yet
+    bool is_awaited = false;               // known to the previous broker, and not back yet
   };
   struct State {
     Membership current;
@@ -87,12 +88,12 @@ class BrokerCore {
 
   void on_watch(InboundId id, BrokerRequest request, TimePoint now);
   void on_leave(InboundId id, const BrokerRequest& request, TimePoint now);
-  // Members of `known` that this broker never heard of are waited for.
+  // Waits for members of `known` that this broker has not heard from.
   void adopt(State& state, const Membership& known, TimePoint now);
   void changed(State& state, TimePoint now);
   void publish(State& state, TimePoint now);
   void tell(State& state, Entry& entry, TimePoint now);
-  // True while members of another broker's time may still come back.
+  // True while members known to the previous broker may still return.
   static bool is_awaiting(const State& state);
 
   const BrokerOptions options_;

@@ -1,10 +1,9 @@
-// Reads the fields of a message one after another, each of the kind that is expected.
+// Reads the fields of a message one after another, each of the expected kind.
 //
 //     FieldReader fields(payload);
 //     REVERIE_RETURN_IF_ERROR(fields.begin(3));
 //     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t epoch, fields.number());
-//
-// Whatever else the bytes are is DATA_LOSS: they come from outside.
+// Malformed bytes give DATA_LOSS: they are not trusted.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ class FieldReader {
 
   // A tuple of `count` fields.
   Status begin(std::size_t count);
-  // A list; gives its length, which is at most `count_max`.
+  // A list; returns its length, which is at most `count_max`.
   Result<std::size_t> list(std::size_t count_max);
   Result<std::int64_t> integer();
   // Written by write_number().
@@ -38,7 +37,7 @@ class FieldReader {
   Result<std::string> text(std::size_t size_max);
   // Views the payload.
   Result<std::span<const std::byte>> bytes();
-  // Nothing follows.
+  // Ok if nothing follows.
   Status end() const;
 
  private:

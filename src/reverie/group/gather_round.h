@@ -1,7 +1,6 @@
-// A gathering of values: each member brings one or none, and each gets all of them.
-//
-// Up one tree each member adds its value to those of its children; the root's list goes down to
-// all. What the values are is the caller's to know: a head and bulk, as a call carries.
+// A gathering of values: each member contributes at most one, and each gets all of them. Up one
+// tree each member adds its value to those of its children; the root's list goes down to all. A
+// value is any head and bulk, as a call carries them.
 #pragma once
 
 #include <array>
@@ -17,7 +16,7 @@ namespace reverie {
 
 class GatherRound final : public Round {
  public:
-  // `what` is the same on all members, and told in messages where it is not. `tree` is the root.
+  // `what` must be the same on all members; a message names it if it is not. `tree` is the root.
   GatherRound(std::string what, std::optional<Payload> mine, std::size_t tree, std::size_t member,
               std::size_t member_count);
 
@@ -29,7 +28,7 @@ class GatherRound final : public Round {
   std::uint64_t signature_hash() const override { return hash_; }
   const std::string& signature() const override { return what_; }
 
-  // Once it is done: the values by the index of their member.
+  // The values by the index of their member, once the round is done.
   std::map<std::size_t, Payload> take_values() { return std::move(values_); }
 
  private:

@@ -1,13 +1,12 @@
-// A set of processes that changes while it works: its members, and rounds over all of them.
+// A set of processes that may change at any time: its members, and rounds over all of them.
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto group, Group::join(peer, {.name = "training"}));
 //     REVERIE_RETURN_IF_ERROR(group->wait_members(4, deadline));
 //     REVERIE_ASSIGN_OR_RETURN(auto round, group->all_reduce("w", ReduceOp::kMean, leaves));
 //     REVERIE_RETURN_IF_ERROR(round->wait(deadline));
-//
-// Any member may come, leave or die at any time. The broker (broker.h) numbers the memberships; a
-// round is over one of them, and ends with UNAVAILABLE on all members when it ends.
-// docs/concepts/groups.md says more.
+// Any member may join, leave or die at any time. The broker (broker.h) numbers the memberships; a
+// round belongs to one of them, and ends with UNAVAILABLE on all members when that membership ends.
+// See docs/concepts/groups.md.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +31,15 @@ namespace reverie {
 class SharedRounds;
 struct SharedSlot;
 
-// A round under way. Thread-safe; outlives its group.
+// A round in progress. Thread-safe; outlives its group.
 class GroupRound {
  public:
   GroupRound();
   ~GroupRound();
   bool is_done() const;
-  // How it ended; DEADLINE_EXCEEDED if it has not by `deadline`: it goes on. The caller's thread
-  // does the work of rounds in shared memory meanwhile, and calls the group's listeners: under no
-  // lock that these take.
+  // Waits, and returns how the round ended; DEADLINE_EXCEEDED if it has not by `deadline`: then it
+  // continues. Meanwhile the caller's thread does the work of rounds in shared memory, and calls
+  // the group's listeners, so it must hold no lock that these take.
   Status wait(TimePoint deadline) const;
   // Has every member of the group end it with CANCELLED, unless it has ended.
   void cancel();
@@ -64,7 +63,7 @@ class GroupRound {
   std::shared_ptr<const ReduceLayout> layout_;
   std::shared_ptr<Buffer> buffer_;
   std::shared_ptr<Round> round_;      // its values are there once it is done
-  std::unique_ptr<SharedSlot> slot_;  // where its arrays lie until it is begun
+  std::unique_ptr<SharedSlot> slot_;  // holds its arrays until the round is begun
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
@@ -73,33 +72,33 @@ class GroupRound {
   Status status_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::string> lost_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::size_t, Payload> values_ REVERIE_GUARDED_BY(mutex_);
-  std::function<void()> cancel_;  // set once, before it is handed out
+  std::function<void()> cancel_;  // set once, before the round is returned
 };
 
-// Thread-safe. A thin shell around GroupCore: a lock, and a thread for its times. After a fork each
-// call in the child gives FAILED_PRECONDITION.
+// Thread-safe. A thin shell around GroupCore: a lock, and a thread for its timers. After a fork
+// each call in the child returns FAILED_PRECONDITION.
 class Group {
  public:
   struct Options {
     std::string name;
     std::string broker = "broker";  // the name of the broker's peer
-    std::int64_t sort_order = 0;    // members are ordered by it, then as they joined
-    // A member whose program does not call update() or begin a round for so long leaves, and joins
-    // again with the next call. Its process being alive is another matter: that is seen to by
-    // threads of the peer, and the others know within 2 s when it is not.
+    std::int64_t sort_order = 0;    // members are sorted by it, then by when they joined
+    // A member whose program does not call update() or begin a round for this long leaves, and
+    // joins again with the next call. The death of its process is detected separately, by threads
+    // of the peers: the others know within 2 s.
     Duration stall_timeout = Duration::max();
-    // Whether arrays go through shared memory where all members are on one host and want it.
+    // Whether arrays go through shared memory if all members are on one host and set this.
     bool uses_shared_memory = true;
-    // How large the arrays of one member in it may be, all together; the first member's counts. 0:
-    // as large as the host's memory. Larger ones go over calls.
+    // The total size of one member's arrays in shared memory; the first member's value counts. 0:
+    // as large as the host's memory. Larger ones are sent by calls.
     std::size_t shared_bytes_max = 0;
   };
 
-  // Returns at once; members() is empty until the broker has answered. A peer that does not listen
-  // is made to, at a free port, so that other members reach it. ALREADY_EXISTS where the peer has
-  // joined it.
+  // Returns immediately; members() is empty until the broker has answered. If the peer does not
+  // listen yet, it begins to, at a free port, so that other members can reach it. ALREADY_EXISTS if
+  // the peer has joined the group already.
   static Result<std::unique_ptr<Group>> join(std::shared_ptr<Peer> peer, const Options& options);
-  // Leaves. Not on the peer's I/O thread.
+  // Leaves. Must not run on the peer's I/O thread.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -107,48 +106,50 @@ class Group {
   const std::string& name() const;
   const Peer& peer() const { return *peer_; }
 
-  // Whether arrays go through shared memory in this membership; none until the first round of
+  // Whether arrays go through shared memory in this membership; empty until the first round of
   // arrays has found out.
   std::optional<bool> shares_memory() const;
-  // Says that the program advances. True if the membership is another one than at the last call.
+  // Reports that the program advances. True if the membership has changed since the last call.
   bool update();
   Membership membership() const;
   std::uint64_t membership_id() const;  // 0 without one
   // Calls `changed` after the membership has changed or rounds have ended, on any thread, under no
-  // lock of the group's. It does not wait. Gives a number for remove_listener(), after which one
+  // lock of the group. It must not wait. Returns a number for remove_listener(), after which one
   // call may still run.
   std::uint64_t add_listener(std::function<void()> changed);
   void remove_listener(std::uint64_t listener);
-  // Waits until the group has so many members, at least. DEADLINE_EXCEEDED says why it has not.
+  // Waits until the group has at least `count` members. DEADLINE_EXCEEDED says why it has not.
   Status wait_members(std::size_t count, TimePoint deadline) const;
   void set_sort_order(std::int64_t sort_order);
   void set_stall_timeout(Duration timeout);
-  // Why rounds do not end, or the group has no members, in words; empty if there is no reason.
+  // A text that says why rounds do not end, or the group has no members; empty if neither is so.
   std::string why_waiting() const;
 
-  // Each of them returns at once, and every member must begin a round of the name. A round that has
-  // no result by `deadline` ends with DEADLINE_EXCEEDED on all; it does not need one for members
-  // that die. Errors: FAILED_PRECONDITION without members, ALREADY_EXISTS while a round of the name
-  // is under way, INVALID_ARGUMENT. The arrays are copied before it returns.
+  // Each of the following returns immediately, and every member must begin a round of that name. A
+  // round without a result by `deadline` ends with DEADLINE_EXCEEDED on all members; the death of a
+  // member ends it without a deadline. Errors: FAILED_PRECONDITION without members, ALREADY_EXISTS
+  // while a round of that name is in progress, INVALID_ARGUMENT. The arrays are copied before it
+  // returns.
   using RoundPtr = std::shared_ptr<GroupRound>;
   Result<RoundPtr> all_reduce(const std::string& name, ReduceOp op,
                               std::span<const ReduceLeaf> leaves,
                               TimePoint deadline = TimePoint::max());
-  // The sum of arrays that lie in `buffer` as `layout` says, without a copy, in the membership of
-  // this id alone, for whose number of members the layout was made: UNAVAILABLE when it is over.
+  // The sum of arrays in `buffer`, arranged by `layout`, without a copy. It takes place only in the
+  // membership with this id, whose number of members the layout was made for: UNAVAILABLE if that
+  // membership has ended.
   Result<RoundPtr> sum_in(std::uint64_t membership, const std::string& name,
                           std::shared_ptr<const ReduceLayout> layout,
                           std::shared_ptr<Buffer> buffer);
-  // Each member gets the values of all. `what` must be the same on all members, and shows in the
-  // message where it is not.
+  // Each member gets the values of all. `what` must be the same on all members; the error names it
+  // if it is not.
   Result<RoundPtr> all_gather(const std::string& name, const std::string& what, Payload value,
                               TimePoint deadline = TimePoint::max());
-  // Each member gets the value of `source`, a member's name; the others' are not sent. NOT_FOUND if
-  // it is no member.
+  // Each member gets the value of the member named `source`; the others' values are not sent.
+  // NOT_FOUND if there is no such member.
   Result<RoundPtr> broadcast(const std::string& name, const std::string& source,
                              std::optional<Payload> value, TimePoint deadline = TimePoint::max());
 
-  // Others see it at once, and rounds under way end. Idempotent.
+  // The others see it at once, and rounds in progress end. Idempotent.
   void leave();
 
   class Impl;

@@ -1,4 +1,4 @@
-// A member's logic: its membership (member_core.h), and the rounds that its group has under way.
+// A member's logic: its membership (member_core.h), and its group's rounds in progress.
 //
 //     begin a round, requests and answers of others, tick
 //          |
@@ -6,15 +6,15 @@
 //     GroupCore  -->  Outgoing: calls and answers        Ended: rounds        membership()
 //
 // A state machine: no lock, clock, thread or socket. The rules of rounds:
-// - A round belongs to one membership, whose members all take part. It is known by the name that
-//   the program gives it, and by how often that name was used in this membership. What other
-//   members send before the round has begun here is kept.
-// - Whatever else ends a round before its result ends it on all: a member that sees the reason
-//   tells the others. When a membership ends, so do its rounds.
-// - A round that lasts asks the members that it waits for whether they have begun it.
-// - Where all members see the memory of the first one, arrays go through that. The first asks all,
-//   once in each membership, when the first round of arrays begins; rounds are held until it has
-//   told whether all do. So all members choose alike.
+// - A round belongs to one membership, whose members all take part. It is identified by the name
+//   that the program gives it, and by how often that name was used in this membership. Parts that
+//   other members send before the round has begun here are kept.
+// - A round that ends without a result does so on all members: a member that sees the reason tells
+//   the others. When a membership ends, so do its rounds.
+// - A round that takes long asks the members that it waits for whether they have begun it.
+// - If all members can map the memory of the first one, arrays go through it. The first member asks
+//   all, once in each membership, when the first round of arrays begins; rounds wait until it has
+//   announced the outcome. So all members choose alike.
 #pragma once
 
 #include <cstddef>
@@ -47,13 +47,13 @@ std::string group_function(const std::string& group);
 // Not thread-safe.
 class GroupCore {
  public:
-  // What is sent before a round has begun here, and is kept for it.
+  // Bounds the parts that are kept for rounds that have not begun here.
   static constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 30;
 
   struct Outgoing {
     enum class Kind { kCall, kAnswer, kFail };
     Kind kind = Kind::kCall;
-    // A call. `ticket` comes back with on_answered(); 0: nothing does.
+    // A call. `ticket` is passed to on_answered(); with 0 that is not called.
     std::string peer;
     std::string function;
     std::uint64_t ticket = 0;
@@ -68,13 +68,13 @@ class GroupCore {
     Status status;  // ok: the round has its result
     std::vector<std::string> lost;
   };
-  // A round that goes through shared memory from here on.
+  // A round that goes through shared memory from now on.
   struct Shared {
     RoundId id = 0;
     std::uint64_t key = 0;  // the same on all members, and not 0
   };
-  // The memory of this process that members share. Both give the most bytes that an array in it may
-  // have, or none where there is no such memory.
+  // The memory of this process that members share. Both functions return the maximum size of an
+  // array in it, or empty if there is no such memory.
   struct ShareSource {
     std::function<std::optional<std::size_t>(const Membership&, ShareOffer&)> make;
     std::function<std::optional<std::size_t>(const Membership&, std::size_t member,
@@ -84,7 +84,7 @@ class GroupCore {
 
   explicit GroupCore(MemberCore::Options options, ShareSource source = {});
 
-  // --- The program's.
+  // --- Calls of the program.
   void join(TimePoint now);
   void advance(TimePoint now);
   void leave(TimePoint now);
@@ -95,14 +95,13 @@ class GroupCore {
   // INVALID_ARGUMENT for a name of more than kRoundNameMax bytes.
   Result<RoundId> begin(const std::string& name, std::uint64_t membership,
                         std::shared_ptr<Round> round, TimePoint deadline, TimePoint now);
-  // Ends it on all members.
+  // Ends the round on all members.
   void give_up(RoundId round, const Status& why, TimePoint now);
 
   // --- Events.
   void on_request(Request request, TimePoint now);
   void on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now);
-  // What came of a round in shared memory: its result, an error, or a member that brought something
-  // else.
+  // A round in shared memory has ended: with its result, an error, or a member whose arrays differ.
   void on_shared(RoundId round, const Status& status, std::optional<std::size_t> differs_with,
                  TimePoint now);
   void tick(TimePoint now);
@@ -112,20 +111,20 @@ class GroupCore {
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
 
-  // --- What is known.
+  // --- State.
   const Membership& membership() const { return current_; }
   const MemberCore& member() const { return member_; }
   // Whether arrays of this many bytes go through shared memory, as far as is known.
   bool is_shared(std::size_t size_bytes) const {
     return sharing_ == Sharing::kShared && size_bytes > 0 && size_bytes <= share_bytes_max_;
   }
-  // Whether any do; none before it is known.
+  // Whether any do; empty before it is known.
   std::optional<bool> shares_memory() const {
     if (sharing_ == Sharing::kUnknown) return std::nullopt;
     return sharing_ == Sharing::kShared;
   }
   std::size_t rounds_under_way() const { return running_.size(); }
-  // What this member waits for, in words; empty if for nothing.
+  // A text that says what this member waits for; empty if nothing.
   std::string why_waiting(TimePoint now) const;
 
  private:
@@ -136,7 +135,7 @@ class GroupCore {
     TimePoint deadline;
     TimePoint next_ask;
     std::map<std::string, RoundWord> words;
-    bool is_held = false;    // until it is known how arrays go
+    bool is_held = false;    // until it is known whether memory is shared
     bool is_shared = false;  // through shared memory
   };
   enum class Sharing { kUnknown, kShared, kCalls };
@@ -169,7 +168,7 @@ class GroupCore {
             TimePoint deadline = TimePoint::max());
   void answer(InboundId request, Payload payload = {});
   void fail(InboundId request, StatusCode code, std::string type, std::string text);
-  // Null, and the request is failed, where the part cannot be taken.
+  // Returns null and fails the request if the part is not accepted.
   void take(Running& running, const RoundKey& key, std::size_t from, const RoundMessage& message,
             Payload payload, InboundId request);
   void send_parts(const RoundKey& key, RoundId id, Round& round, std::vector<RoundPart> parts);
@@ -179,11 +178,11 @@ class GroupCore {
   void note_failed(const RoundKey& key, const Status& status, const std::vector<std::string>& lost);
   void on_part(std::size_t from, RoundMessage message, Request request, TimePoint now);
   void on_abort(const RoundMessage& message);
-  // Asks `with` what it reduces, to end the round by what differs.
+  // Asks `with` what it reduces, so that the error can name the difference.
   void compare(const RoundKey& key, RoundId id, const std::string& with, TimePoint now);
   void end_as_different(const RoundKey& key, const std::string& other, std::string_view signature);
   void on_part_answered(const Sent& sent, const CallResult& result);
-  // A part of a round that has its result here did not reach its member.
+  // A part of a round whose result is here already did not reach its member.
   void on_part_lost(const Sent& sent, const Status& why);
   void abort_on(const std::string& member, const RoundKey& key, const Status& status,
                 const std::string& lost);
@@ -210,9 +209,9 @@ class GroupCore {
   std::map<RoundKey, Running> running_;
   std::map<std::string, std::uint64_t> begun_;  // rounds of each name in this membership
   std::map<RoundKey, std::vector<Early>> early_;
-  std::map<RoundKey, Ended> aborted_;                    // before they have begun here
-  std::deque<Failed> failed_;                            // for those whom no abort has reached
-  std::map<std::uint64_t, std::vector<Early>> futures_;  // by memberships that are not known yet
+  std::map<RoundKey, Ended> aborted_;                    // before the round has begun here
+  std::deque<Failed> failed_;                            // for members that no abort has reached
+  std::map<std::uint64_t, std::vector<Early>> futures_;  // of memberships that are not known yet
   std::size_t early_bytes_ = 0;
   std::map<std::uint64_t, Sent> sent_;
   std::uint64_t next_ticket_ = 1;
@@ -221,9 +220,9 @@ class GroupCore {
   const ShareSource source_;
   Sharing sharing_ = Sharing::kUnknown;
   std::size_t share_bytes_max_ = 0;
-  bool is_share_asked_ = false;  // a request is at the first member, or this is the first one
+  bool is_share_asked_ = false;  // the first member was asked, or this is the first
   TimePoint share_retry_at_ = TimePoint::max();
-  // The first member's alone.
+  // Used by the first member only.
   std::optional<ShareOffer> offer_;
   std::set<std::size_t> seen_by_;
   std::vector<InboundId> share_waiters_;

@@ -1,4 +1,4 @@
-// The shared memory of a group: that of the membership it has, and the thread that works in it.
+// The shared memory of a group's current membership, and the thread that works in it.
 //
 //     make, open   -->  [ rounds of this membership ]  <-- threads that wait for a round
 //     enter(next)       goes to the retired ones            its own thread, while none waits
@@ -20,7 +20,7 @@
 
 namespace reverie {
 
-// Room in a window, until a round is begun with what lies there.
+// Space in a window, until a round is begun with its contents.
 struct SharedSlot {
   SharedSlot(std::shared_ptr<SharedRounds> owner, std::uint64_t at)
       : rounds(std::move(owner)), offset(at) {}
@@ -38,8 +38,8 @@ struct SharedSlot {
 class GroupShare {
  public:
   using Finished = std::function<void(std::vector<SharedRounds::Finished>)>;
-  // `bytes_max`: of a window, or 0 for what suits the host. `finished` is called on the threads
-  // that work, until close() has returned.
+  // `bytes_max`: the size of a window, or 0 to choose by the host's memory. `finished` is called on
+  // the working threads, until close() has returned.
   GroupShare(std::size_t bytes_max, Finished finished);
   ~GroupShare();
   GroupShare(const GroupShare&) = delete;
@@ -49,13 +49,13 @@ class GroupShare {
   std::optional<std::size_t> make(const Membership& membership, ShareOffer& offer);
   std::optional<std::size_t> open(const Membership& membership, std::size_t member,
                                   const ShareOffer& offer);
-  // Rounds of another membership are over.
+  // Retires the rounds of other memberships.
   void enter(std::uint64_t membership);
-  // Null while there is none.
+  // Null while there is no shared memory.
   std::shared_ptr<SharedRounds> rounds() const;
-  // Those that are over and not closed yet: the caller closes them, under no lock.
+  // Retired rounds that are not closed yet: the caller closes them, under no lock.
   std::vector<std::shared_ptr<SharedRounds>> take_retired();
-  // Waits for the thread. Not on it.
+  // Waits for the thread; must not run on it.
   void close();
 
  private:

@@ -4,10 +4,10 @@
 //        ^                             |
 //        +---- dropped, or stalled ----+
 //
-// A state machine: no lock, clock or thread. Two things are told apart. The *process* is alive
-// while its native thread answers the broker's peer; nothing here is needed for that. The *program*
-// advances while it calls advance(); with a `stall_timeout`, a member whose program does not
-// leaves by itself and joins again with the next call.
+// A state machine: no lock, clock or thread. It distinguishes two things. The *process* is alive
+// while its native thread answers the broker's peer; that needs nothing here. The *program*
+// advances while it calls advance(); with a `stall_timeout`, a member whose program does not call
+// it leaves by itself, and joins again with the next call.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class MemberCore {
     Member who;
     Duration stall_timeout = Duration::max();
   };
-  // Something to tell the broker. `ticket` comes back with on_answered(); 0: nothing does.
+  // A message to the broker. `ticket` is passed to on_answered(); with 0 that is not called.
   struct Call {
     std::uint64_t ticket = 0;
     Payload payload;
@@ -52,16 +52,16 @@ class MemberCore {
   TimePoint next_tick() const;
   std::vector<Call> take_calls() { return std::exchange(calls_, {}); }
 
-  // --- What is known.
+  // --- State.
   const Options& options() const { return options_; }
   // Epoch 0 while there is none, and after leave() or a stall.
   const Membership& membership() const { return membership_; }
   std::size_t index() const { return index_; }
-  // Why the broker will never have this member; ok while it may.
+  // Why the broker will never accept this member; ok while it may.
   const Status& refusal() const { return refusal_; }
   bool is_stalled() const { return is_stalled_; }
   TimePoint last_advanced() const { return last_advanced_; }
-  // Empty while the broker has this member, as far as is known.
+  // Empty while the broker is believed to have this member.
   std::string why_not_watched(TimePoint now) const;
 
  private:
@@ -75,7 +75,7 @@ class MemberCore {
   bool is_stalled_ = false;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t watch_ticket_ = 0;  // of the request that the broker has; 0: none
-  bool is_first_watch_ = true;      // since the broker was lost, or not found yet
+  bool is_first_watch_ = true;      // since the broker was lost or before it was found
   TimePoint retry_at_ = TimePoint::max();
   Duration pause_{};
   std::optional<TimePoint> lost_since_;

@@ -3,9 +3,8 @@
 //     member --> broker   WATCH  who I am, the membership that I have
 //     broker --> member          the next one, once there is one; then the member asks again
 //     member --> broker   LEAVE
-//
-// A membership is one epoch of a group: the epochs of a group are numbered upwards, and the id, 64
-// random bits, tells apart those that two brokers, or two runs of one, gave the same number.
+// A membership is one epoch of a group. Epochs are numbered upwards; the id, 64 random bits,
+// distinguishes epochs to which two brokers, or two runs of one, gave the same number.
 #pragma once
 
 #include <compare>
@@ -29,7 +28,7 @@ inline constexpr std::size_t kMembersMax = 4096;
 
 struct Member {
   std::string name;
-  std::uint64_t incarnation = 0;  // random: one joining of one process
+  std::uint64_t incarnation = 0;  // random, new for each join
   std::int64_t sort_order = 0;
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -40,26 +39,26 @@ struct Membership {
   std::vector<Member> members;  // by sort order, then in the order in which they joined
 
   std::optional<std::size_t> index_of(std::string_view name) const;
-  // Names of those that this one has and `other` has not, or has in another incarnation.
+  // The names of members that `other` lacks, or has in another incarnation.
   std::vector<std::string> lost_in(const Membership& other) const;
 };
 
 enum class BrokerAsk : std::uint8_t { kWatch = 1, kLeave = 2 };
 
-// What a member asks its broker.
+// A member's request to its broker.
 struct BrokerRequest {
   BrokerAsk ask = BrokerAsk::kWatch;
   std::string group;
   Member who;
   Membership known;
-  // The broker is to answer at once if `known` is what it has: the member does not know whether the
-  // broker has it.
+  // The broker must answer at once even if `known` is its membership: the member does not know
+  // whether the broker has it.
   bool wants_word = false;
 };
 
 Payload encode(const BrokerRequest& request);
 Payload encode(const Membership& membership);
-// DATA_LOSS for anything else than what encode() makes.
+// DATA_LOSS for a message that encode() does not make.
 Result<BrokerRequest> decode_broker_request(const Payload& payload);
 Result<Membership> decode_membership(const Payload& payload);
 

@@ -1,4 +1,4 @@
-// Keeps a peer in reach of callbacks, and lets its owner wait until none uses it.
+// Lets callbacks use a peer, and its owner wait until no callback does.
 //
 //     callback   begin() -> peer, or null once closed   ...   end()
 //     owner      close()                                waits for the ends
@@ -25,7 +25,7 @@ class PeerTurns {
     MutexLock lock(mutex_);
     if (--running_ == 0) changed_.notify_all();
   }
-  // Not within a turn.
+  // Must not be called within a turn.
   void close() {
     MutexLock lock(mutex_);
     peer_ = nullptr;
@@ -39,7 +39,7 @@ class PeerTurns {
   int running_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
-// One turn, for a scope.
+// One turn, which lasts for a scope.
 class PeerTurn {
  public:
   explicit PeerTurn(PeerTurns& turns) : turns_(turns), peer_(turns.begin()) {}

@@ -1,10 +1,9 @@
-// An all-reduce of arrays, seen by one member: each part goes up its tree and comes down again.
+// An all-reduce of arrays as one member sees it: each part goes up its tree and down again.
 //
 //     part    own [1 2 3]   1st child [4 4 4]   2nd child (not there yet)
-//     combined in this order whatever comes first, so that each run gives the same bytes
-//
-// The arrays lie in one buffer, in which they are combined and to which the result comes. A part
-// that came down is sent on from where it was received.
+//     combined in this order, whichever arrives first, so that each run gives the same bytes
+// The arrays are in one buffer, in which they are combined and which receives the result. A part
+// that came down is forwarded from the memory it was received into.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// One round as one member sees it: what it takes, and what it sends on.
+// One round as one member sees it: the parts that it takes and sends.
 //
 //     start, up(part), down(part), sent(part)   -->  Round  -->  parts to send, is_done()
 //
@@ -15,15 +15,15 @@
 
 namespace reverie {
 
-// Bytes that go to another member.
+// Bytes for another member.
 struct RoundPart {
   std::size_t to = 0;  // the member's index
   bool is_up = false;
   std::size_t part = 0;
   std::vector<BulkPiece> bulk;
-  std::vector<std::byte> head;  // goes before the bulk, in the message's head
-  // Whether the round is not done before the other member has all of it: the bytes become the
-  // caller's.
+  std::vector<std::byte> head;  // precedes the bulk, in the message's head
+  // Whether the round is done only once the other member has received it all, since the bytes then
+  // become the caller's.
   bool must_arrive = false;
 };
 
@@ -36,11 +36,11 @@ class Round {
   Round& operator=(const Round&) = delete;
 
   virtual void start(std::vector<RoundPart>& out) = 0;
-  // From the member with the index `from`. DATA_LOSS for what no member sends; nothing has changed
-  // then.
+  // A part from the member with index `from`. DATA_LOSS for a part that no member sends; nothing
+  // changes then.
   virtual Status take(std::size_t from, bool is_up, std::size_t part, Payload payload,
                       std::vector<RoundPart>& out) = 0;
-  // A part that must arrive did.
+  // A part that must arrive has arrived.
   virtual void arrived() = 0;
   virtual bool is_done() const = 0;
 

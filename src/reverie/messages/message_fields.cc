@@ -4,7 +4,7 @@ namespace reverie {
 namespace {
 
 bool is_known_code(std::uint64_t code) {
-  constexpr std::uint64_t kUnknown = 2;  // of gRPC's codes, that no part of Reverie gives
+  constexpr std::uint64_t kUnknown = 2;  // one of gRPC's codes; Reverie never returns it
   constexpr std::uint64_t kAborted = 10;
   constexpr std::uint64_t kLast = 16;
   return code <= kLast && code != kUnknown && code != kAborted;
@@ -12,7 +12,7 @@ bool is_known_code(std::uint64_t code) {
 
 }  // namespace
 
-// The tuple of them begins with their number.
+// The tuple begins with the number of fields.
 void FieldsOut::finish() {
   Payload tuple;
   ValueWriter(tuple).begin(ValueKind::kTuple, count_);

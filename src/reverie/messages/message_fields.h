@@ -1,4 +1,4 @@
-// The fields of a message, said once for both directions.
+// The fields of a message, defined once for writing and reading.
 //
 //     constexpr auto kAskFields = [](auto& fields, auto& ask) {
 //       fields.number(ask.version);
@@ -6,9 +6,8 @@
 //     };
 //     payload = write_fields(ask, kAskFields);
 //     REVERIE_ASSIGN_OR_RETURN(ask, read_fields<Ask>(payload, "a request", kAskFields));
-//
-// A message is a tuple of values (value_writer.h). One that is read came from outside: whatever
-// else its bytes are is DATA_LOSS, and the first field that is wrong ends the reading.
+// A message is a tuple of values (value_writer.h). A message that is read is not trusted: malformed
+// bytes give DATA_LOSS, and reading stops at the first wrong field.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +31,10 @@ namespace reverie {
 
 inline constexpr std::size_t kStatusTextMax = std::size_t{64} << 10;
 
-// Writes them. Not thread-safe.
+// Writes fields. Not thread-safe.
 class FieldsOut {
  public:
-  // To an empty payload, which outlives it.
+  // The payload is empty and outlives this.
   explicit FieldsOut(Payload& payload) : payload_(payload), writer_(payload) {}
 
   // An integer or an enumerator; the reader checks that it is at most `most`.
@@ -71,7 +70,7 @@ class FieldsOut {
     number(status.code());
     text(status.message(), kStatusTextMax);
   }
-  // What an entry has is said by `say(fields, entry)`.
+  // `say(fields, entry)` writes one entry.
   template <typename Entries, typename Say>
   void entries(const Entries& all, const Say& say) {
     number(all.size());
@@ -82,7 +81,7 @@ class FieldsOut {
     flag(value.has_value());
     if (value) say(*this, *value);
   }
-  // Behind the last field.
+  // Call it after the last field.
   void finish();
 
  private:
@@ -91,8 +90,8 @@ class FieldsOut {
   std::size_t count_ = 0;
 };
 
-// Reads them, in the order in which they were written. Once one is wrong those that follow are left
-// as they are. Not thread-safe; the payload outlives it, and views that it gives.
+// Reads fields in the order in which they were written. After a wrong field the following ones are
+// left unchanged. Not thread-safe; the payload outlives this and the returned views.
 class FieldsIn {
  public:
   // `what` is the message's name in errors.
@@ -118,7 +117,7 @@ class FieldsIn {
     values.resize(bytes.size() / sizeof(T));
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   }
-  // What this version does not know as a code is wrong.
+  // A code that this version does not know is wrong.
   void status(Status& status);
   template <typename T, typename Say>
   void entries(std::vector<T>& all, const Say& say) {
@@ -134,7 +133,7 @@ class FieldsIn {
   }
 
   bool ok() const { return status_.ok(); }
-  // Ok if all was right, and nothing is left.
+  // Ok if all fields were valid and nothing is left.
   Status finish();
 
  private:
@@ -152,7 +151,7 @@ class FieldsIn {
   Status status_;
 };
 
-// `say(fields)` says them all.
+// `say(fields)` writes all fields.
 template <typename Say>
 Payload write_fields(const Say& say) {
   Payload payload;
@@ -162,7 +161,7 @@ Payload write_fields(const Say& say) {
   return payload;
 }
 
-// `say(fields, message)` does.
+// `say(fields, message)` writes all fields.
 template <typename T, typename Say>
 Payload write_fields(const T& message, const Say& say) {
   return write_fields([&](auto& fields) { say(fields, message); });
