@@ -95,7 +95,7 @@ Result<std::unique_ptr<Broker>> Broker::make(std::shared_ptr<Peer> peer) {
 
 Broker::~Broker() {
   close();
-  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  // A forked child has none of the waiting threads, so it must not destroy what they use.
   if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 

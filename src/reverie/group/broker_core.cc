@@ -81,7 +81,7 @@ void BrokerCore::on_watch(InboundId id, BrokerRequest request, TimePoint now) {
   entry.request = id;
   entry.lost_at = TimePoint::max();
   entry.is_awaited = false;
-  // A member that was further than this broker is waits for an epoch above its own.
+  // A member with a later epoch than this broker's waits for an epoch above its own.
   if (is_ahead()) return;
   if (entry.is_listed && (request.known.id != state.current.id || request.wants_word)) {
     tell(state, entry, now);
@@ -102,8 +102,7 @@ void BrokerCore::adopt(State& state, const Membership& known, TimePoint now) {
     }
     return;
   }
-  // Others were here before: what went on without this broker ends in an epoch of its own, with
-  // all that come back.
+  // Other members came first: the old membership ends, and a new epoch begins with all that return.
   if (known.epoch <= state.epoch_floor) return;
   state.epoch_floor = known.epoch;
   for (const Member& member : known.members) {

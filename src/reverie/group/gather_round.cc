@@ -13,7 +13,7 @@
 namespace reverie {
 namespace {
 
-// With one piece of bulk, as what was received has.
+// The same value with one piece of bulk, as received values have.
 Payload joined(Payload value) {
   if (value.bulk.size() <= 1) return value;
   const auto bytes = std::make_shared<std::vector<std::byte>>(value.bulk_bytes());
@@ -28,7 +28,7 @@ Payload joined(Payload value) {
   return value;
 }
 
-// [ (member, head, sizes of the bulk) ... ], and the bulk of all behind each other.
+// [ (member, head, sizes of the bulk) ... ], and the bulk of all, concatenated.
 void write_values(const std::map<std::size_t, Payload>& values, RoundPart& part) {
   Payload payload;
   ValueWriter writer(payload);
@@ -43,7 +43,7 @@ void write_values(const std::map<std::size_t, Payload>& values, RoundPart& part)
   part.head = std::move(payload.head);
 }
 
-// Values whose bulk lies in the payload's.
+// Values whose bulk views the payload's.
 Status read_values(const Payload& payload, std::size_t member_count,
                    std::map<std::size_t, Payload>& values) {
   FieldReader fields(payload);

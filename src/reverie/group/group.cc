@@ -41,7 +41,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   const std::string& name() const { return name_; }
   Status check_fork() const { return fork_guard_.check("group"); }
 
-  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  // Handles an event under the lock, then its effects under no lock. Does nothing after close().
   template <typename Event>
   void turn(Event event) {
     const PeerTurn peer(turns_);
@@ -141,8 +141,8 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     return {};
   }
 
-  // Begins what `make(member, members)` gives, for a membership that stays while it does; only in
-  // that of the id `only`, unless it is 0.
+  // Begins the round that `make(member, members)` returns, if the membership is still the same
+  // afterwards; only in the membership with id `only`, unless that is 0.
   template <typename Make>
   Result<RoundPtr> begin(const std::string& name, TimePoint deadline, Make make,
                          std::uint64_t only = 0) {
@@ -175,7 +175,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     }
   }
 
-  // Room in shared memory for what a round of this membership brings, if it goes through it.
+  // Space in shared memory for the arrays of a round of this membership, if it uses that.
   std::unique_ptr<SharedSlot> share_slot(std::uint64_t membership, std::size_t size_bytes) {
     std::shared_ptr<SharedRounds> share;
     {
@@ -213,7 +213,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     turns_.close();
     timers_.stop();
     share_.close();
-    // What no turn ends any more.
+    // Rounds that no later turn ends.
     std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds;
     {
       MutexLock lock(mutex_);
@@ -229,7 +229,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
  private:
-  // --- Shared memory. Within a turn's event, as the core calls it.
+  // --- Shared memory. The core calls these within a turn's event.
   GroupCore::ShareSource share_source() {
     return {[this](const Membership& membership, ShareOffer& offer) {
               return share_.make(membership, offer);
@@ -249,7 +249,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   static void begin_shared(const std::shared_ptr<SharedRounds>& share,
                            const std::shared_ptr<GroupRound>& round,
                            const GroupCore::Shared& about) {
-    if (!share) return;  // the membership is over, and the round with it
+    if (!share) return;  // the membership has ended, and so has the round
     SharedRounds::Start start;
     start.id = about.id;
     start.key = about.key;
@@ -258,7 +258,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     if (round->slot_ && round->slot_->rounds == share) {
       start.offset = round->slot_->offset;
       start.is_awaited = true;
-      round->slot_->rounds.reset();  // the round's now
+      round->slot_->rounds.reset();  // the round has it now
     }
     {
       MutexLock lock(round->mutex_);
@@ -271,7 +271,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       MutexLock lock(round->mutex_);
       is_done = round->is_done_;
     }
-    // It may have failed before it was begun there.
+    // The round may have failed before it was begun in shared memory.
     if (is_done) share->forget(about.id);
   }
 
@@ -357,7 +357,7 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
                           peer->name(), options.name);
   }
   if (!listens_by_tcp(*peer) && !peer->listen("0.0.0.0:0").ok()) {
-    // Without a token this machine alone; without TCP it is reached by its Unix socket.
+    // Without a token only this machine may connect; without TCP the Unix socket is enough.
     (void)peer->listen("127.0.0.1:0").ok();
   }
   impl->turn([](GroupCore& made, TimePoint now) { made.join(now); });
@@ -366,7 +366,7 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
 
 Group::~Group() {
   leave();
-  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  // A forked child has none of the waiting threads, so it must not destroy what they use.
   if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 

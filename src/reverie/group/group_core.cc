@@ -13,10 +13,10 @@ namespace {
 constexpr std::size_t kPastMax = 64;
 constexpr std::size_t kFailedMax = 256;
 constexpr Duration kFutureKept = std::chrono::seconds(10);
-// A round is asked after when it has lasted so long, and again.
+// How long a round lasts before its members are asked about it, and between such questions.
 constexpr Duration kAskAfter = std::chrono::milliseconds(500);
 constexpr Duration kAskAgain = std::chrono::seconds(1);
-constexpr Duration kAskShared = std::chrono::seconds(5);  // longer than a peer that died is sought
+constexpr Duration kAskShared = std::chrono::seconds(5);  // longer than a dead peer is sought
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -35,7 +35,7 @@ GroupCore::GroupCore(MemberCore::Options options, ShareSource source)
       function_(group_function(member_.options().group)),
       source_(std::move(source)) {}
 
-// --- The program's.
+// --- Calls of the program.
 
 void GroupCore::join(TimePoint now) {
   member_.join(now);
@@ -106,7 +106,7 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
   return id;
 }
 
-// The round goes its way: through shared memory, or over calls.
+// Starts the round: through shared memory, or over calls.
 void GroupCore::start(const RoundKey& key, TimePoint now) {
   Running& running = running_.at(key);
   running.is_held = false;
@@ -115,7 +115,7 @@ void GroupCore::start(const RoundKey& key, TimePoint now) {
   const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count));
   shared_.push_back({running.id, std::max<std::uint64_t>(hash, 1)});
   if (!early_.contains(key)) return;
-  // What was sent is of another kind: the sender says what it reduces.
+  // The early part is of another kind of round: ask its sender what it reduces.
   const std::string caller = early_.at(key).front().caller;
   const auto early = early_.extract(key);
   for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
@@ -134,8 +134,8 @@ void GroupCore::start_over_calls(const RoundKey& key, TimePoint now) {
       const auto still = running_.find(key);
       if (still == running_.end()) break;
       if (kept.message.signature != still->second.round->signature_hash()) {
-        // Its sender was told that the part was taken. It says what it reduces, and then the round
-        // ends on all.
+        // Its sender was told that the part was accepted. Ask it what it reduces; then the round
+        // ends on all members.
         compare(key, id, kept.caller, now);
         return;
       }
@@ -277,7 +277,7 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
   message.kind = RoundMessageKind::kAsk;
   message.membership = current_.id;
   message.round = key;
-  // Nothing else is sent of a shared round: it hears here of members that bring something else, or
+  // A shared round sends nothing else: this question detects members with other arrays, or members
   // that cannot be reached.
   message.part = running.is_shared ? 1 : 0;
   const TimePoint until = now + (running.is_shared ? kAskShared : kAskAgain);

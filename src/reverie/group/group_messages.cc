@@ -1,5 +1,5 @@
 // Tested in tests/sim/groups_sim_test.cc.
-// GroupCore's messages: what other members send, and what became of what was sent to them.
+// GroupCore's messages: those that other members send, and the answers to those sent to them.
 #include <algorithm>
 #include <utility>
 
@@ -36,7 +36,7 @@ void GroupCore::call(const std::string& peer, std::string function, Payload payl
 }
 
 void GroupCore::answer(InboundId request, Payload payload) {
-  if (request == InboundId{}) return;  // it was answered when it came
+  if (request == InboundId{}) return;  // it was answered on arrival
   Outgoing out;
   out.kind = Outgoing::Kind::kAnswer;
   out.request = request;
@@ -87,7 +87,7 @@ void GroupCore::on_request(Request request, TimePoint now) {
     return;
   }
   if (!is_current) {
-    // Who asks for shared memory too early asks again.
+    // A member that asks for shared memory too early will ask again.
     if (is_past(message.membership) || message.kind == RoundMessageKind::kShare) {
       answer(request.id);
     } else {
@@ -173,7 +173,7 @@ void GroupCore::on_abort(const RoundMessage& message) {
 void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
                      const RoundMessage& message, Payload payload, InboundId request) {
   if (message.signature != running.round->signature_hash()) {
-    // The sender compares, and ends the round on all.
+    // The sender compares the signatures, and ends the round on all members.
     fail(request, StatusCode::kInvalidArgument, kOtherData, running.round->signature());
     return;
   }
@@ -266,7 +266,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
                                          ? decode_round_word(result.payload)
                                          : Result<RoundWord>(result.status);
       if (word.ok() && word->signature.empty() && !word->ended.ok()) {
-        end(sent.round, word->ended, {}, /*tells=*/false);  // it has found out first
+        end(sent.round, word->ended, {}, /*tells=*/false);  // that member has noticed it first
         return;
       }
       end_as_different(sent.round, sent.to, word.ok() ? word->signature : std::string());
@@ -283,7 +283,7 @@ void GroupCore::on_part_lost(const Sent& sent, const Status& why) {
   const bool has_failed = std::any_of(failed_.begin(), failed_.end(), [&](const Failed& failed) {
     return failed.round == sent.round;
   });
-  if (has_failed) return;  // all were told
+  if (has_failed) return;  // all members were told
   const Status status = unavailable("a part of round '{}' from '{}' was lost: {}", sent.round.name,
                                     member_.options().who.name, why.message());
   note_failed(sent.round, status, {});

@@ -29,7 +29,7 @@ Status GroupRound::wait(TimePoint deadline) const {
       share = share_;
     }
     share->drive([this] { return is_done(); }, deadline);
-    drives = false;  // it is done, or late; or the membership is over, and its end comes
+    drives = false;  // it is done or late, or the membership has ended and its end follows
   }
 }
 

@@ -20,7 +20,7 @@ GroupShare::GroupShare(std::size_t bytes_max, Finished finished)
 }
 
 GroupShare::~GroupShare() {
-  // Only in the child of a fork, which has not this thread: there is nothing to join.
+  // Only in a forked child, which does not have this thread: there is nothing to join.
   if (thread_.joinable()) leave_to_parent(std::move(thread_));
 }
 
@@ -83,7 +83,7 @@ std::vector<std::shared_ptr<SharedRounds>> GroupShare::take_retired() {
   return std::exchange(retired_, {});
 }
 
-// Works for rounds that no thread waits for.
+// Does the work of rounds that no thread waits for.
 void GroupShare::serve() {
   while (true) {
     std::shared_ptr<SharedRounds> rounds;

@@ -3,9 +3,9 @@
 //
 //     member                                  the first member
 //     SHARE asks                         -->  makes the memory
-//                                        <--  OFFER where it is; or CALLS: there is none
-//     looks at it
-//     SHARE sees, or does not            -->  waits until all have seen it, or one has not
+//                                        <--  OFFER where it is; or CALLS: there is no memory
+//     maps it
+//     SHARE sees, or does not            -->  waits until all have mapped it, or one could not
 //                                        <--  SHARED, or CALLS
 #include <utility>
 
@@ -28,7 +28,7 @@ void GroupCore::reset_sharing() {
   seen_by_.clear();
 }
 
-// Begins it, unless that was done.
+// Begins the agreement, unless it has begun.
 void GroupCore::agree_on_sharing(TimePoint now) {
   if (sharing_ != Sharing::kUnknown || is_share_asked_) return;
   is_share_asked_ = true;
@@ -94,13 +94,14 @@ void GroupCore::on_share_answer(const CallResult& result, TimePoint now) {
                                      ? decode_share_word(result.payload)
                                      : Result<ShareWord>(result.status);
   if (!word.ok()) {
-    // The first member is not in this membership yet, or cannot be reached: that ends in another.
+    // The first member is not in this membership yet, or cannot be reached: then a new membership
+    // follows.
     share_retry_at_ = now + kShareRetry;
     return;
   }
   switch (word->kind) {
     case ShareWord::Kind::kShared:
-      // Only a member that has seen the memory is told so.
+      // Only a member that has mapped the memory is told to use it.
       return decide_sharing(share_bytes_max_ > 0 ? Sharing::kShared : Sharing::kCalls, now);
     case ShareWord::Kind::kCalls:
       return decide_sharing(Sharing::kCalls, now);

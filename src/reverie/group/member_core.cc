@@ -10,7 +10,7 @@ namespace {
 constexpr Duration kPauseMin = std::chrono::milliseconds(25);
 constexpr Duration kPauseMax = std::chrono::milliseconds(500);
 
-// Whether the broker itself said that this member cannot be, not now and not later.
+// Whether the broker itself has refused this member for good.
 bool is_final(const CallResult& result) {
   if (result.kind != CallResult::Kind::kRemoteError) return false;
   const StatusCode code = result.status.code();
@@ -78,7 +78,7 @@ void MemberCore::set_stall_timeout(Duration timeout, TimePoint now) {
 }
 
 void MemberCore::on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now) {
-  if (ticket != watch_ticket_ || ticket == 0) return;  // an older one
+  if (ticket != watch_ticket_ || ticket == 0) return;  // the answer to an older request
   watch_ticket_ = 0;
   Status why = result.status;
   if (result.kind == CallResult::Kind::kAnswer) {

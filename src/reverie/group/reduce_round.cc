@@ -9,7 +9,8 @@
 namespace reverie {
 namespace {
 
-// A result of so many bytes is copied to be sent, so that no member waits until it has arrived.
+// Results up to this size are copied before they are sent, so that no member waits until they have
+// arrived.
 constexpr std::size_t kCopiedMax = std::size_t{32} << 10;
 
 BulkPiece copied(std::span<const std::byte> bytes) {
@@ -76,7 +77,7 @@ void ReduceRound::go_up(std::size_t index, std::vector<RoundPart>& out) {
   const std::span<std::byte> mine = layout_->part(index, bytes());
   const TreePlace place = place_in_tree(member_, index, member_count_);
   if (place.parent) {
-    // The parent has all of it before the result comes down over it.
+    // The parent has received all of it before the result overwrites it.
     out.push_back({*place.parent, true, index, {BulkPiece{mine, buffer_}}, {}, false});
     return;
   }

@@ -1,13 +1,11 @@
-// What members of a group say to each other, by calls of one function each group has.
-//
-//     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer: taken
-//     ABORT  the round cannot be finished, and why
-//     ASK    have you begun this round, and does your program advance?  -> yes or no, seconds
-//     SHARE  to the first: where is your memory?  I see it, I do not
+// The messages that members of a group exchange, by calls of one function per group.
+//     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer:
+//     accepted ABORT  the round cannot be finished, and why ASK    have you begun this round, and
+//     does your program advance?  -> yes or no, seconds SHARE  to the first: where is your memory?
+//     I can map it, or not
 //            -> there; all do, or not all
-//
-// Each names the membership and the round: a user's name, and how often it was used before in this
-// membership.
+// Each message names the membership and the round: its name, and how often that was used before in
+// this membership.
 #pragma once
 
 #include <compare>
@@ -36,7 +34,7 @@ struct RoundMessage {
   RoundMessageKind kind = RoundMessageKind::kUp;
   std::uint64_t membership = 0;
   RoundKey round;
-  // Up and down.
+  // Parts up and down a tree.
   std::uint64_t signature = 0;  // of what is reduced
   std::uint64_t part = 0;       // of ASK: 1 asks for the signature; of SHARE: a ShareStep
   std::vector<std::byte> head;  // of gathered values
@@ -45,7 +43,7 @@ struct RoundMessage {
   std::string lost;  // the member that was lost, or empty
 };
 
-// The head alone: the bulk is the caller's to add.
+// The head alone: the caller adds the bulk.
 Payload encode(const RoundMessage& message);
 Result<RoundMessage> decode_round_message(const Payload& payload);
 
@@ -54,22 +52,22 @@ struct RoundWord {
   bool has_begun = false;
   std::int64_t still_ms = 0;  // since the program advanced last
   std::string signature;      // of the round, where it was asked for
-  // How the round ended there, unless it has a result or is under way: an abort may be lost.
+  // How the round ended there, unless it has a result or is in progress: an abort may be lost.
   Status ended;
   std::string lost;
 };
 Payload encode(const RoundWord& word);
 Result<RoundWord> decode_round_word(const Payload& payload);
 
-// What a member tells the first one of shared memory.
+// A member's message about shared memory to the first member.
 enum class ShareStep : std::uint8_t { kAsks = 0, kSees = 1, kDoesNot = 2 };
 
 // The answer to SHARE.
 struct ShareWord {
   enum class Kind : std::uint8_t {
-    kOffer = 1,   // `offer` is to be looked at
-    kShared = 2,  // all members see it: rounds go through it
-    kCalls = 3,   // not all do: none goes through it
+    kOffer = 1,   // the member must try to map `offer`
+    kShared = 2,  // all members have mapped it: rounds go through it
+    kCalls = 3,   // not all have: rounds go over calls
   };
   Kind kind = Kind::kCalls;
   ShareOffer offer;
