@@ -1,8 +1,6 @@
-// CallWorld: what a client's streams need of the world around them: calls, timers, a clock.
-//
-// The client's is a GrpcClient, a TimerQueue and the machine's clock; tests have a simulated
-// network and its clock, so that a seed drives what decides about sending again
-// (tests/sim/store_sim_test.cc).
+// CallWorld: the environment of a client's streams: calls, timers, a clock. In a client it is a
+// GrpcClient, a TimerQueue and the machine's clock; in tests a simulated network and its clock, so
+// that a seed drives the decisions about retries (tests/sim/store_sim_test.cc).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +22,7 @@ class CallWorld {
   // See GrpcClient::start.
   virtual std::shared_ptr<GrpcClientCall> start(std::string_view path, GrpcCallOptions options,
                                                 std::shared_ptr<GrpcClientEvents> events) = 0;
-  // Runs `work` where the events of calls come, behind the event that runs now.
+  // Runs `work` on the thread of the events of calls, after the current event.
   virtual void post(std::function<void()> work) = 0;
   // See TimerQueue.
   virtual std::uint64_t schedule(TimePoint when, std::function<void()> run) = 0;
@@ -32,7 +30,7 @@ class CallWorld {
   virtual TimePoint now() const = 0;
 };
 
-// What it is made of outlives it.
+// The arguments outlive it.
 class GrpcWorld final : public CallWorld {
  public:
   GrpcWorld(GrpcClient& client, TimerQueue& timers, Clock& clock)

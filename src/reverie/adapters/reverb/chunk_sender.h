@@ -1,12 +1,11 @@
-// ChunkSender: which rows of a writer's chunks a server has, and under which keys.
+// ChunkSender: records which rows of a writer's chunks a server has, and under which keys.
 //
 //     chunk 7    rows 0..2   rows 3..3   rows 4..9        each row is sent once
 //                key 101     key 102     key 103
-//
-// A writer's chunk grows while items over it are inserted already; on the wire a chunk never does.
-// So what was published since the last item travels as a chunk of its own, and an item names as
-// many of them as it spans. Servers of ours get them as both keep them (stored_chunk.h), others in
-// Reverb's form; a chunk that came over the wire in that form goes on as it is.
+// A writer's chunk grows while items over it are being inserted; on the wire chunks never grow. So
+// the rows published since the last item are sent as a separate chunk, and an item names all the
+// chunks that it spans. Reverie's servers get chunks in the stored form (stored_chunk.h), others in
+// Reverb's; a chunk that was received in Reverb's form is forwarded unchanged.
 #pragma once
 
 #include <cstdint>
@@ -31,19 +30,19 @@ class ChunkSender {
  public:
   explicit ChunkSender(std::uint64_t seed) : keys_(seed) {}
 
-  // The slices and columns of an item over those rows, as the wire knows them, into `item`. What of
-  // the rows was not sent yet is due.
+  // Writes the slices and columns of an item over those rows into `item`. Rows that were not sent
+  // yet become due.
   void add(const Trajectory& trajectory, wire::WireItem& item);
 
-  // Appends the chunks that are due as fields of an InsertStreamRequest, for a server that takes
-  // stored ones or not; they count as sent from now on. A chunk that cannot be written is an error,
+  // Appends the chunks that are due as fields of an InsertStreamRequest, in the stored form if
+  // `takes_stored`; they count as sent from now on. A chunk that cannot be written is reported
   // once.
   Status put_due(PayloadBuilder& message, bool takes_stored);
-  // The keys of what was sent of chunks that are still held elsewhere: further items may be made of
-  // them. Forgets the rest.
+  // The keys of sent chunks that are still referenced elsewhere, since further items may use them.
+  // Forgets the others.
   std::vector<std::uint64_t> keep_keys();
 
-  // A new stream: nothing was sent, and items that wait are to be added again.
+  // A new stream: nothing was sent, and waiting items must be added again.
   void restart();
 
  private:

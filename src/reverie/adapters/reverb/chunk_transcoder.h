@@ -1,7 +1,6 @@
-// Chunks as Reverb's clients can read them.
-//
-//     came in as a message    --> that message, byte for byte
-//     rows of our own         --> encoded once, kept in a cache that is bounded in bytes
+// Chunks in the form that Reverb's clients can read.
+//     received as a message   --> that message, byte for byte
+//     rows in Reverie's form  --> encoded once, kept in a cache with a bound in bytes
 //
 // Only the requested rows of a large chunk are encoded.
 #pragma once
@@ -20,7 +19,7 @@
 
 namespace reverie {
 
-// A ChunkData, and which rows of the chunk it holds. Without `owner` it is the chunk's own.
+// A ChunkData message, and the rows of the chunk that it holds. Without `owner` the chunk owns it.
 struct TranscodedChunk {
   wire::Bytes bytes;
   std::uint32_t first_row = 0;
@@ -35,14 +34,14 @@ class ChunkTranscoder {
 
   explicit ChunkTranscoder(std::size_t cache_bytes_max) : cache_bytes_max_(cache_bytes_max) {}
 
-  // A message with at least the rows [begin, end) of `chunk`, under its own key. See
-  // wire::write_chunk for what is refused. Requires a non-empty range of published rows.
+  // A message with at least the rows [begin, end) of `chunk`, under its own key. wire::write_chunk
+  // lists the errors. Requires a non-empty range of published rows.
   Result<TranscodedChunk> transcode(const Chunk& chunk, std::uint32_t begin, std::uint32_t end);
 
   std::size_t cached_bytes() const;
 
  private:
-  // The chunk's key and episode, and the rows. Not its address, which another chunk may get.
+  // The chunk's key and episode, and the rows. Not its address, which another chunk may reuse.
   using Key = std::tuple<ChunkKey, EpisodeId, std::uint32_t, std::uint32_t>;
   struct Entry {
     Key key;
@@ -55,7 +54,7 @@ class ChunkTranscoder {
   const std::size_t cache_bytes_max_;
   mutable Mutex mutex_;
   std::size_t cached_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::list<Entry> entries_ REVERIE_GUARDED_BY(mutex_);  // the one used last in front
+  std::list<Entry> entries_ REVERIE_GUARDED_BY(mutex_);  // the most recently used first
   std::map<Key, std::list<Entry>::iterator> by_key_ REVERIE_GUARDED_BY(mutex_);
 };
 

@@ -1,19 +1,15 @@
-// InsertSender: a client's items on their way to a table of a server, or a writer's to several.
+// InsertSender: sends a client's items to a table of a server, or a writer's items to several.
 //
 //     insert --> [ waiting ] --message--> [ unconfirmed ] --confirmed--> done
 //                     ^----- the stream broke: sent again on the next ----|
-//
-// A message takes all that waits. While the server has one that it did not take yet, what comes
-// waits for the next: an item alone goes at once, and many share a message, a write and an
-// answer, without a timer.
-//
-// Items are numbered, and the stream names its session: a server of ours puts none in twice
-// (docs/decisions/0004). One of dm-reverb's takes an item that it has for an update of its
-// priority, and inserts one that is gone already again.
-//
-// Each table has a stream of its own: a table whose limiter holds items back does not hold up
-// another. But what a writer puts into several tables (InsertRequest::writer) goes on one stream of
-// that writer, as dm-reverb's does: its chunks travel once.
+// A message contains all waiting items. While the server has not accepted the last message, further
+// items wait for the next one: a single item is sent at once, and many share a message, a write and
+// an answer, without a timer. Items are numbered, and the stream names its session: Reverie's
+// servers insert no item twice (docs/decisions/0004). dm-reverb's server treats a repeated item as
+// an update of its priority, and inserts it again if it has been removed meanwhile. Each table has
+// its own stream, so that a table whose rate limiter blocks does not delay another. But the items
+// of a writer of several tables (InsertRequest::writer) use one stream of that writer, as in
+// dm-reverb, so that chunks are sent once.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +34,18 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   using Done = InsertWindow::Done;
 
   struct Options {
-    // How long it tries to reach a server that does not answer before its requests fail.
+    // How long to retry an unreachable server before requests fail.
     Duration retry_time = Duration::max();
     std::uint64_t seed = 0;  // of the session's name, and of the keys of chunks
   };
 
-  // What it is made with outlives it, until close(). `what` is named in errors: "table 't'".
+  // The arguments outlive it, until close(). `what` is named in errors: "table 't'".
   InsertSender(std::string what, CallWorld& world, const Options& options);
 
   // See ReplayService::insert. Names the request for cancel(), never 0. Requires at least one item.
   std::uint64_t insert(const InsertRequest& request, Done done);
-  // Completes a request with `status`. What of it waits at the server is taken back: the stream is
-  // begun afresh.
+  // Completes a request with `status`. Its items that wait at the server are withdrawn by starting
+  // a new stream.
   void cancel(std::uint64_t request, const Status& status);
   // Ends all requests with `status`.
   void close(const Status& status);
@@ -59,12 +55,12 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   using StreamPtr = std::shared_ptr<Stream>;
   using Outcome = InsertWindow::Outcome;
 
-  // What has come back on a stream, and how it goes with its server.
+  // The progress of a stream, and what is known of its server.
   struct Progress {
     std::uint64_t sent = 0;  // messages
     std::uint64_t taken = 0;
     std::uint64_t unanswered = 0;  // messages since the last answer
-    bool has_numbers = false;      // a server of ours
+    bool has_numbers = false;      // the server is Reverie's
     bool takes_stored = false;     // stored_chunk.h
     bool has_confirmed = false;
     TimePoint since = TimePoint::max();  // connected
@@ -97,18 +93,18 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   wire::WireItem scratch_;
 
   Mutex mutex_;
-  std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);  // that requests named
+  std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);  // named by requests
   InsertWindow window_ REVERIE_GUARDED_BY(mutex_);
   bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
   StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);
   Progress progress_ REVERIE_GUARDED_BY(mutex_);
-  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;      // nothing was written on it
-  std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // that were begun
+  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;      // nothing was written to it
+  std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // streams that were started
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
-  bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to be begun
-  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;      // that it is tried again
-  // Since when no server has answered; max() while one does.
+  bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to start
+  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;      // the retry was logged
+  // When the server stopped answering; max() while it answers.
   TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };

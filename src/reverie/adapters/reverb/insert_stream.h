@@ -1,16 +1,16 @@
-// InsertStream: what one writer sends, on its way into the tables.
+// InsertStream: inserts what one writer sends into the tables.
 //
 //     message { chunks, items, keep_chunk_keys }
-//        chunks --> kept by key: long ones where they were received, each in memory of its own,
+//        chunks --> kept by key: long ones where they were received, each in its own memory,
 //                   others as views of the message, or copies where they are a small part of it
-//        items  --> ReplayService, as many at once as go in; each confirmed once it is in
-//        then every chunk that is not to be kept is released (its items hold what they need)
-//
-// What is kept for items to come, and for items that wait, counts for the stream and for the
-// server. Items of a session (insert_session.h) are numbered: those that are in already are
-// confirmed and not looked at. A stream whose items wait for their table, or whose answers are not
-// read, is read no further. When the client goes away, what waits is taken back, the last first, so
-// that nothing overtakes; of a stream without a session it stays after a half-close.
+//        items  --> ReplayService, as many at once as fit; each is confirmed once it is inserted
+//        then every chunk not in keep_chunk_keys is released (its items hold what they need)
+// Chunks kept for later items and for waiting items count towards bounds of the stream and of the
+// server. Items of a session (insert_session.h) are numbered: those that were inserted before are
+// confirmed without being processed. While items wait for their table, or answers are not read,
+// reading of the stream pauses. When the client disconnects, waiting items are withdrawn, the last
+// first, so that no later item overtakes an earlier one; in a stream without a session they stay
+// after a half-close.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@
 
 namespace reverie {
 
-// Events come on the call's I/O thread, completions of inserts on any.
+// Events arrive on the call's I/O thread, completions of inserts on any thread.
 class InsertStream final : public GrpcServerEvents,
                            public std::enable_shared_from_this<InsertStream> {
  public:
@@ -48,7 +48,7 @@ class InsertStream final : public GrpcServerEvents,
   struct KeptChunk {
     Ref<Chunk> chunk;
     std::size_t size_bytes = 0;
-    std::uint64_t kept_until = 0;  // the last message that said to keep it
+    std::uint64_t kept_until = 0;  // the last message that asked to keep it
   };
   // An item of a message.
   struct Place {
@@ -79,24 +79,24 @@ class InsertStream final : public GrpcServerEvents,
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
-  const std::shared_ptr<InsertCall> turn_;  // the call, as its session sees it
+  const std::shared_ptr<InsertCall> turn_;  // this call's turn in the session
   std::string session_id_;                  // empty without one
   std::shared_ptr<InsertSession> session_;  // null without one
 
   // I/O thread only.
   std::unordered_map<ChunkKey, KeptChunk> chunks_;
   std::uint64_t release_count_ = 0;
-  // What the message that is being taken consists of; kept for the memory.
+  // The parsed message that is being processed; a member so that its memory is reused.
   wire::InsertStreamRequest request_;
   std::vector<wire::ChunkApart> apart_;
   std::size_t kept_bytes_ = 0;
-  std::size_t received_bytes_ = 0;  // of chunks, since it began
+  std::size_t received_bytes_ = 0;  // of chunks, since the stream began
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
   std::uint64_t last_number_ = 0;    // without a session
   std::string table_;                // of the last item
   bool has_several_tables_ = false;  // among its items
-  // Items of this message that are on their way into one table, and where they were in it.
+  // Items of this message that are being inserted into one table, and their places in the message.
   std::vector<Item> items_;
   std::vector<Place> places_;
   // To be confirmed with this message.
@@ -105,18 +105,17 @@ class InsertStream final : public GrpcServerEvents,
   std::uint64_t requests_taken_ = 0;
   Status status_now_;  // of the insert that completed within its call
 
-  // The insert whose call is under way, and on which thread.
+  // The insert whose call is in progress, and on which thread.
   struct UnderWay {
     std::uint64_t number = 0;
     std::thread::id thread;
   };
   Mutex mutex_;
   UnderWay under_way_ REVERIE_GUARDED_BY(mutex_);
-  // Inserts that wait, by number; 0 until the service has told its id.
+  // Inserts that wait, by number; the id is 0 until the service has returned it.
   std::map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: they do not hold back reading
-  // Bytes of chunks that the stream released while items of their message, up to the one with this
-  // number, or earlier ones wait.
+  std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: they do not pause reading
+  // Bytes of chunks that the stream has released while items up to this number still wait.
   struct WaitingBytes {
     std::uint64_t last_number = 0;
     std::size_t size_bytes = 0;
@@ -124,7 +123,7 @@ class InsertStream final : public GrpcServerEvents,
   FifoQueue<WaitingBytes> waiting_chunks_ REVERIE_GUARDED_BY(mutex_);
   std::size_t waiting_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool has_long_wait_ REVERIE_GUARDED_BY(mutex_) = false;  // too many bytes wait
-  bool is_unread_ REVERIE_GUARDED_BY(mutex_) = false;      // too many answers do
+  bool is_unread_ REVERIE_GUARDED_BY(mutex_) = false;      // too many answers wait
 };
 
 }  // namespace reverie

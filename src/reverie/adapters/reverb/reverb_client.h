@@ -1,16 +1,14 @@
-// ReverbClient: the door to a store behind Reverb's protocol: a server of ours, or of dm-reverb's.
+// ReverbClient: a client of a store by Reverb's protocol: of Reverie's server, or dm-reverb's.
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto client, ReverbClient::open(io_threads, "localhost:7000", {}));
 //     sample_and_wait(*client, {.table = "replay", .count = 256});
-//
-// What the protocol has no word for is refused with UNIMPLEMENTED, and says so: look-ups, distinct
-// samples, why_blocked. A sample request draws min_count items. Tickets are keys. Priorities that
-// are left to the table are 1. An update does not learn how many items there were: all count.
-//
-// While no server answers, requests wait for one, for `retry_time`, and fail with UNAVAILABLE then.
-// When a connection is lost inserts go on by themselves, without one twice (insert_sender.h), and
-// updates and questions are asked again; a sample that was under way fails with UNAVAILABLE: what
-// was drawn for it may be gone.
+// What the protocol cannot express fails with UNIMPLEMENTED: look-ups, distinct samples,
+// why_blocked. A sample request draws min_count items. Tickets are keys. Priorities that are left
+// to the table are 1. The protocol does not report how many items an update found, so all of them
+// count. While no server answers, requests wait for at most `retry_time`, then fail with
+// UNAVAILABLE. After a lost connection inserts continue by themselves, each exactly once
+// (insert_sender.h), and updates and queries are repeated; a sample in progress fails with
+// UNAVAILABLE, since the items drawn for it may be lost.
 //
 // The stream of a sample request stays open for the next one, unless the target has several
 // addresses, which take turns.
@@ -39,15 +37,15 @@ struct ReverbClientOptions {
   GrpcClientOptions grpc = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
-  std::optional<std::uint64_t> seed = {};  // of the keys of chunks
-  // Asks servers of ours for packed samples. False: for samples as dm-reverb's clients get them.
+  std::optional<std::uint64_t> seed = {};  // for the keys of chunks
+  // Asks Reverie's servers for packed samples. False: for samples in Reverb's form.
   bool reads_packed = true;
 };
 
-// Thread-safe. Deadlines are of Clock::system(). `io_threads` outlives it.
+// Thread-safe. Deadlines are on Clock::system(). `io_threads` outlives it.
 class ReverbClient final : public ReplayService, private SampleChannel::Owner {
  public:
-  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target.
+  // Does not connect yet. INVALID_ARGUMENT for a malformed target.
   static Result<std::shared_ptr<ReverbClient>> open(IoThreads& io_threads, std::string_view target,
                                                     ReverbClientOptions options = {});
   ~ReverbClient() override;
@@ -64,11 +62,12 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   void close() override;
   void end_writer(std::uint64_t writer) override;
 
-  // Where the server wrote its checkpoint, on its own disk. Waits; see grpc_blocking.h.
+  // Has the server write a checkpoint; returns its path on the server's disk. Waits; see
+  // grpc_blocking.h.
   Result<std::string> checkpoint_and_wait(const Interrupted& interrupted);
 
-  // Whether a server answers by then. UNAVAILABLE as soon as it is known that none does: this call
-  // waits for no connection to come back. `done` comes on any thread.
+  // Whether a server answers by the deadline. UNAVAILABLE as soon as it is known that none does:
+  // this call does not wait for a reconnection. `done` is called on any thread.
   void ping(TimePoint deadline, std::function<void(Status)> done);
 
   // For connections made elsewhere: tests in one process.
@@ -78,11 +77,11 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // A call that may be repeated.
   struct Question;
   using QuestionPtr = std::shared_ptr<Question>;
-  // What cancel() needs of a request.
+  // What cancel() needs for a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
     std::shared_ptr<SampleChannel> channel;
-    QuestionPtr paused;  // until it is asked again
+    QuestionPtr paused;  // until it is sent again
     int step = 0;        // of a request that is several calls, one after the other
     bool is_cancelled = false;
   };
@@ -106,11 +105,11 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   Sender sender_of(std::string_view table, std::uint64_t writer);
   Sender make_sender(std::string what) REVERIE_REQUIRES(mutex_);
   RequestId begin() REVERIE_REQUIRES(mutex_) { return ++last_id_; }
-  // Keeps `call` for cancel(), unless the request is complete already, or at a later step. A
-  // request that was cancelled meanwhile cancels it at once.
+  // Keeps `call` for cancel(), unless the request is complete already or at a later step. If the
+  // request was cancelled meanwhile, cancels the call at once.
   RequestId keep(RequestId id, std::shared_ptr<GrpcClientCall> call, int step = 0);
   void forget(RequestId id);
-  // Asks again when the connection was lost, if that `is_repeatable`.
+  // Repeats the call after a lost connection, if it `is_repeatable`.
   RequestId unary(std::string_view method, std::string request, bool is_repeatable,
                   GrpcClient::UnaryDone done);
   void begin_call(const QuestionPtr& question);
@@ -146,8 +145,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Sender> writers_
-      REVERIE_GUARDED_BY(mutex_);  // of writers of several tables
-  // Null for those of writers that ended.
+      REVERIE_GUARDED_BY(mutex_);  // by writers of several tables
+  // Null for writers that have ended.
   std::vector<std::shared_ptr<InsertSender>> senders_by_number_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<SampleChannel>> idle_channels_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);

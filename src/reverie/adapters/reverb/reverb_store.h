@@ -1,4 +1,4 @@
-// What the calls of Reverb's service share: the store behind them, and what is known of its tables.
+// The state that the calls of Reverb's service share: the store, and facts about its tables.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,16 @@ namespace reverie {
 
 struct ReverbTable {
   wire::ColumnNames names;
-  // Inserts of one stream that wait before it is read no further.
+  // How many inserts of a stream may wait before reading of the stream pauses.
   std::size_t pending_max = 1;
-  // Whether samples that were drawn for a client and not sent are undone once it went away.
+  // Whether samples that were drawn for a client and not sent are undone when it disconnects.
   bool undoes_unsent = false;
-  // Whether the service is to know which samples arrived (ReplayService::receive).
+  // Whether the service must be told which samples arrived (ReplayService::receive).
   bool keeps_receipts = false;
 };
 
-// Memory of batches that were written, for the next draws: streams are many, and few of them draw
-// at a time. Thread-safe.
+// Keeps the memory of written batches for the next draws: there are many streams, but few draw at a
+// time. Thread-safe.
 class SpareBatches {
  public:
   SampleBatch take() {
@@ -43,7 +43,7 @@ class SpareBatches {
     batches_.pop_back();
     return batch;
   }
-  // Requires an empty one.
+  // Requires an empty batch.
   void keep(SampleBatch batch) {
     MutexLock lock(mutex_);
     if (batches_.size() < kCountMax) batches_.push_back(std::move(batch));
@@ -56,7 +56,7 @@ class SpareBatches {
   std::vector<SampleBatch> batches_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// Streams that may last as long as their client does.
+// Streams that may last as long as their client.
 class OpenCalls {
  public:
   void add(const std::shared_ptr<GrpcServerCall>& call) {
@@ -100,16 +100,15 @@ struct ReverbStore {
   }
 
   const std::shared_ptr<ReplayService> service;
-  // When readers are told that items came; the simulated store has a calendar that repeats itself.
+  // The calendar time of samples; the simulated store's calendar is reproducible.
   std::int64_t (*calendar)() = &calendar_ns;
   Clock& clock;
   ChunkTranscoder transcoder;
-  std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service stands
-  std::uint64_t state_high = 0;                            // drawn at the start: tells of a restart
+  std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service is made
+  std::uint64_t state_high = 0;                            // random at the start: shows a restart
   std::uint64_t state_low = 0;
-  CodecChoice codec =
-      CodecChoice::kAuto;          // that raw chunks are kept with; kAuto, kRaw: as they came
-  std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
+  CodecChoice codec = CodecChoice::kAuto;    // for raw chunks; kAuto, kRaw: kept as received
+  std::size_t kept_bytes_max = 0;            // of chunks that one stream keeps for later items
   std::shared_ptr<ByteBudget> in_flight;     // the chunks of all streams; null: no bound
   std::shared_ptr<InsertSessions> sessions;  // never null
   SpareBatches spare_batches;
@@ -120,11 +119,11 @@ struct ReverbStore {
   // Counted since the start.
   std::atomic<std::uint64_t> inserts{0};
   std::atomic<std::uint64_t> samples{0};         // written to a stream
-  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away, and lost
-  std::atomic<std::uint64_t> undone_samples{0};  // drawn likewise, and undone
+  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that disconnected, and lost
+  std::atomic<std::uint64_t> undone_samples{0};  // drawn for such a client, and undone
 };
 
-// Reverb's own words, which clients look for.
+// Reverb's error texts, which its clients match.
 Status reverb_no_table(std::string_view table);
 
 }  // namespace reverie

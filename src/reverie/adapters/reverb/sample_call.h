@@ -1,8 +1,7 @@
-// SampleCall: one request for samples, from a server of Reverb's protocol.
-//
-// Collects the parts of each sample until its end, keeps its chunks as they came, and hands all out
-// as one batch. A ticket of such a batch is the item's key: the protocol has no other. A server of
-// ours sends packed samples instead (packed_format.h), which are quicker to read.
+// SampleCall: one request for samples to a server of Reverb's protocol. Collects the parts of each
+// sample, keeps its chunks as received, and returns all of them as one batch. The tickets of such a
+// batch are the items' keys: the protocol has no others. Reverie's servers send packed samples
+// instead (packed_format.h), which are faster to read.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +21,17 @@ namespace reverie {
 // Not thread-safe.
 class SampleCall {
  public:
-  // Expects `count` samples, whose columns `names` names.
+  // Expects `count` samples, whose column names are `names`.
   SampleCall(std::size_t count, std::shared_ptr<const wire::ColumnNames> names, SampleBatch batch);
 
-  // Takes what the server sent next. An error says what it should not have sent: the call is to
-  // end.
+  // Takes the server's next message. On an error, which says what was malformed, the call must end.
   Status take(const Ref<GrpcMessage>& message);
   // How many samples were asked for.
   std::size_t count() const { return count_; }
   // Whether all samples are here.
   bool is_complete() const { return batch_.size() == count_; }
 
-  // The samples that have come. `status` says why there are no more; it is ignored when all are
-  // here.
+  // The samples that have arrived. `status` says why there are no more; it is ignored if all have.
   SampleResult finish(const Status& status);
 
  private:
@@ -60,7 +57,7 @@ class SampleCall {
 
   // The sample that is being received.
   bool has_info_ = false;
-  Ref<GrpcMessage> info_message_;  // that info_ views
+  Ref<GrpcMessage> info_message_;  // viewed by info_
   wire::WireSampleInfo info_;
   std::map<ChunkKey, Ref<Chunk>> chunks_;
 };

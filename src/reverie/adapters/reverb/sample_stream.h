@@ -1,17 +1,14 @@
 // SampleStream: requests for samples, served one after another.
 //
 //     request { table, num_samples } --> draw a batch --> responses --> draw the next ... --> done
-//                                          ^ only when what was drawn before is written, and the
-//                                            call has room to draw
-//
-// So a client that does not read holds back its own draws; and what is drawn counts for its
-// connection (ConnectionBudget): places of a batch from when they are asked for, chunks from when
-// they are held for it. One that goes away while it waits leaves
-// nothing behind; samples that were drawn for it and not written are counted, or undone where their
-// table has that (TableOptions::undoes_unsent).
-//
-// Where the service keeps receipts, it is told which samples arrived: those that the client says it
-// has, with its next request, and all that were written once the stream is over.
+//                                          ^ only once the previous batch is written, and the
+//                                            call has room for another
+// So a client that does not read delays only its own draws. Draws count towards its connection's
+// bound (ConnectionBudget): the places of a batch from the request on, chunks while they are held
+// for it. When a client disconnects while it waits, its request is withdrawn; samples that were
+// drawn for it and not written are counted, or undone if the table does so
+// (TableOptions::undoes_unsent). If the service keeps receipts, it is told which samples arrived:
+// those that the client reports with its next request, and all written ones when the stream ends.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +25,7 @@
 
 namespace reverie {
 
-// Events come on the call's I/O thread, draws complete on any.
+// Events arrive on the call's I/O thread; draws complete on any thread.
 class SampleStream final : public GrpcServerEvents,
                            public std::enable_shared_from_this<SampleStream> {
  public:
@@ -49,21 +46,21 @@ class SampleStream final : public GrpcServerEvents,
     bool is_packed = false;
   };
 
-  // Does what can be done now, unless another thread is at it: then that one does.
+  // Does what can be done now, unless another thread does so already: then that thread continues.
   void pump();
-  // One step of it; false when there is nothing to do.
+  // One step of pump(); false if there is nothing to do.
   bool step();
   void draw();
   void on_drawn(SampleResult result);
-  // The batch, where the stream is over.
+  // The batch, for a stream that has ended.
   SampleBatch take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void drop_unsent(SampleBatch batch);
   void count_lost(const SampleBatch& batch);
-  // The client has so many samples of this stream.
+  // The client has received `count` samples of this stream.
   void receive_up_to(std::uint64_t count);
   void end(const Status& status);
-  // Removes the items that the writer left out as corrupt. Returns how many samples that is; they
-  // are drawn again.
+  // Removes the items that the writer skipped as corrupt. Returns the number of their samples,
+  // which are drawn again.
   std::size_t take_out_corrupt();
   void hold();
   void let_go() REVERIE_REQUIRES(mutex_);
@@ -73,8 +70,8 @@ class SampleStream final : public GrpcServerEvents,
 
   // Only the thread that pumps uses these.
   SampleWriter writer_;
-  bool keeps_receipts_ = false;  // the table of what is written
-  std::size_t held_bytes_ = 0;   // chunks of what is left, while the call has no room
+  bool keeps_receipts_ = false;  // of the table whose samples are written
+  std::size_t held_bytes_ = 0;   // of chunks of unwritten samples, while the call has no room
 
   Mutex mutex_;
   bool is_pumping_ REVERIE_GUARDED_BY(mutex_) = false;
@@ -84,18 +81,18 @@ class SampleStream final : public GrpcServerEvents,
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_drawing_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId draw_id_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::size_t reserved_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of the batch that is drawn, or was
+  std::size_t reserved_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // for the present batch
   SampleBatch drawn_ REVERIE_GUARDED_BY(mutex_);
-  std::string table_ REVERIE_GUARDED_BY(mutex_);  // of what is drawn, or was
+  std::string table_ REVERIE_GUARDED_BY(mutex_);  // of the present batch
   // Samples of one response, if their table keeps receipts.
   struct Sent {
     std::string table;
     std::vector<DrawId> draws;
-    std::uint64_t end = 0;  // how many samples the stream had with these
+    std::uint64_t end = 0;  // the stream's sample count after these
   };
   std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // not received yet
   std::uint64_t sent_count_ REVERIE_GUARDED_BY(mutex_) = 0;
-  Status ending_ REVERIE_GUARDED_BY(mutex_);  // what the stream ends with once all is written
+  Status ending_ REVERIE_GUARDED_BY(mutex_);  // the status of the stream's end, once all is written
 };
 
 }  // namespace reverie
