@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-// Has one block, and goes with it.
+// Owns one block.
 class BlockOwner final : public BufferOwner {
  public:
   BlockOwner(std::shared_ptr<SharedArena> arena, std::shared_ptr<ArenaBlock> block)

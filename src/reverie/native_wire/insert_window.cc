@@ -5,7 +5,7 @@
 namespace reverie {
 namespace {
 
-// About what an item brings along, if none of its rows was sent before.
+// Roughly the bytes of an item, if none of its rows was sent before.
 std::size_t payload_bytes(const Item& item) {
   std::size_t size = 0;
   for (const Piece& piece : item.trajectory.pieces()) {
@@ -71,7 +71,7 @@ void InsertWindow::restart() {
   }
 }
 
-// The item is in, or given up.
+// The item was inserted or abandoned.
 void InsertWindow::settle(std::uint64_t number, Outcome& outcome) {
   Entry& entry = at(number);
   entry.request = nullptr;
@@ -90,7 +90,7 @@ void InsertWindow::settle(std::uint64_t number, Outcome& outcome) {
 
 void InsertWindow::confirm(std::uint64_t first, std::uint64_t count, Outcome& outcome) {
   std::uint64_t number = std::max(first, base_);
-  // What was not sent cannot be in: no server says so by mistake.
+  // Items that were not sent cannot be inserted, whatever a server claims.
   const std::uint64_t last = count > next_ ? next_ : std::min(first + count, next_);
   for (; number < last; ++number) {
     Request* const request = at(number).request;

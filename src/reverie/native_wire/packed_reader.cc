@@ -73,7 +73,7 @@ class Reading {
     return read_pieces();
   }
 
-  // Requires that all was read.
+  // Requires that everything was read.
   void append_to(SampleBatch& batch) const {
     const std::size_t count = header_.item_count;
     const SampleRows rows = batch.extend(count);
@@ -209,12 +209,12 @@ class Reading {
     return {};
   }
 
-  // What the message says of a chunk, before its bytes are looked for.
+  // The description of a chunk in the message, before its bytes are located.
   struct Announced {
     std::uint32_t schema = 0;
     std::uint32_t rows = 0;
     packed::Form form = packed::Form::kRows;
-    std::size_t size_bytes = 0;  // that follow in the message, or are used of mapped memory
+    std::size_t size_bytes = 0;  // in the message, or in mapped memory
     std::vector<Chunk::EncodedColumn> columns;
     std::span<std::byte> mapped;
 

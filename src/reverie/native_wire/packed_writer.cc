@@ -12,7 +12,7 @@ namespace reverie {
 namespace {
 
 constexpr std::uint32_t kNone = ~0u;
-// Encoded columns of a chunk that are smaller are decoded into rows, if those are not much more.
+// Smaller encoded columns of a chunk are decoded into rows, if those are not much larger.
 constexpr std::size_t kDecodedBytesMax = std::size_t{2} << 10;
 constexpr std::size_t kDecodedRowBytesMax = std::size_t{16} << 10;
 
@@ -32,7 +32,7 @@ bool has_variable(const ChunkSchema& schema, std::span<const std::uint16_t> colu
   return std::ranges::any_of(columns, [&](std::uint16_t c) { return schema.is_variable(c); });
 }
 
-// Rows that the reader has elsewhere.
+// Whether the rows are in files that the reader has.
 bool has_external(const Chunk& chunk, std::span<const std::uint16_t> columns) {
   return std::ranges::any_of(columns, [&](std::uint16_t c) {
     return chunk.encoded_column(c).codec == CodecId::kExternal;
@@ -65,7 +65,7 @@ std::uint32_t PackedWriter::part_of(const ChunkSchema& schema, std::vector<std::
   return static_cast<std::uint32_t>(parts_.size() - 1);
 }
 
-// Finds the layout of an item among those that are known, or gets to know it.
+// Finds the layout of an item among the known ones, or adds it.
 std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
   const auto pieces = trajectory.pieces();
   const auto is_like = [&](const KnownLayout& known) {
@@ -75,7 +75,7 @@ std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
     }
     return true;
   };
-  // Items of a writer follow each other in a queue: the last first.
+  // Consecutive items of a queue often have one writer, so the last layout is tried first.
   if (!layout_of_item_.empty() && is_like(layouts_[layout_of_item_.back()])) {
     return layout_of_item_.back();
   }
@@ -84,8 +84,8 @@ std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
   }
   KnownLayout& made = layouts_.emplace_back();
   made.layout = trajectory.layout;
-  // The columns of each piece's chunk that are used; all, where that would number a column in two
-  // ways.
+  // The columns of each piece's chunk that are used; all, if a column would otherwise have two
+  // numbers.
   std::vector<std::vector<std::uint16_t>> used(pieces.size());
   for (const LayoutColumn& column : trajectory.layout->columns()) {
     for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
@@ -135,7 +135,7 @@ PackedWriter::Rows& PackedWriter::rows_of(std::uint32_t part) {
   return rows_[of.rows_chunk];
 }
 
-// Columns of varying size that are raw here: encoded, for this message, as Reverb's clients do.
+// Encodes raw columns of varying size for this message, as Reverb's clients do.
 Status PackedWriter::encode(const Piece& piece, std::uint32_t part) {
   const Chunk& chunk = *piece.chunk;
   Encoded made{part, nullptr, piece.length, {}};
@@ -156,8 +156,8 @@ Status PackedWriter::encode(const Piece& piece, std::uint32_t part) {
   return {};
 }
 
-// Rows that a reader maps are those of a whole chunk, with all of its columns: worth it where
-// samples use most of them.
+// Mapped rows are those of a whole chunk, with all of its columns, which pays if samples use most
+// of them.
 bool PackedWriter::is_mapped_whole(const ChunkSchema& schema,
                                    std::span<const std::uint16_t> columns) const {
   return mapped_ != nullptr && !schema.has_variable() &&
@@ -165,7 +165,7 @@ bool PackedWriter::is_mapped_whole(const ChunkSchema& schema,
          2 * row_bytes(schema, columns) >= schema.step_bytes();
 }
 
-// Whether the piece's chunk is one that the reader maps.
+// Whether the reader maps the piece's chunk.
 bool PackedWriter::map(const Piece& piece, std::uint32_t part, RawRows& raw) {
   if (mapped_ == nullptr) return false;
   const Chunk& chunk = *piece.chunk;
@@ -201,7 +201,7 @@ bool PackedWriter::map(const Piece& piece, std::uint32_t part, RawRows& raw) {
   return true;
 }
 
-// Finds the piece's rows a place in the message.
+// Assigns the piece's rows a place in the message.
 Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   const Chunk& chunk = *piece.chunk;
   const auto gather = [&](bool is_raw) {
@@ -233,7 +233,7 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(&chunk) << 12u) ^ part;
   const auto [found, is_new] =
       encoded_by_chunk_.try_emplace(key, static_cast<std::uint32_t>(encoded_.size()));
-  // Keys of two chunks may be equal by chance; then the chunk goes once more.
+  // The keys of two chunks may be equal by chance; then the chunk is sent again.
   const bool is_known =
       !is_new && encoded_[found->second].chunk == &chunk && encoded_[found->second].part == part;
   const auto index = is_known ? found->second : static_cast<std::uint32_t>(encoded_.size());
@@ -322,7 +322,7 @@ void PackedWriter::put_mapped(std::string& out) const {
   using packed::put;
   for (const MappedChunk& mapped : mapped_chunks_) {
     put(out, mapped.part);
-    // Rows that are not there yet lie behind those that samples refer to.
+    // Rows that are not published yet follow those that samples refer to.
     put(out, mapped.is_raw ? mapped.chunk->capacity() : mapped.chunk->rows());
     put(out, mapped.is_raw ? packed::Form::kMappedRows : packed::Form::kMappedColumns);
     put(out, packed::Mapped{mapped.range.offset, mapped.range.size_bytes, mapped.range.generation});
@@ -425,7 +425,7 @@ Result<PayloadBuilder> PackedWriter::write_bare(const SampleBatch& batch, std::s
   mapped_ = mapped;
   Result<PayloadBuilder> written = try_write(batch, next);
   if (!written.ok() && written.status().code() == StatusCode::kDataLoss) {
-    // A column is damaged: it goes as it is, and its reader is told what is wrong with it.
+    // A column is damaged: it is sent as it is, and its reader reports the damage.
     may_decode_ = false;
     written = try_write(batch, next);
     may_decode_ = true;

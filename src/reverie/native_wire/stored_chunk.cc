@@ -21,7 +21,7 @@ using wire::bytes_field;
 using wire::varint_field;
 
 constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
-// What a column takes here, its shape apart: as for chunks of Reverb's.
+// The memory of a column apart from its shape, as for Reverb's chunks.
 constexpr std::size_t kColumnBytes = 128;
 constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
 constexpr std::size_t kRankMax = 254;  // NumPy's bound is lower
@@ -39,7 +39,7 @@ struct SentColumn {
   Bytes bytes;
 };
 
-// The rows of a raw column lie one behind the other.
+// The rows of a raw column are contiguous.
 Bytes raw_column(const Chunk& chunk, std::size_t column, std::uint32_t begin, std::uint32_t end) {
   return {chunk.row(column, begin), (end - begin) * chunk.schema().row_bytes(column)};
 }
@@ -74,7 +74,7 @@ Result<std::vector<SentColumn>> raw_columns(const Chunk& chunk, std::uint32_t be
   return columns;
 }
 
-// The columns of an encoded chunk: as they are, or for a part of the rows encoded anew in `made`.
+// The columns of an encoded chunk: unchanged, or for a part of the rows encoded again in `made`.
 Result<std::vector<SentColumn>> encoded_columns(const Chunk& chunk, std::uint32_t begin,
                                                 std::uint32_t end, Made& made) {
   const ChunkSchema& schema = chunk.schema();

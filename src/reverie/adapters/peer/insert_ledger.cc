@@ -10,10 +10,10 @@ using insert_records::Record;
 
 namespace {
 
-// More are not looked for among those that were sent: they are sent anew.
+// Further names are not searched among those that were sent: they are sent again.
 constexpr std::size_t kNamesMax = 256;
 
-// Rows of a chunk that its writer may encode meanwhile. In this order: the rows go first.
+// Rows of a chunk that its writer may encode meanwhile. Members in order of release: rows first.
 struct KeptRows {
   Ref<const Chunk> chunk;
   RawRows rows;
@@ -103,7 +103,7 @@ void InsertLedger::put_bytes(std::span<const std::byte> bytes, bool is_in_bulk,
   bulk_bytes_ += bytes.size();
 }
 
-// The published rows that were not sent yet; or all of it, where it was encoded meanwhile.
+// Sends the published rows that were not sent yet, or the whole chunk if it was encoded meanwhile.
 void InsertLedger::send_rows(Known& known) {
   const Chunk& chunk = *known.chunk;
   RawRows raw(chunk);
@@ -114,7 +114,7 @@ void InsertLedger::send_rows(Known& known) {
   const std::uint32_t begin = known.rows;
   const std::uint32_t end = chunk.rows();
   const ChunkSchema& schema = chunk.schema();
-  // Rows of varying size are copied: they lie in no order.
+  // Rows of varying size are copied, since they are not contiguous.
   const bool is_in_bulk = !schema.has_variable() &&
                           (end - begin) * schema.step_bytes() > insert_records::kInlineBytesMax;
   put(Record::kRows);

@@ -1,9 +1,9 @@
-// InsertLedger: what of a writer's chunks its server has; writes the bodies of its inserts.
+// InsertLedger: records which rows of a writer's chunks its server has; writes the bodies of
+// inserts.
 //
 //     chunk 7, rows 0..9     server: open, rows 0..5     the next item over row 7 brings rows 6..9
-//
-// Each row is sent once on a connection. A chunk that its writer has compressed meanwhile is
-// replaced at the server too, and one that the writer has let go is forgotten there.
+// Each row is sent once per connection. A chunk that its writer has compressed meanwhile is
+// replaced at the server too, and a chunk that the writer has released is released there.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ namespace reverie {
 // Not thread-safe.
 class InsertLedger {
  public:
-  // Begins a message. Requires that none is begun.
+  // Begins a message. Requires that none is in progress.
   void begin(std::uint32_t writer, std::uint64_t first_number, std::uint64_t settled_below);
-  // Adds the next item: for a request of several, `begins` is true of the first, which has the
-  // `timeout`. Requires an item whose trajectory was checked.
+  // Adds the next item. `begins` is true for the first item of a request, which has the `timeout`.
+  // Requires an item whose trajectory was checked.
   void add(const Item& item, std::string_view table, bool begins, std::optional<Duration> timeout);
   std::size_t size_bytes() const { return payload_.head.size() + bulk_bytes_; }
   Payload finish();
@@ -41,7 +41,7 @@ class InsertLedger {
   struct Known {
     Ref<const Chunk> chunk;
     std::uint32_t id = 0;
-    std::uint32_t rows = 0;  // that were sent
+    std::uint32_t rows = 0;  // rows that were sent
     bool is_encoded = false;
   };
 
@@ -59,7 +59,7 @@ class InsertLedger {
   StoreBytesOut out_{payload_.head};
   std::size_t bulk_bytes_ = 0;
   std::vector<std::string> tables_;
-  // Kept, so that no other comes to lie where one was.
+  // Kept alive, so that no other schema gets the same address.
   std::vector<Ref<const ChunkSchema>> schemas_;
   std::vector<Ref<const Layout>> layouts_;
   std::uint16_t last_table_ = 0;

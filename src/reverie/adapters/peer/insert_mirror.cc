@@ -22,9 +22,9 @@ constexpr std::size_t kPiecesMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t kRankMax = 64;
 constexpr std::size_t kTablesMax = 4096;
 constexpr std::size_t kVariantsMax = 16;
-// What a chunk takes at most, however many of its rows have come.
+// The bound of a chunk's memory, however many of its rows have arrived.
 constexpr std::size_t kChunkBytesMax = std::size_t{4} << 30;
-// Names and kinds of columns; beyond, they take at most twice what was sent.
+// Bytes of names and schemas; beyond that, they take at most twice what was sent.
 constexpr std::size_t kNamedBytesFree = std::size_t{1} << 20;
 // Too small to be worth an encoder's time.
 constexpr std::size_t kPackedBytesMin = 256;
@@ -105,7 +105,7 @@ Status InsertMirror::take_schema() {
   for (std::uint32_t c = 0; c < count && !in_.is_short(); ++c) {
     const auto dtype = in_.get<std::uint8_t>();
     TensorSpec spec{"", static_cast<DType>(dtype), {}};
-    // As over gRPC: whether text is str is said by the table's signature.
+    // As over gRPC: the table's signature says whether text is str.
     if (spec.dtype == DType::kString) spec.dtype = DType::kBytes;
     const auto shape = in_.array<std::int64_t>();
     if (!is_dtype(dtype) || shape.size() > kRankMax) {
@@ -298,7 +298,7 @@ Status InsertMirror::take_columns() {
   return {};
 }
 
-// Compresses what stayed raw, where the server was told to.
+// Compresses a chunk that is still raw, if the server is configured to.
 void InsertMirror::pack(Chunk& chunk) const {
   if (options_.codec != CodecChoice::kLz4 && options_.codec != CodecChoice::kZstd) return;
   if (!chunk.is_compressible() || !chunk.is_raw() || chunk.size_bytes() < kPackedBytesMin) return;
@@ -356,7 +356,7 @@ Result<InsertMirror::Variant> InsertMirror::make_variant(const Kind& kind,
   return made;
 }
 
-// That of the item whose pieces are in pieces_.
+// The layout of the item whose pieces are in pieces_.
 Result<Ref<const Layout>> InsertMirror::layout_for(Kind& kind, std::uint16_t table) {
   const auto fits = [&](const Variant& variant) {
     return variant.table == table &&

@@ -1,7 +1,6 @@
-// InsertMirror: a writer's chunks as its server keeps them; reads the bodies of its inserts.
-//
-// What comes is checked whole before anything is made of it: numbers, sizes, references, and the
-// memory that a chunk takes. insert_records.h has the form.
+// InsertMirror: the server's copies of a writer's chunks; reads the bodies of its inserts. A
+// message is checked completely before it is used: numbers, sizes, references, and the memory that
+// a chunk takes. insert_records.h has the format.
 #pragma once
 
 #include <cstddef>
@@ -31,19 +30,20 @@ class InsertMirror {
  public:
   struct Options {
     Allocator& memory;
-    // What the columns of a table's items are called; of one that is unknown too. Lives longer.
+    // The column names of a table's items, also for an unknown table. The result outlives the
+    // mirror.
     std::function<const wire::ColumnNames&(std::string_view table)> names;
-    // Bytes of the chunks that are kept for items to come.
+    // How many bytes of chunks are kept for later items.
     std::size_t kept_bytes_max = std::size_t{4} << 30;
-    std::shared_ptr<ByteBudget> in_flight = nullptr;  // they count here too; null: no such bound
-    // kLz4, kZstd: chunks that stayed raw are compressed when their writer lets them go.
+    std::shared_ptr<ByteBudget> in_flight = nullptr;  // counts them too; null: no bound
+    // kLz4, kZstd: chunks that are still raw are compressed when their writer releases them.
     CodecChoice codec = CodecChoice::kAuto;
   };
   // An item of a message.
   struct Taken {
     Item item;
-    const std::string* table = nullptr;  // the mirror's
-    bool begins = false;                 // a request
+    const std::string* table = nullptr;  // owned by the mirror
+    bool begins = false;                 // the first of its request
     std::optional<Duration> timeout;     // of that request
   };
 
@@ -52,25 +52,25 @@ class InsertMirror {
   InsertMirror(const InsertMirror&) = delete;
   InsertMirror& operator=(const InsertMirror&) = delete;
 
-  // Which writer a message is of. DATA_LOSS where that is not there.
+  // The writer of a message. DATA_LOSS if it is missing.
   static Result<insert_records::Head> head_of(const Payload& payload);
-  // Appends the items of a message. DATA_LOSS for malformed bytes, RESOURCE_EXHAUSTED for a bound:
-  // then the mirror cannot be used any more.
+  // Appends the items of a message. DATA_LOSS for malformed bytes, RESOURCE_EXHAUSTED for an
+  // exceeded bound: the mirror cannot be used after that.
   Status take(const Payload& payload, std::vector<Taken>& items);
 
   std::size_t kept_bytes() const { return kept_bytes_; }
-  // Bytes of chunks that were let go since the last call: they still count in the budget of all,
-  // until the caller gives them back.
+  // Bytes of chunks that were released since the last call: they still count in the shared budget,
+  // until the caller returns them.
   std::size_t take_let_go() { return std::exchange(let_go_bytes_, 0); }
   std::size_t chunk_count() const { return chunks_.size(); }
 
  private:
   struct Mirrored {
     insert_records::Open open;
-    Ref<Chunk> chunk;  // null until there are rows
+    Ref<Chunk> chunk;  // null until rows arrive
     std::size_t size_bytes = 0;
   };
-  // A layout, as it is for one table and the schemas of its pieces.
+  // A layout for one table and the schemas of its pieces.
   struct Variant {
     std::uint16_t table = 0;
     std::vector<const ChunkSchema*> schemas;
@@ -79,7 +79,7 @@ class InsertMirror {
   struct Kind {
     std::uint32_t piece_count = 0;
     std::vector<insert_records::LayoutColumnRecord> columns;
-    std::vector<Variant> variants;  // the last one that was used in front
+    std::vector<Variant> variants;  // the most recently used first
   };
 
   Status take_schema();
@@ -91,7 +91,7 @@ class InsertMirror {
   Status take_item(std::vector<Taken>& items);
   Result<Ref<const Layout>> layout_for(Kind& kind, std::uint16_t table);
   Result<Variant> make_variant(const Kind& kind, std::uint16_t table) const;
-  // Bytes that follow here, or in the bulk.
+  // The next bytes of the head, or of the bulk.
   std::span<const std::byte> bytes(std::size_t size_bytes, bool is_in_bulk);
   Result<Mirrored*> find(std::uint32_t chunk);
   Status keep(Mirrored& mirrored, std::size_t size_bytes);
@@ -110,10 +110,10 @@ class InsertMirror {
   std::size_t kept_bytes_ = 0;
   std::size_t let_go_bytes_ = 0;
   std::size_t named_bytes_ = 0;     // of tables, schemas and layouts
-  std::size_t received_bytes_ = 0;  // since it began
+  std::size_t received_bytes_ = 0;  // since the mirror was made
   std::vector<Piece> pieces_;
 
-  // The message that is being taken.
+  // The message that is being read.
   StoreBytesIn in_{std::span<const std::byte>()};
   std::span<const std::byte> bulk_;
   std::size_t bulk_at_ = 0;

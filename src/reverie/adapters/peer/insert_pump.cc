@@ -13,11 +13,11 @@ using store_wire::StoreCall;
 // The bounds of one message.
 constexpr std::size_t kItemsMax = 1000;
 constexpr std::size_t kMessageBytesMax = std::size_t{256} << 10;
-// So much that waits goes though the server has not taken the last message.
+// This much is sent although the server has not accepted the last message.
 constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
-// A server that has so many of its items waits for its table; more would only wait there too.
+// With this many of its items, the server waits for a table; more would only wait there too.
 constexpr std::size_t kUnderWayMax = store_wire::kItemsUnderWayMax / 2;
-// Beyond the limiter's own time, for a server that does not answer at all.
+// Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kInsertAnswerTime = std::chrono::seconds(2);
 
 std::string name_of_session(std::uint64_t seed) {
@@ -80,9 +80,9 @@ bool InsertPump::may_send(bool all) const {
   return under_way_ < kUnderWayMax && link_->has_room();
 }
 
-// One message. Under the lock: what is sent is in the order of the numbers.
+// Sends one message, under the lock, so that messages have the order of the numbers.
 void InsertPump::send_some() {
-  // Requests that were taken back before they were sent leave gaps in the numbers.
+  // Requests that were withdrawn before they were sent leave gaps in the numbers.
   while (next_ < requests_.size() && !requests_[next_].is_open()) ++next_;
   if (next_ == requests_.size()) return;
   const TimePoint now = Clock::system().now();
@@ -156,7 +156,7 @@ void InsertPump::complete(Request& request, Status status, std::size_t applied, 
                      InsertResult{std::move(status), applied});
 }
 
-// What is complete goes, from the front.
+// Removes complete requests from the front.
 void InsertPump::drop_done() {
   while (!requests_.empty() && !requests_.front().is_open()) {
     requests_.pop_front();
@@ -174,7 +174,7 @@ void InsertPump::on_inserted(const store_wire::Inserted& inserted, Ended& ended)
     while (left > 0) {
       Request* const request = find(number);
       if (request == nullptr) {
-        // It was given up meanwhile; those behind it may not have been.
+        // It was abandoned meanwhile; later ones may still be open.
         const auto next = std::ranges::upper_bound(requests_, number, {}, &Request::first);
         if (next == requests_.end() || next->first - number >= left) break;
         left -= next->first - number;
@@ -219,7 +219,7 @@ void InsertPump::cancel(std::uint64_t number, const Status& status, TimePoint un
     drop_done();
     return;
   }
-  if (request->ends_at != TimePoint::max()) return;  // it was taken back already
+  if (request->ends_at != TimePoint::max()) return;  // it was withdrawn already
   request->ends_at = until;
   request->ends_with = status;
   note_due(until);

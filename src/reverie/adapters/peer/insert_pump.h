@@ -1,11 +1,10 @@
-// InsertPump: a client's items on their way to a table of its server, or a writer's to several.
-//
-//     insert --> [ waiting ] --message--> [ under way ] --in, or failed--> done
-//                     ^---- the connection broke: again on the next ----|
-//
-// A message takes all that waits, and the next goes when the server has taken it, or when much
-// waits: an item alone goes at once, and many share a message and an answer. Items are numbered and
-// the pump has a session, so that the server puts none in twice (docs/decisions/0004).
+// InsertPump: sends a client's items to a table of its server, or a writer's items to several.
+//     insert --> [ waiting ] --message--> [ sent ] --inserted, or failed--> done
+//                     ^-- the connection broke: sent again --|
+// A message contains all waiting items. The next one is sent when the server has accepted it, or
+// when many bytes wait: a single item is sent at once, and many share a message and an answer.
+// Items are numbered and the pump has a session, so that the server inserts no item twice
+// (docs/decisions/0004).
 #pragma once
 
 #include <cstdint>
@@ -28,34 +27,34 @@ namespace reverie {
 class InsertPump {
  public:
   using Done = ReplayService::Done<InsertResult>;
-  // What is to be done once no lock is held.
+  // Callbacks to call once no lock is held.
   using Ended = std::vector<std::pair<Done, InsertResult>>;
 
-  // `number` names it on a connection; never 0.
+  // `number` identifies the pump on a connection; never 0.
   InsertPump(std::uint32_t number, std::uint64_t seed);
 
   std::uint32_t number() const { return number_; }
-  // See ReplayService::insert. Names the request for cancel(). Requires at least one item, all of
-  // them checked. `give_up_at`: when no server has answered by then. 0, and nothing taken, once it
-  // is closed.
+  // See ReplayService::insert. Returns the number of the request for cancel(). Requires at least
+  // one item, all of them checked. The request fails if no server has answered by `give_up_at`.
+  // Returns 0 and takes nothing once the pump is closed.
   std::uint64_t insert(const InsertRequest& request, TimePoint give_up_at, Done& done);
-  // Takes a request back: what of it waits at the server too. Completes it at `until` at the
-  // latest.
+  // Withdraws a request, also at the server. Completes it at `until` at the latest.
   void cancel(std::uint64_t request, const Status& status, TimePoint until, Ended& ended);
   void close(const Status& status, Ended& ended);
 
-  // A connection stands.
+  // A connection is open.
   void connect(const std::shared_ptr<StoreLink>& link);
-  // It is gone; what is not confirmed goes on the next, or fails at `give_up_at`.
+  // The connection is lost; unconfirmed items are sent on the next one, or fail at `give_up_at`.
   void disconnect(TimePoint give_up_at);
-  // Sends what may be sent. With `all`, though the server has not taken the last message: what is
-  // asked next is to find it there.
+  // Sends what may be sent. With `all`, even if the server has not accepted the last message, so
+  // that the next request sees these items.
   void pump(bool all = false);
   void on_inserted(const store_wire::Inserted& inserted, Ended& ended);
 
-  // Ends what is late, and says when something is late next. `why` tells why no server answers.
+  // Ends requests that are late, and returns when the next one will be. `why` is why no server
+  // answers.
   TimePoint sweep(TimePoint now, const Status& why, Ended& ended);
-  // When something is late next.
+  // When the next request will be late.
   TimePoint next_due();
   bool empty();
 
@@ -66,9 +65,9 @@ class InsertPump {
     std::size_t size_bytes = 0;
     std::string_view table = {};  // of tables_
     TimePoint deadline = TimePoint::max();
-    TimePoint ends_at = TimePoint::max();  // cancelled: when it completes anyway
+    TimePoint ends_at = TimePoint::max();  // of a cancelled request: when it completes in any case
     Status ends_with = {};
-    Done done = nullptr;  // null once it is complete
+    Done done = nullptr;  // null once complete
     Item one = {};
     std::vector<Item> more = {};
 
@@ -94,14 +93,14 @@ class InsertPump {
   std::uint64_t connection_count_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // in the order of their numbers
-  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;          // of requests_, to be sent
+  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;          // the next of requests_ to send
   std::uint64_t next_number_ REVERIE_GUARDED_BY(mutex_) = 1;
   std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;      // items that were sent
-  std::size_t waiting_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of those that were not
+  std::size_t waiting_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of items that were not sent
   std::uint64_t sent_ REVERIE_GUARDED_BY(mutex_) = 0;         // messages
   std::uint64_t taken_ REVERIE_GUARDED_BY(mutex_) = 0;
   TimePoint give_up_at_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
-  TimePoint due_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // of a request, or earlier
+  TimePoint due_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // the first deadline or earlier
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   InsertLedger ledger_ REVERIE_GUARDED_BY(mutex_);
 };

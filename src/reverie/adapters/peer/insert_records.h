@@ -1,11 +1,11 @@
-// The body of an insert: records, one behind the other, of what a writer has and its server lacks.
+// The body of an insert: consecutive records of what the server does not have of a writer's data.
 //
 //     head   [ writer, numbers ][ table ][ schema ][ open chunk ][ rows ][ layout ][ item ][ item ]
-//     bulk   rows and columns of more than kInlineBytesMax, each from a multiple of 64 on
-//
-// A writer's chunk has a copy on the server's side that grows with it: it is opened once, rows
-// follow as they are published, and once the writer has compressed it its columns replace the rows.
-// Tables, schemas, layouts and chunks are numbered as they come; an item names them by number.
+//     bulk   rows and columns of more than kInlineBytesMax, each aligned to 64 bytes
+// The server has a copy of a writer's chunk that grows with it: the chunk is opened once, rows
+// follow as they are published, and once the writer has compressed it, its columns replace the
+// rows. Tables, schemas, layouts and chunks are numbered in the order in which they are sent; an
+// item refers to them by number.
 //
 // insert_ledger.h writes these, insert_mirror.h reads them.
 #pragma once
@@ -17,7 +17,7 @@ namespace reverie::insert_records {
 
 inline constexpr std::size_t kInlineBytesMax = std::size_t{4} << 10;
 
-// What each record begins with.
+// The first byte of each record.
 enum class Record : std::uint8_t {
   kTable = 1,
   kSchema = 2,
@@ -32,8 +32,8 @@ enum class Record : std::uint8_t {
 struct Head {
   std::uint32_t writer = 0;
   std::uint32_t zero = 0;
-  std::uint64_t first_number = 0;   // of the items, which follow each other
-  std::uint64_t settled_below = 0;  // no number below is sent again
+  std::uint64_t first_number = 0;   // of the items, which are consecutive
+  std::uint64_t settled_below = 0;  // no smaller number is sent again
 };
 static_assert(sizeof(Head) == 24);
 
@@ -50,7 +50,7 @@ struct Open {
 };
 static_assert(sizeof(Open) == 48);
 
-// Then the bytes: here or in the bulk.
+// The bytes follow, here or in the bulk.
 struct Rows {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
@@ -58,8 +58,7 @@ struct Rows {
   std::uint32_t is_in_bulk = 0;
 };
 
-// Belongs to kReplace. Then for each column its
-// codec and size, and the bytes.
+// The content of kReplace. For each column, its codec, size and bytes follow.
 struct Columns {
   std::uint32_t chunk = 0;
   std::uint32_t rows = 0;
@@ -71,10 +70,10 @@ struct Column {
 };
 
 inline constexpr std::uint8_t kBeginsFlag = 1;    // the first item of its request
-inline constexpr std::uint8_t kPriorityFlag = 2;  // it has a priority of its own
+inline constexpr std::uint8_t kPriorityFlag = 2;  // it has its own priority
 inline constexpr std::uint8_t kTimeoutFlag = 4;   // its request has a limit: nanoseconds follow
 
-// Behind the record's first byte. Then the pieces: one for each of the layout.
+// Follows the record's first byte. Then come the pieces, one for each in the layout.
 struct ItemHead {
   std::uint8_t flags = 0;
   std::uint8_t zero = 0;

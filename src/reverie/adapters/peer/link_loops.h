@@ -1,7 +1,6 @@
-// LinkLoops: event loops whose threads also look into the shared memory of links.
-//
-// One per set of I/O threads. A thread that waits for an answer looks there itself (look()), so
-// that no other thread has to be woken for it.
+// LinkLoops: event loops whose threads also poll the shared memory of links. One per set of I/O
+// threads. A thread that waits for an answer polls the memory itself (look()), so that no other
+// thread has to be woken.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +16,9 @@ namespace reverie {
 // Thread-safe.
 class LinkLoops {
  public:
-  // `io_threads` outlives it, and no other has set a watch on its loops.
+  // `io_threads` outlives it, and nothing else has set a watch on its loops.
   explicit LinkLoops(IoThreads& io_threads);
-  // Links of these loops have ended.
+  // Requires that all links of these loops have ended.
   ~LinkLoops();
   LinkLoops(const LinkLoops&) = delete;
   LinkLoops& operator=(const LinkLoops&) = delete;

@@ -1,5 +1,4 @@
-// What the connections of a store's peers share: the store behind them, and what is known of its
-// tables.
+// The state that the connections of a store's clients share: the store, and facts about its tables.
 #pragma once
 
 #include <atomic>
@@ -27,9 +26,9 @@ namespace reverie {
 struct PeerStore {
   struct Table {
     wire::ColumnNames names;
-    // Whether samples that were drawn for a client and not sent are undone once it went away.
+    // Whether samples that were drawn for a client and not sent are undone when it disconnects.
     bool undoes_unsent = false;
-    // Whether the service is to know which samples arrived (ReplayService::receive).
+    // Whether the service must be told which samples arrived (ReplayService::receive).
     bool keeps_receipts = false;
   };
 
@@ -39,8 +38,7 @@ struct PeerStore {
         clock(the_clock),
         arena(chunk_allocator(*service)) {}
 
-  // Where the chunks of writers are put: where the service wants them, or where clients can map
-  // them.
+  // The memory for writers' chunks: the service's own, or an arena that clients can map.
   Allocator& chunk_memory() {
     return service->chunk_memory() != nullptr ? chunk_allocator(*service) : arena;
   }
@@ -54,12 +52,12 @@ struct PeerStore {
   LinkLoops& loops;
   Clock& clock;
   ChunkArena arena;
-  // Fixed once the service stands.
+  // Fixed once the service is made.
   std::map<std::string, Table, std::less<>> tables;
   Table unknown;
   std::string token;
   CodecChoice codec = CodecChoice::kAuto;
-  std::size_t kept_bytes_max = 0;     // of chunks that one writer keeps for items to come
+  std::size_t kept_bytes_max = 0;     // of chunks that one writer keeps for later items
   std::size_t message_bytes_max = 0;  // of the bulk of one frame
   std::size_t leased_bytes_max = 0;   // of chunks that are kept for one client's samples
   std::shared_ptr<ByteBudget> in_flight;
@@ -69,9 +67,9 @@ struct PeerStore {
   // Counted since the start.
   std::atomic<std::uint64_t> inserts{0};
   std::atomic<std::uint64_t> samples{0};         // sent
-  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away, and lost
-  std::atomic<std::uint64_t> undone_samples{0};  // drawn likewise, and undone
-  std::atomic<std::uint64_t> connections{0};     // that stand
+  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that disconnected, and lost
+  std::atomic<std::uint64_t> undone_samples{0};  // drawn for such a client, and undone
+  std::atomic<std::uint64_t> connections{0};     // open ones
   std::atomic<std::uint64_t> leased_bytes{0};    // of chunks that are kept for clients now
 };
 

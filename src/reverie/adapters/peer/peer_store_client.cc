@@ -13,18 +13,18 @@ namespace {
 
 using store_wire::StoreCall;
 
-// Beyond the limiter's own time, for a server that does not answer at all.
+// Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
-// How long a cancelled request waits for what its server had done.
+// How long a cancelled request waits for the server's report of what it has done.
 constexpr Duration kCancelTime = std::chrono::milliseconds(500);
-// The id of an insert: its pump's number above, its own below.
+// An insert's id: the pump's number in the high bits, its own in the low bits.
 constexpr int kPumpShift = 48;
 
 Status closed_status() {
   return cancelled("the client is closed");
 }
 
-// What must be known to be good before an item shares a message with others.
+// Checks an item before it shares a message with others.
 Status check_item(const Item& item) {
   if (item.trajectory.empty()) {
     return invalid_argument("the item has no trajectory; give it at least one column");
@@ -119,7 +119,7 @@ void PeerStoreClient::close() {
     connect_at_ = TimePoint::max();
   }
   for (const auto& pump : all) pump->close(closed_status(), outcome.ended);
-  // Samples that are still read keep what they lie in.
+  // Samples that are still being read keep their memory.
   if (session && !session->returns->keep(session->link)) session->link->hang_up();
   loop_.run_and_wait([this] { connecting_ = nullptr; });
   finish(outcome);
@@ -272,7 +272,7 @@ RequestId PeerStoreClient::lookup(const LookupRequest& request, Done<LookupResul
 }
 
 RequestId PeerStoreClient::reset(std::string_view table, Done<Status> done) {
-  // Not repeated: it would drop what came in between.
+  // Not repeated: that would also drop items inserted in between.
   return question(StoreCall::kReset, /*is_repeatable=*/false, store_wire::write_text(table),
                   store_wire::read_status, std::move(done));
 }
@@ -403,7 +403,7 @@ void PeerStoreClient::cancel(RequestId id) {
       outcome.failed.emplace_back(std::move(pending.answer), cancelled("the call was cancelled"));
       pending_.erase(found);
     } else if (pending.late_with.ok()) {
-      // It completes with what the server had done by then.
+      // It completes with what the server has done by then.
       pending.late_with = cancelled("the call was cancelled");
       pending.answer_by = until;
       session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));

@@ -1,17 +1,14 @@
-// PeerStoreClient: the door to a store of a server of ours on the same machine.
+// PeerStoreClient: a client of a store of a Reverie server on the same machine.
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto client, PeerStoreClient::open(loops, "localhost:7000", {}));
 //     sample_and_wait(*client, {.table = "replay", .count = 256});
-//
-// It has every call of an embedded store but two: a draw cannot be handed back, and views are
-// inserted as items. What is asked goes over one connection, through shared memory where both sides
-// can map it: a thread that waits for an answer looks for it there itself.
-//
-// While no server answers, requests wait for one, for `retry_time`, and fail with UNAVAILABLE then.
-// When a connection is lost inserts go on by themselves, without one twice (insert_pump.h), and
-// updates and questions are asked again; a sample or reset that was under way fails with
-// UNAVAILABLE: it may have been done. What no attempt can change, such as a token that is refused,
-// fails at once.
+// It has every call of an embedded store except two: a draw cannot be returned, and views are
+// inserted as items. Requests use one connection, through shared memory if both sides can map it: a
+// thread that waits for an answer polls that memory itself. While no server answers, requests wait
+// for at most `retry_time`, then fail with UNAVAILABLE. After a lost connection inserts continue by
+// themselves, each exactly once (insert_pump.h), and updates and queries are repeated; a sample or
+// reset in progress fails with UNAVAILABLE: it may still have been applied. A permanent error, such
+// as a refused token, fails at once.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +38,19 @@
 namespace reverie {
 
 struct PeerStoreOptions {
-  // The server's secret. It never travels: each side proves that it has it.
+  // The server's secret. It is never sent: each side proves that it has it.
   std::string token = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
   Duration connect_timeout = std::chrono::seconds(20);
-  std::optional<std::uint64_t> seed = {};  // of the names of sessions
+  std::optional<std::uint64_t> seed = {};  // for the names of sessions
 };
 
-// Thread-safe. Deadlines are of Clock::system(). `loops` outlives it.
+// Thread-safe. Deadlines are on Clock::system(). `loops` outlives it.
 class PeerStoreClient final : public ReplayService,
                               public std::enable_shared_from_this<PeerStoreClient> {
  public:
-  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, or one of several addresses.
+  // Does not connect yet. INVALID_ARGUMENT for a malformed target, or one with several addresses.
   static Result<std::shared_ptr<PeerStoreClient>> open(LinkLoops& loops, std::string_view target,
                                                        PeerStoreOptions options = {});
   ~PeerStoreClient() override;
@@ -71,34 +68,34 @@ class PeerStoreClient final : public ReplayService,
   void cancel(RequestId id) override;
   void close() override;
 
-  // Has the server write a checkpoint; gives its path, on the server's disk.
+  // Has the server write a checkpoint; returns its path on the server's disk.
   RequestId checkpoint(Done<Result<std::string>> done);
   Result<std::string> checkpoint_and_wait(const WaitOptions& options = {});
 
-  // What carries frames now; "nothing" without a connection.
+  // The transport that carries frames now; "nothing" without a connection.
   std::string transport();
 
  private:
   class Session;
   using SessionPtr = std::shared_ptr<Session>;
   class Returns;
-  // What arrives of a sample.
+  // The parts of a sample that have arrived.
   struct Sampling;
-  // Given the answer, or null and why there is none.
+  // Gets the answer, or null and why there is none.
   using Answer = std::function<void(const Status& why, const Payload* answer)>;
   struct Pending {
     store_wire::StoreCall kind = store_wire::StoreCall::kInfo;
     std::shared_ptr<const Message> message;
     bool is_repeatable = false;
     bool is_sent = false;
-    TimePoint deadline = TimePoint::max();    // as long as it is not sent
-    TimePoint give_up_at = TimePoint::max();  // likewise
-    TimePoint answer_by = TimePoint::max();   // once it is
-    Status late_with = {};                    // a request that was cancelled
+    TimePoint deadline = TimePoint::max();    // while it is not sent
+    TimePoint give_up_at = TimePoint::max();  // while it is not sent
+    TimePoint answer_by = TimePoint::max();   // once it is sent
+    Status late_with = {};                    // of a cancelled request
     Answer answer;
     std::shared_ptr<Sampling> sampling;
   };
-  // What is to be called once no lock is held.
+  // A callback to call once no lock is held.
   struct Outcome {
     std::vector<std::pair<Answer, Status>> failed;
     InsertPump::Ended ended;
@@ -113,7 +110,7 @@ class PeerStoreClient final : public ReplayService,
   Status check_usable();
   TimePoint give_up_at() const;
   RequestId ask(Pending pending);
-  // A request whose answer `read` gives.
+  // A request whose answer `read` decodes.
   template <typename T>
   RequestId question(store_wire::StoreCall kind, bool is_repeatable, Payload asked,
                      T (*read)(const Payload&), Done<T> done);
@@ -122,11 +119,11 @@ class PeerStoreClient final : public ReplayService,
                                       RequestId& base);
   std::shared_ptr<InsertPump> make_pump(RequestId& base) REVERIE_REQUIRES(mutex_);
 
-  // The connection.
+  // --- The connection.
   void need_connection() REVERIE_REQUIRES(mutex_);
   void start_connecting();
   void connected(Result<std::unique_ptr<Connection>> connection);
-  // `is_final`: no further attempt can change it; what waits fails with it.
+  // `is_final`: the error is permanent, and waiting requests fail with it.
   void connect_failed(const Status& why, bool is_final);
   void on_frames(const SessionPtr& session, const std::vector<Frame>& frames);
   void on_lost(const SessionPtr& session, const Status& why);
@@ -163,7 +160,7 @@ class PeerStoreClient final : public ReplayService,
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Pump, std::less<>> table_pumps_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Pump> writer_pumps_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<InsertPump>> pumps_ REVERIE_GUARDED_BY(mutex_);  // null: it ended
+  std::vector<std::shared_ptr<InsertPump>> pumps_ REVERIE_GUARDED_BY(mutex_);  // null: has ended
   std::map<std::string, std::shared_ptr<const wire::ColumnNames>, std::less<>> names_
       REVERIE_GUARDED_BY(mutex_);
   std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the last sample that arrived
@@ -176,7 +173,7 @@ class PeerStoreClient final : public ReplayService,
   Status last_failure_ REVERIE_GUARDED_BY(mutex_);
 
   TimerQueue timers_;
-  Alarm alarm_;  // behind timers_: it is stopped first
+  Alarm alarm_;  // after timers_, so that it is stopped first
 };
 
 }  // namespace reverie

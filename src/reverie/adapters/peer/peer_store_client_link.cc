@@ -1,5 +1,5 @@
-// The part of PeerStoreClient that has the connection: how it is made and mended, what arrives, and
-// what is late.
+// The part of PeerStoreClient for the connection: connecting and reconnecting, received messages,
+// and timeouts.
 //
 // Tested in tests/integration/peer_store_test.cc.
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(500);
-// For this long failed attempts are repeated without a line in the log.
+// For this long, failed attempts are repeated without a message in the log.
 constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
 bool passes_by_itself(const Status& why) {
@@ -34,7 +34,7 @@ Status PeerStoreClient::unreachable() {
       last_failure_.ok() ? "there is no connection" : last_failure_.message());
 }
 
-// Ends what is late, tries to connect when that is due, and arms the alarm for what is next.
+// Ends late requests, connects when that is due, and sets the alarm for the next deadline.
 void PeerStoreClient::sweep() {
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
@@ -109,7 +109,7 @@ void PeerStoreClient::start_connecting() {
       [weak = weak_from_this(), &loop = loop_](Result<std::unique_ptr<Connection>> connection) {
         const auto self = weak.lock();
         if (!self) return;
-        // The handle is dropped later: this runs within it.
+        // The handle is dropped later: this code runs within it.
         loop.post([weak] {
           const auto client = weak.lock();
           if (client) client->connecting_ = nullptr;
@@ -195,7 +195,7 @@ Status PeerStoreClient::shake_hands(const SessionPtr& session, const Frame& fram
       return failed_precondition("at {} is '{}', which is not a store of this version",
                                  endpoint_.to_string(), theirs.name);
     }
-    // A server without a token asks for none, and has no proof.
+    // A server without a token requires none, and sends no proof.
     if (!theirs.proof.empty() && !options_.token.empty() &&
         !is_proof_right(options_.token, /*is_dialler=*/false, session->mine, theirs,
                         theirs.proof)) {
@@ -204,7 +204,7 @@ Status PeerStoreClient::shake_hands(const SessionPtr& session, const Frame& fram
     }
     Resumption resumption;
     resumption.proof = make_proof(options_.token, /*is_dialler=*/true, session->mine, theirs);
-    resumption.session = 1;  // there is but one
+    resumption.session = 1;  // there is only one
     session->stage = Session::Stage::kResumed;
     session->link->send({FrameKind::kResume, 0, 0, 0},
                         std::make_shared<const Message>(encode(resumption)));
@@ -235,7 +235,7 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
       send(id, pending);
       next = std::min(next, pending.answer_by);
     }
-    // Under the lock: a pump that is made now is connected by its maker or here.
+    // Under the lock, so that a pump made meanwhile is connected either by its maker or here.
     for (const auto& pump : all) pump->connect(session->link);
   }
   if (next != TimePoint::max()) watch(next);
@@ -275,7 +275,7 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
     for (const auto& pump : all) pump->disconnect(until);
   }
   if (was_open && !is_final) {
-    // The first attempt comes at once: a server that begins anew has its door open soon.
+    // The first attempt follows at once: a restarted server listens again soon.
     bool is_needed = false;
     TimePoint next = TimePoint::max();
     {
@@ -339,7 +339,7 @@ void PeerStoreClient::on_answer(const SessionPtr& session, const Frame& frame) {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
     if (session_ != session || found == pending_.end() || found->second.kind != kind) {
-      // The rest of a sample that was given up.
+      // The rest of a sample whose request was cancelled.
       if (kind == store_wire::StoreCall::kSample) end_orphan(*session, id, frame);
       return;
     }
@@ -358,7 +358,7 @@ void PeerStoreClient::end_orphan(const Session& session, RequestId id, const Fra
   if (session.returns->begin()) session.returns->end(id);
 }
 
-// The request is out of reach of timers while its batch is written to: it is taken out meanwhile.
+// While its batch is written to, the request is removed from the map, so that timers cannot end it.
 void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
                               const std::shared_ptr<Sampling>& sampling, const Frame& frame) {
   Pending pending;

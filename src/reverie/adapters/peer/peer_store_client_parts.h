@@ -1,5 +1,5 @@
-// What a PeerStoreClient is made of besides its requests: one connection, and one sample that
-// arrives. For its sources alone.
+// Parts of PeerStoreClient besides its requests: one connection, and one arriving sample. Included
+// only by its sources.
 #pragma once
 
 #include <atomic>
@@ -13,21 +13,22 @@
 
 namespace reverie {
 
-// The samples of one connection that lie in the server's memory: counted while they are used, and
-// returned to the server after. Thread-safe.
+// The samples of one connection that are in the server's memory: counted while they are used, and
+// returned to the server afterwards. Thread-safe.
 class PeerStoreClient::Returns {
  public:
   explicit Returns(std::weak_ptr<PeerStoreClient> owner) : owner_(std::move(owner)) {}
 
-  // False once keep() was asked: the sample may not be read.
+  // False once keep() was called: the sample must not be read.
   bool begin();
-  // The sample of that request, which was begun, is used no more.
+  // The sample of that request, for which begin() was called, is no longer used.
   void end(std::uint64_t id);
-  // Takes what is to be told to the server.
+  // Takes the ids to report to the server.
   std::vector<std::uint64_t> take() { return take_due(TimePoint::max()); }
-  // The same, if it has waited long enough for a request that brings it along.
+  // The same, if they have waited long enough for a request that carries them.
   std::vector<std::uint64_t> take_due(TimePoint now);
-  // The client ends the connection: keeps it until the last sample is used no more. False: none is.
+  // The client ends the connection: keeps it until the last sample is no longer used. False: none
+  // is in use.
   bool keep(const std::shared_ptr<StoreLink>& link);
 
  private:
@@ -44,7 +45,7 @@ class PeerStoreClient::Returns {
   std::shared_ptr<StoreLink> kept_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// One connection, from when it stands.
+// One open connection.
 class PeerStoreClient::Session final : public StoreLinkEvents,
                                        public std::enable_shared_from_this<Session> {
  public:
@@ -63,7 +64,7 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
   }
 
   std::shared_ptr<StoreLink> link;
-  // One thread at a time has an event, and sets it.
+  // Set by the thread that handles an event; there is one at a time.
   std::atomic<Stage> stage{Stage::kWelcome};
   Greeting mine;
   const std::shared_ptr<Returns> returns;
@@ -73,7 +74,7 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
 };
 
 struct PeerStoreClient::Sampling {
-  // What the trajectories of a batch lie in, which its pin holds.
+  // The memory of a batch's trajectories, held by its pin.
   class Held final : public PinOwner {
    public:
     Held() = default;
@@ -83,7 +84,7 @@ struct PeerStoreClient::Sampling {
       if (returns) returns->end(id);
     }
     void unpin(std::uint64_t) noexcept override {}
-    // For samples in the server's memory.
+    // Set for samples in the server's memory.
     std::uint64_t id = 0;
     std::shared_ptr<Returns> returns;
     std::shared_ptr<const ArenaView> map;

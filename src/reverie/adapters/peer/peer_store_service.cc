@@ -42,7 +42,7 @@ DoorProtocol PeerStoreService::protocol() {
   DoorProtocol protocol;
   protocol.name = "reverie-store";
   protocol.first_bytes = {std::string(store_wire::kFirstBytes)};
-  // It may come when this is gone.
+  // It may be called after this object has ended.
   protocol.serve = [store = store_, open = open_, timeout = hello_timeout_](DoorGuest guest) {
     serve(store, open, timeout, std::move(guest));
   };

@@ -1,4 +1,4 @@
-// PeerStoreService: a store for clients on the same machine that speak our own protocol
+// PeerStoreService: a store for clients on the same machine that use Reverie's own protocol
 // (store_wire.h).
 //
 //     PeerStoreClient --shared memory--> StoreConnection --> ReplayService
@@ -25,24 +25,24 @@ struct PeerStore;
 class StoreConnection;
 
 struct PeerStoreServiceOptions {
-  std::string token;  // that clients must prove to have; empty: none is asked for
-  // The chunks that one writer keeps for items to come.
+  std::string token;  // that clients must prove to have; empty: none is required
+  // The chunks that one writer keeps for later items.
   std::size_t kept_bytes_max = std::size_t{4} << 30;
-  // Rows and columns of one message.
+  // The rows and columns of one message.
   std::size_t message_bytes_max = std::size_t{1} << 30;
-  // Chunks that are kept for what one client sampled and has not let go; beyond, its samples are
-  // copied.
+  // The chunks that are kept for samples that one client has not returned; beyond that, its samples
+  // are copied.
   std::size_t leased_bytes_max = std::size_t{1} << 30;
-  // A budget shared with all other clients: what writers keep counts here too. Null: no such bound.
+  // A budget shared by all clients, which the chunks of writers count towards. Null: no such bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
-  // With kLz4 or kZstd chunks that writers leave raw are compressed when they let them go.
+  // With kLz4 or kZstd, chunks that are still raw are compressed when their writer releases them.
   CodecChoice codec = CodecChoice::kAuto;
-  // Writes a checkpoint and reports its path. Without it there are none.
+  // Writes a checkpoint and reports its path. If empty, checkpoints are refused.
   std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
-  // Shared with the other doors to the store; null: its own.
+  // Shared with other services of the store; null: its own.
   std::shared_ptr<InsertSessions> sessions = nullptr;
-  Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
-  // How long a connection may take to say who it is.
+  Clock* clock = nullptr;  // the clock of the service's deadlines; null: the system's
+  // How long a connection may take for its handshake.
   Duration hello_timeout = std::chrono::seconds(20);
 };
 
@@ -58,7 +58,7 @@ struct PeerStoreFigures {
 // Thread-safe.
 class PeerStoreService {
  public:
-  // Asks `service` for its tables, which stay as they are: waits for the answer. `loops` outlives
+  // Waits until `service` has listed its tables, which must not change afterwards. `loops` outlives
   // this.
   static Result<std::unique_ptr<PeerStoreService>> make(
       std::shared_ptr<ReplayService> service, LinkLoops& loops,
@@ -66,18 +66,18 @@ class PeerStoreService {
   // close().
   ~PeerStoreService();
 
-  // As a door takes it.
+  // The protocol, for a door.
   DoorProtocol protocol();
-  // Serves a connection that came through a door, or a client in this process has the other end of.
+  // Serves a connection that a door has accepted, or whose other end is a client in this process.
   void serve(DoorGuest guest);
-  // Ends all connections. On return none is served any more, unless called on one of their threads.
-  // Idempotent. The store is closed by its owner.
+  // Ends all connections. None is served after it returns, unless it was called on one of their
+  // threads. Idempotent. The owner closes the store.
   void close();
 
   PeerStoreFigures figures() const;
 
  private:
-  // What connections tell of their end.
+  // Notified by connections when they end.
   struct Open {
     Mutex mutex;
     std::vector<std::shared_ptr<StoreConnection>> connections REVERIE_GUARDED_BY(mutex);

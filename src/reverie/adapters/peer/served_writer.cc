@@ -7,10 +7,10 @@
 namespace reverie {
 namespace {
 
-// Bytes of chunks that no item to come refers to, and that items which wait hold; then the writer
-// is read no further.
+// Bytes of released chunks that waiting items still hold; beyond that, reading of the writer
+// pauses.
 constexpr std::size_t kLetGoBytesMax = std::size_t{64} << 20;
-// Messages of a writer that is read no further.
+// Bytes of messages that wait while reading of their writer pauses.
 constexpr std::size_t kUnreadBytesMax = std::size_t{128} << 20;
 
 std::size_t bytes_of(const Payload& payload) {
@@ -75,7 +75,7 @@ void ServedWriter::end() {
     unread_.clear();
     unread_bytes_ = 0;
   }
-  // Nothing overtakes.
+  // The last first, so that no later item overtakes an earlier one.
   std::ranges::reverse(ids);
   for (const RequestId id : ids) store_->service->cancel(id);
   session_->leave(shared_from_this());
@@ -151,7 +151,7 @@ Status ServedWriter::read(const Payload& payload) {
   if (status.ok() && session_->settle(head.settled_below)) {
     store_->service->settle(session_id_, head.settled_below);
   }
-  // Runs of requests of one item, of one table and without limits, go in at once.
+  // Consecutive requests of one item each, to one table and without limits, are inserted together.
   std::size_t at = 0;
   while (status.ok() && at < items_.size()) {
     std::size_t end = at + 1;
@@ -187,7 +187,7 @@ Status ServedWriter::read(const Payload& payload) {
   return status;
 }
 
-// Requests of one item each, of one table.
+// Inserts requests of one item each, to one table.
 void ServedWriter::insert_at_once(std::size_t begin, std::size_t end, std::uint64_t first_number) {
   run_.clear();
   std::size_t run_begin = begin;
@@ -223,10 +223,10 @@ void ServedWriter::insert_at_once(std::size_t begin, std::size_t end, std::uint6
   flush(end);
 }
 
-// Items [begin, end) of one request.
+// Inserts items [begin, end), which are of one request.
 void ServedWriter::insert_request(std::size_t begin, std::size_t end, std::uint64_t first_number) {
   std::vector<Item> items;
-  std::size_t known = 0;  // of an earlier connection, and in: the first of them
+  std::size_t known = 0;  // the first items, inserted by an earlier connection
   for (std::size_t i = begin; i < end; ++i) {
     const std::uint64_t number = first_number + (i - begin);
     if (items.empty() && session_->begin(number)) {
@@ -281,7 +281,7 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
   {
     MutexLock lock(mutex_);
     const auto found = waiting_.find(first);
-    before = count - found->second.count;  // were in before
+    before = count - found->second.count;  // were inserted before
   }
   for (std::size_t i = before; i < count; ++i) {
     session_->note_done(first + i, i < result.applied);
@@ -292,7 +292,7 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
   {
     MutexLock lock(mutex_);
     const auto found = waiting_.find(first);
-    // A store that is closed: the connection ends, and the items go to the next server.
+    // The store is closed: the connection ends, and the items go to the next server.
     const bool is_left =
         !found->second.is_withdrawn && result.status.code() == StatusCode::kCancelled;
     waiting_items_ -= found->second.count;
@@ -331,7 +331,8 @@ void ServedWriter::confirm(std::uint64_t first, std::uint64_t count) {
   }
 }
 
-// Unless the message that is being read answers. Many completions share an answer.
+// Posts an answer, unless the message that is being read will send one. Many completions share an
+// answer.
 void ServedWriter::answer_soon() {
   if (is_reading_ || is_over_ || std::exchange(is_answer_posted_, true)) return;
   if (const auto owner = owner_.lock()) {

@@ -1,10 +1,8 @@
-// ServedWriter: one writer of a connection, on the server's side: its chunks, and its items on
-// their way into the tables.
-//
-//     message --> InsertMirror --> items --> ReplayService, as many at once as go in --> answer
-//
-// What waits for a table is answered when it is in, or has failed. A writer of which too much waits
-// is read no further: its messages wait, up to a bound.
+// ServedWriter: the server's side of one writer of a connection: holds its chunks, and inserts its
+// items into the tables.
+//     message --> InsertMirror --> items --> ReplayService, as many at once as fit --> answer
+// An item that waits for a table is answered when it is inserted or has failed. If too many items
+// wait, reading of the writer pauses: its messages wait, up to a bound.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +23,17 @@
 
 namespace reverie {
 
-// Messages come on the connection's thread, completions on any.
+// Messages arrive on the connection's thread, completions on any thread.
 class ServedWriter final : public InsertCall, public std::enable_shared_from_this<ServedWriter> {
  public:
-  // What a connection does for its writers, from any thread.
+  // What a connection does for its writers, on any thread.
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
-    // The connection cannot go on.
+    // Ends the connection after an error.
     virtual void end(const Status& why) = 0;
-    // Where messages come.
+    // The loop on which messages arrive.
     virtual IoLoop& loop() = 0;
   };
 
@@ -43,14 +41,14 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
                std::string session_id);
   ~ServedWriter() override;
 
-  // Its turn in its session begins now, or when the session's last connection has left. `ordinal`
-  // grows with each connection of the writer. False: a newer one was here.
+  // Its turn in its session begins now, or when the session's previous connection has left.
+  // `ordinal` grows with each connection of the writer. False: there was a newer one.
   bool begin(std::uint64_t ordinal);
   // An error ends the connection.
   Status take(Payload payload);
-  // Takes back what waits of the request that begins with that number.
+  // Withdraws the waiting items of the request that begins with that number.
   void withdraw(std::uint64_t first);
-  // Takes back all that waits, the last first. Nothing is answered any more.
+  // Withdraws all waiting items, the last first. There are no further answers.
   void end();
 
   // InsertCall
@@ -82,11 +80,11 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
 
   // A request that waits for its table.
   struct Waiting {
-    RequestId id = 0;  // until the service has told it
+    RequestId id = 0;  // 0 until the service has returned it
     std::size_t count = 0;
     bool is_withdrawn = false;
   };
-  // Bytes of chunks that were let go while requests up to this number waited.
+  // Bytes of chunks that were released while requests up to this number waited.
   struct LetGo {
     std::uint64_t last_number = 0;
     std::size_t size_bytes = 0;
@@ -104,7 +102,7 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   bool has_long_wait_ REVERIE_GUARDED_BY(mutex_) = false;
   std::deque<Payload> unread_ REVERIE_GUARDED_BY(mutex_);
   std::size_t unread_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
-  // Requests in unread_ that were taken back.
+  // Requests in unread_ that were withdrawn.
   std::set<std::uint64_t> withdrawn_ REVERIE_GUARDED_BY(mutex_);
 };
 

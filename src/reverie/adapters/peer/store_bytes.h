@@ -1,4 +1,4 @@
-// Numbers and texts of a writer's records (insert_records.h), as they lie: little-endian,
+// Writes and reads the numbers and texts of a writer's records (insert_records.h): little-endian,
 // unaligned.
 //
 // Tested in insert_mirror_test.cc.
@@ -45,7 +45,7 @@ class StoreBytesOut {
     raw(std::as_bytes(values));
   }
   std::size_t size_bytes() const { return out_.size(); }
-  // Writes over what was put at `at`.
+  // Overwrites the value at `at`.
   template <typename T>
   void patch(std::size_t at, const T& value) {
     std::memcpy(out_.data() + at, &value, sizeof(T));
@@ -55,9 +55,9 @@ class StoreBytesOut {
   std::vector<std::byte>& out_;
 };
 
-// Takes values off the front of bytes that came from another process. Once something is missing all
-// that follows is 0 or empty, and status() says so. Takes no memory for a length before the bytes
-// are there. Not thread-safe.
+// Takes values from the front of bytes from another process. If bytes are missing, all further
+// values are 0 or empty, and status() says so. Allocates nothing for a length before its bytes are
+// there. Not thread-safe.
 class StoreBytesIn {
  public:
   explicit StoreBytesIn(std::span<const std::byte> bytes) : left_(bytes) {}
@@ -71,7 +71,7 @@ class StoreBytesIn {
     }
     return value;
   }
-  // Empty where they are not there.
+  // Empty if the bytes are missing.
   std::span<const std::byte> raw(std::size_t size_bytes) {
     if (size_bytes > left_.size()) {
       is_short_ = true;
@@ -98,7 +98,7 @@ class StoreBytesIn {
   }
   bool is_short() const { return is_short_; }
   std::size_t left_bytes() const { return left_.size(); }
-  // DATA_LOSS unless all was there that was asked for, and nothing is left.
+  // DATA_LOSS if bytes were missing, or if any are left.
   Status status(std::string_view what) const {
     if (is_short_) return data_loss("{} ends before all of it was read", what);
     if (!left_.empty()) return data_loss("{} has {} bytes too many", what, left_.size());

@@ -14,7 +14,7 @@ using store_wire::StoreCall;
 
 constexpr std::size_t kLogBytesMax = 200;
 
-// What a client says, as a part of a line of the log.
+// A client's text, made safe for one line of the log.
 std::string line_of(std::string_view text) {
   std::string line(text.substr(0, kLogBytesMax));
   std::ranges::replace_if(
@@ -76,7 +76,7 @@ void StoreConnection::end_now(const Status& why) {
                         : std::make_shared<const Message>(encode_refusal(why)));
   }
   link_->hang_up();
-  bool is_read = false;  // the arena, by a client that knows nothing of the end
+  bool is_read = false;  // a client that does not know of the end may read the arena
   if (stage_ != Stage::kOver) {
     MutexLock lock(mutex_);
     is_read = !leases_.empty();

@@ -1,13 +1,12 @@
-// StoreConnection: one client of a store, on the server's side.
+// StoreConnection: the server's side of one client of a store.
 //
 //     frames --> requests --> ReplayService --> answers
-//
-// A sample that was drawn is sent in parts, as far as the link has room; what is not sent waits
-// with a share in its chunks, and holds back the client's next draws. A client that maps the
-// arena of the server's chunks is told where those of a sample lie, and they are kept for it until
-// it returns them or goes away; to one that keeps too much, rows are copied. When the client goes
-// away what waits for it is taken back, and samples that were not sent are counted, or undone where
-// their table has that.
+// A drawn sample is sent in parts, as far as the link has room; unsent parts wait, hold references
+// to their chunks, and delay the client's next draws. A client that maps the arena of the server's
+// chunks is told where a sample's chunks are, and they are kept for it until it returns them or
+// disconnects; for a client that keeps too many, rows are copied. When the client disconnects, its
+// waiting requests are withdrawn, and samples that were not sent are counted, or undone if their
+// table does so.
 #pragma once
 
 #include <atomic>
@@ -28,13 +27,13 @@
 
 namespace reverie {
 
-// Events come on the loop's thread, completions on any.
+// Events arrive on the loop thread, completions on any thread.
 class StoreConnection final : public StoreLinkEvents,
                               public ServedWriter::Owner,
                               public std::enable_shared_from_this<StoreConnection> {
  public:
-  // On the loop's thread. `place` is kept as long as the connection stands; `on_end` is called when
-  // it has ended, on that thread.
+  // Loop thread only. `place` is kept until the connection ends; then `on_end` is called, on that
+  // thread.
   static std::shared_ptr<StoreConnection> make(std::shared_ptr<PeerStore> store,
                                                std::unique_ptr<Connection> connection,
                                                std::shared_ptr<void> place,
@@ -51,9 +50,9 @@ class StoreConnection final : public StoreLinkEvents,
   void end(const Status& why) override;
   IoLoop& loop() override { return loop_; }
 
-  // Ends it, on the loop's thread: the client is told why where that is not ok.
+  // Loop thread only. Ends the connection; an error is sent to the client first.
   void end_now(const Status& why);
-  // Since when it stands without a handshake; none once it has one.
+  // When the connection was accepted, while its handshake is not complete; else empty.
   bool is_open() const { return stage_ == Stage::kOpen; }
   bool has_requests();
 
@@ -63,10 +62,10 @@ class StoreConnection final : public StoreLinkEvents,
   struct Asked {
     std::uint64_t id = 0;
     std::string table;
-    store_wire::SampleAsk ask;  // but its table
+    store_wire::SampleAsk ask;  // except its table
     TimePoint deadline = TimePoint::max();
   };
-  // A batch of which a part is to be sent.
+  // A batch that is not completely sent.
   struct Drawn {
     std::uint64_t id = 0;
     std::string table;
@@ -75,10 +74,10 @@ class StoreConnection final : public StoreLinkEvents,
     SampleBatch batch;
     std::size_t next = 0;
   };
-  // What a sample's reader reads in the server's memory.
+  // The chunks that a sample's reader reads in the server's memory.
   struct Lease {
     std::size_t size_bytes = 0;
-    // In this order: the rows go first.
+    // Destroyed in this order: rows before chunks.
     std::vector<std::pair<Ref<const Chunk>, RawRows>> chunks = {};
   };
   struct Sent {
@@ -98,16 +97,17 @@ class StoreConnection final : public StoreLinkEvents,
   void cancel(std::uint64_t id);
   void draw(const Asked& asked);
   void on_drawn(std::uint64_t id, std::string table, bool wants_names, SampleResult result);
-  // Sends parts while there is room; true when all are sent.
+  // Sends parts while there is room; true if all are sent.
   bool send_parts(Drawn& drawn);
-  // Keeps what waits for room, as the next or the last to go. False where the connection is over.
+  // Keeps a batch that waits for room, as the first or the last to send. False if the connection
+  // has ended.
   bool keep_unsent(Drawn& drawn, bool is_next);
   void drop_unsent(const std::string& table, SampleBatch batch);
   void receive_up_to(std::uint64_t id);
   void lend(std::uint64_t id, MappedChunks mapped);
   void take_back(std::span<const std::uint64_t> ids);
   void answer(std::uint64_t id, store_wire::StoreCall kind, Payload payload);
-  // Counts a request; false when there are too many.
+  // Counts a request; false if there are too many.
   bool begin_request();
 
   const std::shared_ptr<PeerStore> store_;
@@ -116,7 +116,7 @@ class StoreConnection final : public StoreLinkEvents,
   std::shared_ptr<void> place_;
   std::function<void(const StoreConnection*)> on_end_;
 
-  // Loop thread only, except a look at the stage.
+  // Written by the loop thread only.
   std::atomic<Stage> stage_{Stage::kHello};
   Greeting mine_;
   Greeting theirs_;
@@ -125,10 +125,10 @@ class StoreConnection final : public StoreLinkEvents,
   std::atomic<std::size_t> request_count_{0};
   Mutex mutex_;
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::map<std::uint64_t, RequestId> draws_ REVERIE_GUARDED_BY(mutex_);  // that wait, by our number
-  std::deque<Asked> asked_ REVERIE_GUARDED_BY(mutex_);                   // that wait for room
-  std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);                  // likewise
-  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // of tables that keep receipts
+  std::map<std::uint64_t, RequestId> draws_ REVERIE_GUARDED_BY(mutex_);  // by our number
+  std::deque<Asked> asked_ REVERIE_GUARDED_BY(mutex_);   // requests that wait for room
+  std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);  // batches that wait for room
+  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);     // of tables that keep receipts
   std::map<std::uint64_t, Lease> leases_ REVERIE_GUARDED_BY(mutex_);  // by our number
   std::size_t leased_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<SampleBatch> spare_ REVERIE_GUARDED_BY(mutex_);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kSpareMax = 4;
 
-// The pieces of a message in one.
+// The pieces of a message, joined into one.
 Result<BulkPiece> flat(const GrpcPayload& payload) {
   REVERIE_ASSIGN_OR_RETURN(Buffer buffer, BlockHeap::shared().allocate(payload.size_bytes()));
   std::size_t at = 0;
@@ -38,7 +38,7 @@ std::vector<DrawId> draws_of(const SampleBatch& batch) {
 
 }  // namespace
 
-// For a client that went away. Under no lock: others may draw at once what is undone.
+// For a client that has disconnected. Called under no lock: others may draw undone samples at once.
 void StoreConnection::drop_unsent(const std::string& table, SampleBatch batch) {
   if (batch.empty()) return;
   const PeerStore::Table& known = store_->find(table);
@@ -82,7 +82,7 @@ void StoreConnection::draw(const Asked& asked) {
   {
     MutexLock lock(mutex_);
     if (is_over_) return;
-    if (!draws_.emplace(id, 0).second) return;  // two of one number: the first counts
+    if (!draws_.emplace(id, 0).second) return;  // the number is used twice: the first one counts
     if (!spare_.empty()) {
       request.batch = std::move(spare_.back());
       spare_.pop_back();
@@ -195,7 +195,7 @@ bool StoreConnection::send_parts(Drawn& drawn) {
   return true;
 }
 
-// Before the message goes: what it refers to comes back later.
+// Called before the message is sent: the client returns what it refers to later.
 void StoreConnection::lend(std::uint64_t id, MappedChunks mapped) {
   MutexLock lock(mutex_);
   if (is_over_) return;
@@ -206,8 +206,7 @@ void StoreConnection::lend(std::uint64_t id, MappedChunks mapped) {
   store_->leased_bytes.fetch_add(mapped.size_bytes, std::memory_order_relaxed);
 }
 
-// What the client has not, or not any more, is ignored: parts of a sample that it gave up come
-// behind its return.
+// Ids that the client does not hold are ignored: parts of a cancelled sample may follow its return.
 void StoreConnection::take_back(std::span<const std::uint64_t> ids) {
   std::vector<Lease> gone;  // under no lock
   MutexLock lock(mutex_);

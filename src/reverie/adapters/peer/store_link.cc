@@ -14,7 +14,7 @@ std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Con
   std::shared_ptr<StoreLink> made(new StoreLink(loops, loop, std::move(events)));
   made->peer_ = connection->peer();
   connection->accept_descriptors();
-  // They live as long as the wire, which may be held for a moment longer than this.
+  // The events live as long as the wire, which may outlive this object for a moment.
   const auto wire_events = std::make_shared<WireLink::Events>();
   const std::weak_ptr<StoreLink> weak = made;
   wire_events->received = [weak](LinkId, std::vector<Frame> frames) {
@@ -100,7 +100,7 @@ void StoreLink::send(const FrameHeader& header, std::shared_ptr<const Message> m
   flush();
 }
 
-// Writes now where that may be: to a ring from any thread, to a socket on its loop's.
+// Writes at once if that is permitted: to a ring on any thread, to a socket on its loop thread.
 void StoreLink::flush() {
   WireLink& wire = *wire_;
   if (!wire.is_flush_posted && wire.has_output()) {
@@ -121,7 +121,7 @@ void StoreLink::flush() {
   if (queued >= kRoomBytes) lacks_room_.store(true);
 }
 
-// Writes, and asks to go on when there is room. A ring tells of room by itself.
+// Writes, and asks for an event when there is room. A ring reports room by itself.
 void StoreLink::write_on() {
   WireLink& wire = *wire_;
   if (wire.flush() || wire.is_out_ring()) return;
@@ -149,7 +149,7 @@ void StoreLink::end() {
   is_over_.store(true, std::memory_order_release);
   wire_->end();
   polls_.unwatch(wire_.get());
-  // Later: it may be what runs now.
+  // Later: it may be running now.
   loop_.post([gone = std::move(wire_)] {});
   wire_ = nullptr;
 }

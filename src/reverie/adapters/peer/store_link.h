@@ -18,51 +18,52 @@
 
 namespace reverie {
 
-// Where a link's events go: on its loop's thread or one that looks, one at a time, under no lock.
+// The receiver of a link's events: called on its loop thread or a polling thread, one event at a
+// time, under no lock.
 class StoreLinkEvents {
  public:
   virtual ~StoreLinkEvents() = default;
   virtual void on_frames(std::vector<Frame> frames) = 0;
   // The last event: the other side is gone.
   virtual void on_lost(const Status& why) = 0;
-  // Less than kRoomBytes wait to be sent, after there were more.
+  // The unsent bytes have fallen below kRoomBytes.
   virtual void on_room() = 0;
 };
 
-// Thread-safe, except what is the loop's.
+// Thread-safe, except for what is marked as loop thread only.
 class StoreLink final : public std::enable_shared_from_this<StoreLink> {
  public:
-  // While so many bytes wait to be sent, no more should be made.
+  // While this many bytes wait to be sent, the caller should not produce more.
   static constexpr std::size_t kRoomBytes = std::size_t{4} << 20;
 
-  // `loops` has the connection's loop, and outlives the link. On the loop's thread, as start().
+  // Loop thread only, as start(). `loops` has the connection's loop, and outlives the link.
   static std::shared_ptr<StoreLink> make(LinkLoops& loops, std::unique_ptr<Connection> connection,
                                          std::weak_ptr<StoreLinkEvents> events,
                                          const FrameLimits& limits);
-  // Begins to read, behind what was received already.
+  // Starts reading, after the bytes that were received already.
   void start(std::string_view received = {});
 
-  // The other side has shown who it is: its frames may be long, and shared memory is offered to it
-  // behind the next frame.
+  // The other side has proved its identity: its frames may be long, and shared memory is offered to
+  // it after the next frame.
   void trust();
-  // Sends behind what was sent before. Goes nowhere once the link has ended.
+  // Sends a frame after all earlier ones. Does nothing once the link has ended.
   void send(const FrameHeader& header, std::shared_ptr<const Message> message);
-  // Sends what can be sent at once, and ends the link: no event comes any more, except one that is
-  // on its way.
+  // Sends what can be sent at once, and ends the link: there are no further events, except one that
+  // is being delivered.
   void hang_up();
 
   std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   bool has_room() const { return queued_bytes() < kRoomBytes; }
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   const std::string& peer() const { return peer_; }
-  // What carries frames now: "shared memory", "Unix socket", "TCP".
+  // The transport that carries frames now: "shared memory", "Unix socket", "TCP".
   std::string transport();
-  // Has the other side map an arena of this process, once; true when it has. A link through shared
-  // memory alone has it.
+  // Has the other side map an arena of this process; call it once. True if the other side has
+  // mapped it. Only a link through shared memory supports this.
   bool offer_map(const std::shared_ptr<SharedArena>& arena);
-  // What the other side offered so; null before that.
+  // The arena that the other side offered in this way; null before that.
   std::shared_ptr<const ArenaView> map();
-  // Looks for what comes, for as long as that pays; gives `is_done` (LinkPolls::look).
+  // Polls for as long as that pays; returns `is_done` (LinkPolls::look).
   bool look(const std::function<bool()>& is_done) { return polls_.look(Clock::system(), is_done); }
 
  private:

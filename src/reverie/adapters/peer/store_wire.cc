@@ -76,7 +76,7 @@ constexpr auto kFoundFields = [](auto& fields, auto& result) {
   fields.array(result.tickets);
 };
 
-// What ServerInfo of Reverb's protocol has no field for.
+// The fields that ServerInfo of Reverb's protocol lacks.
 constexpr auto kMoreOfTableFields = [](auto& fields, auto& info) {
   fields.number(info.size_bytes);
   fields.number(info.deletes);
@@ -133,7 +133,7 @@ constexpr auto kNoteFields = [](auto& fields, auto& note) {
   fields.text(note.session);
 };
 
-// An answer is a status, and what `say` says where that is ok.
+// An answer is a status, followed by the fields that `say` writes if it is ok.
 template <typename T, typename Say>
 Payload write_answer(const Status& status, const T* value, const Say& say) {
   return write_fields([&](auto& fields) {

@@ -1,17 +1,13 @@
-// What a store's client and server say to each other over a link: requests and their answers.
-//
-//     frame     kCall or kAnswer; `sequence`: which StoreCall; `call`: the number of the request
+// The messages of a store's client and server over a link: requests and their answers.
+//     frame     kCall or kAnswer; `sequence`: the StoreCall; `call`: the number of the request
 //     head      the numbers and texts of the request or answer
 //     bulk      rows and columns: chunks of an insert, packed samples (native_wire/packed_format.h)
-//
-// The handshake is that of peers (rpc/handshake.h), under names of its own. A request has one
-// answer; that of a sample may come in parts, all but the last of which say so (kMoreFollows).
-// Samples of large chunks may say where those lie in an arena of the server's, which the client
-// maps (rpc/wire_link.h): the server keeps them until the client has returned the sample. Inserts
-// are in insert_ledger.h and insert_mirror.h, and have their answers here.
-//
-// Every reader gives DATA_LOSS for malformed bytes, and takes no memory for a length before it was
-// checked.
+// The handshake is that of peers (rpc/handshake.h), with other names. A request has one answer; the
+// answer to a sample request may be sent in parts, all but the last with kMoreFollows. A sample of
+// large chunks may refer to an arena of the server, which the client maps (rpc/wire_link.h): the
+// server keeps them until the client has returned the sample. Inserts are in insert_ledger.h and
+// insert_mirror.h, and have their answers here. Every reader returns DATA_LOSS for malformed bytes,
+// and allocates nothing for a length that is not checked yet.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +27,10 @@
 
 namespace reverie::store_wire {
 
-// The names of the two ends; the number is the version of all that is here.
+// The names of the two ends; the number is the version of this protocol.
 inline constexpr std::string_view kClientName = "reverie.store.client/2";
 inline constexpr std::string_view kServerName = "reverie.store/2";
-// What every link of peers begins with.
+// The first bytes of every link of peers.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 
 enum class StoreCall : std::uint64_t {
@@ -47,7 +43,7 @@ enum class StoreCall : std::uint64_t {
   kWhyBlocked = 7,
   kNewClient = 8,
   kCheckpoint = 9,
-  // Notes of the writers of a connection. They have no answers.
+  // Notifications of a connection's writers. They have no answers.
   kOpenWriter = 10,
   kEndWriter = 11,
   kWithdraw = 12,
@@ -56,7 +52,7 @@ enum class StoreCall : std::uint64_t {
 };
 inline constexpr std::uint64_t kMoreFollows = 1;  // in `received` of an answer
 
-// What a connection may have under way; more of it is refused.
+// How many requests and items of a connection may be in progress; further ones are refused.
 inline constexpr std::size_t kRequestsMax = 4096;
 inline constexpr std::size_t kWritersMax = 4096;
 inline constexpr std::size_t kItemsUnderWayMax = 16'384;  // of one writer
@@ -64,17 +60,17 @@ inline constexpr std::size_t kMessageItemsMax = 4096;
 
 std::shared_ptr<const Message> message_of(Payload payload);
 
-// --- Requests. Views are of the message.
+// --- Requests. Views refer to the message.
 struct SampleAsk {
   std::string_view table;
   std::uint64_t count = 0;
   std::uint64_t min_count = 0;
   bool is_distinct = false;
   bool wants_least = false;
-  bool wants_names = false;                        // of the table's columns
-  std::optional<Duration> timeout = std::nullopt;  // none: without limit
+  bool wants_names = false;                        // whether to send the column names of the table
+  std::optional<Duration> timeout = std::nullopt;  // empty: no limit
   std::uint64_t received = 0;                // the request whose samples arrived last; 0 for none
-  std::vector<std::uint64_t> returned = {};  // requests whose samples are used no more
+  std::vector<std::uint64_t> returned = {};  // requests whose samples are no longer used
 };
 Payload write_sample(const SampleAsk& ask);
 Result<SampleAsk> read_sample(const Payload& payload);
@@ -102,7 +98,7 @@ Result<LookupAsk> read_lookup(const Payload& payload);
 Payload write_text(std::string_view text);
 Result<std::string_view> read_text(const Payload& payload);
 
-// --- Answers. All begin with a status; what else they hold is there only when it is ok, except for
+// --- Answers. All begin with a status; the other fields follow only if it is ok, except for
 // samples.
 Payload write_status(const Status& status);
 Status read_status(const Payload& payload);
@@ -120,7 +116,7 @@ Result<std::uint64_t> read_number(const Payload& payload);
 Payload write_path(const Result<std::string>& path);
 Result<std::string> read_path(const Payload& payload);
 
-// The head of a part of a sample's answer; its items are in the bulk.
+// The head of one part of the answer to a sample request; its items are in the bulk.
 struct SamplePart {
   Status status;
   std::vector<std::uint64_t> tickets;  // of the items of this part
@@ -128,12 +124,12 @@ struct SamplePart {
   double least_probability = 0;
   std::int64_t table_size = 0;
   bool is_rate_limited = false;
-  std::optional<wire::ColumnNames> names = std::nullopt;  // where they were asked for
+  std::optional<wire::ColumnNames> names = std::nullopt;  // if they were requested
 };
 Payload write_part(const SamplePart& part);
 Result<SamplePart> read_part(const Payload& payload);
 
-// What became of a writer's items: those that are in, and requests that failed.
+// The outcome of a writer's items: those that were inserted, and requests that failed.
 struct Inserted {
   struct Run {
     std::uint64_t first = 0;
@@ -141,7 +137,7 @@ struct Inserted {
   };
   struct Failure {
     std::uint64_t first = 0;    // of the request
-    std::uint64_t applied = 0;  // of its items
+    std::uint64_t applied = 0;  // how many of its items were inserted
     Status status;
   };
   std::uint32_t writer = 0;
@@ -152,13 +148,13 @@ struct Inserted {
 Payload write_inserted(const Inserted& inserted);
 Result<Inserted> read_inserted(const Payload& payload);
 
-// Requests whose samples are used no more: the content of kReturned.
+// Requests whose samples are no longer used: the content of kReturned.
 Payload write_returned(std::span<const std::uint64_t> ids);
 Result<std::vector<std::uint64_t>> read_returned(const Payload& payload);
 
-// The content of kOpenWriter, kEndWriter and kWithdraw: a writer of the connection, its session's
-// name where it is opened, and how many connections it has had; or the first number of the request
-// that is taken back.
+// The content of kOpenWriter, kEndWriter and kWithdraw: a writer of the connection; for kOpenWriter
+// also its session's name and how many connections it has had; for kWithdraw the first number of
+// the withdrawn request.
 struct WriterNote {
   std::uint32_t writer = 0;
   std::uint64_t first = 0;

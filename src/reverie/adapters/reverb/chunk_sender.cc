@@ -26,14 +26,14 @@ ChunkSender::Sent& ChunkSender::find(const Chunk& chunk) {
   return sent;
 }
 
-// Makes segments of those rows of [begin, end) that have none. At the end a segment takes all rows
-// that are published, for the items to come.
+// Makes segments for the rows of [begin, end) that have none. The last segment takes all published
+// rows, for later items.
 void ChunkSender::cover(Sent& sent, std::uint32_t begin, std::uint32_t end) {
   const Chunk& chunk = *sent.chunk;
   std::vector<Segment>& segments = sent.segments;
   if (is_enveloped(chunk)) {
     if (segments.empty()) segments.push_back({0, chunk.rows(), chunk.key(), false, false});
-  } else if (segments.empty() || segments.back().end <= begin) {  // the writer goes on
+  } else if (segments.empty() || segments.back().end <= begin) {  // the writer continues
     segments.push_back({begin, std::max(end, chunk.rows()), next_key(), false, false});
   } else if (segments.back().begin > begin || segments.back().end < end) {
     fill_gaps(chunk, segments, begin, end);
@@ -83,7 +83,7 @@ void ChunkSender::add(const Trajectory& trajectory, wire::WireItem& item) {
 void ChunkSender::add_slices(const Piece& piece, std::int32_t index, wire::WireItem& item) {
   const std::vector<Segment>& segments = chunks_.at(piece.chunk).segments;
   const std::uint32_t end = piece.offset + piece.length;
-  // The first that reaches the piece; most often it is the last of all.
+  // The first segment that reaches the piece; usually it is the last one.
   auto segment = segments.end();
   while (segment != segments.begin() && std::prev(segment)->end > piece.offset) --segment;
   for (; segment != segments.end(); ++segment) {
@@ -103,7 +103,7 @@ Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segme
     message.put(bytes, chunk);
     return {};
   }
-  // Another server does not know the field, and then refuses the items over the chunk.
+  // Other servers do not know the field, and then refuse the items over the chunk.
   const bool is_stored = takes_stored || has_external_columns(chunk);
   if (is_stored && has_stored_form(chunk)) {
     return put_stored_chunk(message, chunk, segment.begin, segment.end, segment.key);
@@ -125,7 +125,7 @@ Status ChunkSender::put_due(PayloadBuilder& message, bool takes_stored) {
       if (segment.is_due) due.emplace_back(sent.chunk.get(), &segment);
     }
   }
-  // By key: addresses differ from run to run, and one seed is to give one run.
+  // Sorted by key: addresses differ from run to run, and a seed must give the same run.
   std::ranges::sort(due, {}, [](const auto& one) { return one.second->key; });
   for (const auto& [chunk, segment] : due) {
     segment->is_due = false;
@@ -148,7 +148,7 @@ std::vector<std::uint64_t> ChunkSender::keep_keys() {
     }
     ++entry;
   }
-  // Chunks that came over the wire twice have one key.
+  // Chunks that were received twice have the same key.
   std::ranges::sort(keys);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;

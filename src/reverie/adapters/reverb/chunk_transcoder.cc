@@ -40,7 +40,7 @@ void ChunkTranscoder::keep(const Key& key, std::shared_ptr<const std::string> by
   if (bytes->size() > cache_bytes_max_ / 4) return;
   std::list<Entry> dropped;
   MutexLock lock(mutex_);
-  if (by_key_.contains(key)) return;  // another thread was quicker
+  if (by_key_.contains(key)) return;  // another thread was faster
   cached_bytes_ += bytes->size();
   entries_.push_front({key, std::move(bytes)});
   by_key_[key] = entries_.begin();

@@ -13,14 +13,14 @@ namespace {
 
 constexpr Duration kResendPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kResendPauseMax = std::chrono::seconds(1);
-// A stream that lived so long was no failure, though nothing came back on it: items may wait long.
+// A stream that lasted this long is not a failure, even without an answer: items may wait long.
 constexpr Duration kLifeGood = std::chrono::seconds(2);
 // The bounds of one message.
 constexpr std::size_t kItemsMax = 1000;
 constexpr std::size_t kMessageBytesMax = std::size_t{256} << 10;
-// So much that waits goes though the server is busy: a large message costs as much by the byte.
+// This much is sent although the server is busy: larger messages do not cost less per byte.
 constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
-// Messages that a server which does not tell what it has taken may leave without an answer.
+// How many messages may be unanswered at a server that does not report what it has accepted.
 constexpr std::uint64_t kUnansweredMax = 4;
 
 std::string name_of_session(std::uint64_t seed) {
@@ -30,7 +30,7 @@ std::string name_of_session(std::uint64_t seed) {
 
 }  // namespace
 
-// One call. Its events find the sender that it belongs to, and are ignored once that has another.
+// One call. Its events go to its sender, and are ignored once the sender has another stream.
 class InsertSender::Stream final : public GrpcClientEvents,
                                    public std::enable_shared_from_this<Stream> {
  public:
@@ -100,7 +100,7 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
   return first;
 }
 
-// The name, for as long as this lives.
+// A copy of the name that lives as long as this.
 std::string_view InsertSender::kept(std::string_view table) {
   const auto found = std::ranges::find(tables_, table);
   return found != tables_.end() ? *found : tables_.emplace_back(table);
@@ -125,8 +125,8 @@ void InsertSender::cancel_timers() {
   for (const auto& [timer, deadline] : window_.take_timers()) world_.cancel(timer, deadline);
 }
 
-// Sends what may be sent. One thread writes at a time, without the lock; what comes meanwhile it
-// finds when it looks again.
+// Sends what may be sent. One thread writes at a time, without the lock; it looks again for what
+// was added meanwhile.
 void InsertSender::pump(Outcome& outcome) {
   while (true) {
     InsertWindow::Batch batch;
@@ -154,7 +154,7 @@ void InsertSender::pump(Outcome& outcome) {
       drop_stream();
       return;
     }
-    if (stream_ != stream) continue;  // it is sent again on the next
+    if (stream_ != stream) continue;  // it is sent again on the next stream
     ++progress_.sent;
     ++progress_.unanswered;
     stream->call->write(std::move(payload).value());
@@ -240,7 +240,7 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
     if (!found) return;
     const bool is_sent = window_.is_sent(*found);
     window_.give_up(*found, status, outcome);
-    // What the server has of it goes with the stream; all others are sent again.
+    // Ending the stream withdraws the request at the server; all other items are sent again.
     if (is_sent) {
       drop_stream();
       resume_soon();
@@ -250,7 +250,7 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
   finish(outcome);
 }
 
-// A caller that cancels one request often cancels others next: one stream for all of that.
+// A caller that cancels one request often cancels others next: one new stream serves all of them.
 void InsertSender::resume_soon() {
   if (std::exchange(is_resuming_, true)) return;
   world_.post([self = shared_from_this()] {
@@ -281,7 +281,7 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   bool is_to_be_told = false;
   {
     MutexLock lock(mutex_);
-    if (stream_ != stream) return;  // it was given up before
+    if (stream_ != stream) return;  // it was ended before
     const Progress progress = progress_;
     drop_stream();
     const TimePoint now = world_.now();

@@ -15,33 +15,32 @@
 namespace reverie {
 namespace {
 
-// A chunk that leaves more than this part of what it came in to others gets memory of its own: an
-// item that stays for long is not to hold what was sent with it. Long chunks come in such memory.
+// A chunk smaller than this fraction of its message is copied, so that a long-lived item does not
+// hold the whole message. Long chunks are received into their own memory anyway.
 constexpr std::size_t kPartOfMessage = 8;
 
-// Bytes of items that wait for their table; then the stream is read no further.
+// Bytes of items that wait for their table; beyond that, reading of the stream pauses.
 constexpr std::size_t kWaitingBytesMax = std::size_t{64} << 20;
-// Items of a writer to several tables that wait.
+// How many items of a writer to several tables may wait.
 constexpr std::size_t kSeveralPendingMax = 1000;
-// Bytes of answers that are not read, whatever else the connection has to send; then likewise.
+// Bytes of unread answers, whatever else the connection has to send; beyond that, reading pauses
+// too.
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
 
-// More places for chunks are let go with them.
+// A larger hash table is released with its chunks.
 constexpr std::size_t kBucketsMax = 4096;
 
-// Bytes of the kinds of columns of a stream's chunks; beyond, they take at most twice what was
-// sent.
+// Bytes of the schemas of a stream's chunks; beyond that, they take at most twice what was sent.
 constexpr std::size_t kSchemaBytesFree = std::size_t{128} << 10;
 constexpr std::size_t kSwollenBytesMin = 4096;
 
-// What a store that was closed answers becomes what makes Reverb's writers try again.
+// Turns the answer of a closed store into one that makes Reverb's writers retry.
 Status status_for_writer(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return unavailable("Cancelling all calls");
   return status;
 }
 
-// Checks what can be checked of a chunk without decoding it: its sender gets an error before an
-// item refers to it.
+// Checks a chunk without decoding it, so that its sender gets an error before an item refers to it.
 Status check_columns(const Chunk& chunk) {
   if (chunk.is_raw()) return {};
   const ChunkSchema& schema = chunk.schema();
@@ -58,7 +57,7 @@ Status check_columns(const Chunk& chunk) {
 // Too small to be worth an encoder's time.
 constexpr std::size_t kPackedBytesMin = 256;
 
-// The same chunk in less memory; itself where it would take no less, or does not hold raw rows.
+// The same chunk in less memory; unchanged if that saves nothing, or if its rows are not raw.
 Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice, Allocator& allocator) {
   if (choice != CodecChoice::kLz4 && choice != CodecChoice::kZstd) return chunk;
   if (!chunk->is_raw_for_good() || chunk->size_bytes() < kPackedBytesMin) return chunk;
@@ -90,7 +89,7 @@ std::string value_of(const GrpcMetadata& metadata, std::string_view wanted) {
   return {};
 }
 
-// 0 where the writer does not tell.
+// 0 if the writer does not send it.
 Result<std::uint64_t> ordinal_of(const std::string& text) {
   std::uint64_t ordinal = 0;
   if (text.empty()) return ordinal;
@@ -112,7 +111,7 @@ InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<G
   std::string id = value_of(call_->info().metadata, wire::kSessionName);
   if (id.empty()) return;
   const auto refuse = [this](const Status& why) {
-    call_->pause_reading();  // nothing is handed on before the end
+    call_->pause_reading();  // nothing is delivered before the end
     call_->finish(why);
   };
   if (!InsertSessions::is_id(id)) {
@@ -152,7 +151,7 @@ void InsertStream::on_room() {
   if (std::exchange(is_unread_, false)) resume();
 }
 
-// Unless something else holds it back.
+// Resumes reading, unless something else still pauses it.
 void InsertStream::resume() {
   if (resume_below_ == 0 && !has_long_wait_ && !is_unread_) call_->resume_reading();
 }
@@ -163,8 +162,8 @@ void InsertStream::on_half_close() {
 
 void InsertStream::on_end(const Status& why) {
   chunks_.clear();
-  // Waiting items of a writer that closed its stream properly stay; a writer with a session comes
-  // back for them or abandons them.
+  // Waiting items of a writer that closed its stream properly stay; a writer with a session returns
+  // for them or abandons them.
   if (why.ok() && !session_) return;
   std::vector<RequestId> ids;
   {
@@ -235,7 +234,8 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
     const Ref<GrpcMessage>& holder = is_part ? parts.front().content : message;
     if (is_part) parts = parts.subspan(1);
     REVERIE_ASSIGN_OR_RETURN(const ChunkKey key, wire::chunk_key_of(bytes));
-    if (chunks_.contains(key)) continue;  // older writers send some again: the first one counts
+    if (chunks_.contains(key))
+      continue;  // older writers send some chunks again: the first one counts
     if (kept_bytes_ + bytes.size() > store_->kept_bytes_max) {
       return resource_exhausted(
           "the stream keeps chunks of {} bytes and sent another of {}; the bound is {}; leave "
@@ -251,7 +251,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           "chunks of the same columns by one writer",
           received_bytes_, schemas_.made_bytes());
     }
-    // Columns that take more than their bytes count as what they take.
+    // Columns that take more memory than their bytes are counted by their memory.
     const bool is_swollen = chunk->size_bytes() > 2 * bytes.size() + kSwollenBytesMin;
     const std::size_t size_bytes = is_swollen ? chunk->size_bytes() : bytes.size();
     if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(size_bytes));
@@ -262,7 +262,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
 }
 
 Result<Item> InsertStream::read_item(const wire::WireItem& wire_item) {
-  static const auto* const unknown = new ReverbTable;  // outlives threads that read at the exit
+  static const auto* const unknown = new ReverbTable;  // outlives threads that read at exit
   const ReverbTable* const table = store_->find(wire_item.table);
   const auto find_chunk = [&](ChunkKey key) -> const Chunk* {
     const auto found = chunks_.find(key);
@@ -275,7 +275,7 @@ Result<Item> InsertStream::read_item(const wire::WireItem& wire_item) {
   return Item{wire_item.key, wire_item.priority, std::move(trajectory), 0};
 }
 
-// What is read before an item that cannot be is inserted nonetheless.
+// Items before a malformed one are still inserted.
 Status InsertStream::take_items(const wire::InsertStreamRequest& request) {
   std::uint64_t number = session_ ? request.first_number : last_number_ + 1;
   for (const wire::WireItem& wire_item : request.items) {
@@ -331,7 +331,7 @@ Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
       chunks_.size(), keep.size());
 }
 
-// Items that wait hold their chunks: those count until the items are in.
+// Waiting items hold their chunks, which count until the items are inserted.
 void InsertStream::keep_for_waiting(std::size_t bytes) {
   {
     MutexLock lock(mutex_);
@@ -397,7 +397,7 @@ Status InsertStream::insert_waiting(const Place& place, Item item) {
         self->on_inserted(number, key, result);
       });
   std::size_t pending_max = store_->find(place.item->table)->pending_max;
-  // One table does not hold up another before it holds back what a writer of ours lets wait.
+  // One table does not delay another until as many items wait as Reverie's writers permit.
   if (session_ && has_several_tables_) pending_max = std::max(pending_max, kSeveralPendingMax);
   MutexLock lock(mutex_);
   under_way_ = {};
@@ -405,7 +405,7 @@ Status InsertStream::insert_waiting(const Place& place, Item item) {
   if (found != waiting_.end()) found->second = id;
   if (waiting_.size() >= pending_max) {
     resume_below_ = pending_max;
-    call_->pause_reading();  // under the lock, lest it come behind the resumption
+    call_->pause_reading();  // under the lock, so that it cannot follow the resumption
   }
   return status_now_;
 }

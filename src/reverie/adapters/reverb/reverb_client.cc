@@ -14,15 +14,15 @@
 namespace reverie {
 namespace {
 
-// Before a question is asked again; longer each time.
+// The pause before a query is repeated; it grows each time.
 constexpr Duration kAskPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kAskPauseMax = std::chrono::milliseconds(250);
-// An insert's id: its sender's number above, its own below.
+// An insert's id: the sender's number in the high bits, its own in the low bits.
 constexpr int kSenderShift = 48;
-// At most this many writers have a stream of their own.
+// At most this many writers have their own stream.
 constexpr std::size_t kSendersMax = 60'000;
 
-// What must be known to be good before an item shares a stream with others.
+// Checks an item before it shares a stream with others.
 Status check_item(const Item& item) {
   if (item.trajectory.empty()) {
     return invalid_argument("the item has no trajectory; give it at least one column");
@@ -61,14 +61,14 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
 
 struct ReverbClient::Question {
   RequestId id = 0;
-  // Begins the call. Where that ends with UNAVAILABLE it may come back by repeat().
+  // Begins the call. If it ends with UNAVAILABLE, repeat() may call this again.
   std::function<std::shared_ptr<GrpcClientCall>(const QuestionPtr&)> call;
   std::function<void(const Status&)> fail;
   std::string_view method = {};
   TimePoint begun_at = {};
   TimePoint give_up_at = TimePoint::max();
   int attempts = 0;
-  bool is_told = false;  // that it is tried again
+  bool is_told = false;  // the retry was logged
 };
 
 ReverbClient::~ReverbClient() {
@@ -264,7 +264,7 @@ void ReverbClient::end_writer(std::uint64_t writer) {
 }
 
 RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
-  // In a forked child the locks may be held for good, by threads that it does not have.
+  // In a forked child the locks may be held for ever, by threads that it does not have.
   Status status = fork_guard_.check("client");
   if (status.ok() && is_closed()) status = closed_status();
   for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
@@ -295,7 +295,7 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
   std::vector<double> priorities(request.ticket_priorities.begin(),
                                  request.ticket_priorities.end());
   priorities.insert(priorities.end(), request.key_priorities.begin(), request.key_priorities.end());
-  // A server of Reverb's deletes them, and knows no more.
+  // dm-reverb's server deletes them, and reports no count.
   std::vector<ItemKey> deletes;
   std::vector<wire::MutatePrioritiesRequest::Corrupt> corrupt;
   for (const CorruptItem& item : request.corrupt) {
@@ -330,7 +330,7 @@ RequestId ReverbClient::reset(std::string_view table, Done<Status> done) {
     done(closed_status());
     return 0;
   }
-  // Not repeated: it would drop what came in between.
+  // Not repeated: that would also drop items inserted in between.
   return unary("Reset", wire::write_reset_request(table), /*is_repeatable=*/false,
                [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  done(response.status());

@@ -1,5 +1,4 @@
-// Sample requests of a ReverbClient and the streams that carry them: the second source of
-// reverb_client.h.
+// The second source of reverb_client.h: sample requests, and the streams that carry them.
 //
 // Tested in tests/integration/served_store_test.cc and tests/integration/served_reading_test.cc.
 #include <algorithm>
@@ -12,12 +11,13 @@
 namespace reverie {
 namespace {
 
-// Beyond the limiter's own time, for a server that does not answer at all.
+// Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
-// Sample streams that stay open with nothing to do.
+// How many idle sample streams stay open.
 constexpr std::size_t kIdleChannelsMax = 16;
 
-// Milliseconds that the limiter may take; the protocol's 0 means without limit, so now is 1.
+// The limiter's timeout in milliseconds; 0 means no limit in the protocol, so a deadline that has
+// passed is 1.
 std::int64_t timeout_ms(TimePoint deadline) {
   if (deadline == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::system().now());
@@ -66,7 +66,7 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
     start_sample(id, name, std::move(request), names, std::move(done));
     return id;
   }
-  // The first of its table: what its columns are called is asked before.
+  // The first request of its table: the column names are requested before.
   auto shared = std::make_shared<SampleRequest>(std::move(request));
   const std::string table(name);
   shared->table = {};
@@ -148,7 +148,7 @@ void ReverbClient::ask(SampleChannel::Request request, RequestId follows) {
   keep(id, channel);
 }
 
-// For cancel(), as the other keep().
+// Keeps the channel for cancel(), like the other keep().
 void ReverbClient::keep(RequestId id, const std::shared_ptr<SampleChannel>& channel) {
   bool is_cancelled = false;
   {

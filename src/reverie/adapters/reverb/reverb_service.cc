@@ -34,7 +34,7 @@ Status status_of_mutation(const Status& status, bool has_nan) {
                           status.message());
 }
 
-// What a client says, as a part of a line of the log.
+// A client's text, made safe for one line of the log.
 std::string line_of(std::string_view text) {
   constexpr std::size_t kBytesMax = 200;
   std::string line(text.substr(0, kBytesMax));
@@ -81,7 +81,7 @@ void info(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUnar
   if (!wants_number.ok()) return reply(wants_number.status());
   const auto answer = [store, reply](std::uint64_t client_number) {
     store->service->info([store, reply, client_number](Result<std::vector<TableInfo>> infos) {
-      // A store that is closed: its server stops, and may be back.
+      // The store is closed: its server stops, and may return.
       if (infos.status().code() == StatusCode::kCancelled) {
         return reply(unavailable("Cancelling all calls"));
       }
@@ -96,8 +96,8 @@ void info(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUnar
       [answer](const Result<std::uint64_t>& number) { answer(number.ok() ? number.value() : 0); });
 }
 
-// The shortcut of a client in the server's own process, which gets no address from us: it then
-// samples like any other.
+// A client in the server's own process asks for the store's address here; it gets none, and then
+// samples like any other client.
 class InitializeConnection final : public GrpcServerEvents {
  public:
   explicit InitializeConnection(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
@@ -170,7 +170,7 @@ void ReverbService::add_to(GrpcServer& server) const {
   server.add_unary(path_of("ServerInfo"),
                    [store = store_](const Call&, const Ref<GrpcMessage>& request,
                                     const GrpcUnaryReply& reply) { info(store, request, reply); });
-  // Written to its end, whether the client waits for it or not.
+  // The checkpoint is completed whether the client waits for it or not.
   server.add_unary(
       path_of("Checkpoint"), [checkpoint = checkpoint_](const Call&, const Ref<GrpcMessage>&,
                                                         const GrpcUnaryReply& reply) {

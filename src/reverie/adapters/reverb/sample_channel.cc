@@ -36,7 +36,7 @@ bool SampleChannel::ask(Request& request, RequestId follows) {
   std::string message = request.message;
   wire::put_received(message, received_);
   push(std::move(request));
-  // Under the lock: in the order of the queue.
+  // Under the lock, so that messages have the order of the queue.
   call_->write(GrpcPayload::of(std::move(message)));
   return true;
 }
@@ -66,7 +66,7 @@ void SampleChannel::watch_front() {
   watch(answer_by_);
 }
 
-// One timer for all requests: it looks again when the one that it was set for is answered.
+// One timer for all requests: when it fires, it is set again for the request that is first then.
 void SampleChannel::watch(TimePoint due) {
   if (watch_id_ != 0 && watch_due_ <= due) return;
   if (watch_id_ != 0) world_.cancel(watch_id_, watch_due_);
@@ -112,7 +112,7 @@ void SampleChannel::on_message(Ref<GrpcMessage> message) {
     requests_.pop_front();
     received_ += request.call->count();
     watch_front();
-    if (!status.ok()) give_up(status);  // more came than was asked for
+    if (!status.ok()) give_up(status);  // more samples arrived than were requested
     is_idle = requests_.empty() && why_.ok() && !is_only_;
   }
   if (is_idle) owner_.on_idle(shared_from_this());

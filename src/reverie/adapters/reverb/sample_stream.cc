@@ -9,16 +9,16 @@ namespace {
 
 constexpr std::size_t kFirstBreath = 128;
 constexpr std::size_t kBreathMax = 1024;
-// For a client of ours: a batch of a learner is one draw.
+// For a Reverie client: a learner's batch is one draw.
 constexpr std::size_t kPackedBreath = 4096;
-// What a sample takes in a batch, its chunks apart.
+// The memory of a sample in a batch, without its chunks.
 constexpr std::size_t kSampleBytes = 128;
-// A client sends its next request when it has all of the last.
+// Clients send their next request once they have all samples of the last one.
 constexpr std::size_t kRequestsMax = 64;
 
 Status status_for_sampler(const Status& status) {
   if (status.code() == StatusCode::kDeadlineExceeded) {
-    // Clients tell this from a deadline of the call by its text, "insert" included.
+    // Clients distinguish this from the call's deadline by its text, "insert" included.
     return deadline_exceeded(
         "Rate Limiter: Timeout exceeded before the right to insert was acquired.");
   }
@@ -79,7 +79,8 @@ void SampleStream::on_end(const Status&) {
   pump();  // releases what the writer has
 }
 
-// For a client that went away. Called without the lock: others may draw at once what is undone.
+// For a client that has disconnected. Called without the lock: others may draw undone samples at
+// once.
 void SampleStream::drop_unsent(SampleBatch batch) {
   if (batch.empty()) return;
   std::string name;
@@ -194,7 +195,7 @@ bool SampleStream::step() {
   }
   if (is_over) {
     drop_unsent(writer_.take_rest());
-    receive_up_to(UINT64_MAX);  // what was written while on_end() ran
+    receive_up_to(UINT64_MAX);  // samples written while on_end() ran
     return false;
   }
   if (must_draw) {
@@ -219,7 +220,7 @@ bool SampleStream::step() {
     return false;
   }
   {
-    // Before it is written: the client may be quick.
+    // Counted before it is written, since the client may answer at once.
     const std::size_t count = before - writer_.left();
     MutexLock lock(mutex_);
     sent_count_ += count;
@@ -262,7 +263,7 @@ void SampleStream::hold() {
   call_->hold(held_bytes_);
 }
 
-// Lets go of the memory of the batch that is written or dropped.
+// Releases the memory of the batch that is written or dropped.
 void SampleStream::let_go() {
   call_->let_go(std::exchange(held_bytes_, 0) + std::exchange(reserved_bytes_, 0));
 }

@@ -128,14 +128,14 @@ Result<std::optional<GrpcPayload>> SampleWriter::next() {
     written = packed.status();
   }
   if (is_done()) {
-    batch_.clear();  // its pins, or its share in the chunks
+    batch_.clear();  // its pins, or its references to the chunks
     at_ = 0;
   }
   return written;
 }
 
-// One for each thread that writes: streams are many, and what it keeps between two messages is
-// memory alone.
+// One writer for each thread: there are many streams, and it keeps nothing but memory between
+// messages.
 Result<GrpcPayload> SampleWriter::next_packed() {
   thread_local PackedWriter writer;
   return writer.write(batch_, &at_);
@@ -154,7 +154,7 @@ Result<std::optional<GrpcPayload>> SampleWriter::next_entries() {
         continue;
       }
       if (!status.ok()) {
-        // What stands before it goes out first; the error comes with the next call.
+        // The samples before it are sent first; the next call returns the error.
         if (size_bytes > 0) break;
         return status.with_context(format("item {} of table '{}'", batch_.keys()[at_], table_));
       }
