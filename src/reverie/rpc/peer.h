@@ -101,8 +101,8 @@ class Peer {
   // Calls and waits, at most until the deadline.
   CallResult sync(const std::string& peer, const std::string& function, Payload payload,
                   const CallOptions& options);
-  // Polls shared memory on the caller's thread until `is_done`, for as long as polling pays: about
-  // 50 us after the last message, and not at all if it was useless recently. Returns `is_done`.
+  // Polls shared memory on the caller's thread until `is_done`, for as long as polling pays: up to
+  // 150 us after the last message, and not at all if it failed recently. Returns `is_done`.
   // Handlers and callbacks of calls may run on this thread meanwhile.
   bool look(const std::function<bool()>& is_done) const;
   // Does nothing if the caller is gone or has cancelled. With `copies_bulk`, bulk that may change
