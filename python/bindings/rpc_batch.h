@@ -1,4 +1,4 @@
-// Calls that are served together: their arguments joined, and a result dealt out to them.
+// Calls that are served together: their arguments are joined, and the result is split.
 //
 //     calls    policy(obs 1)   policy(obs 2)   policy(obs 3)
 //                    \               |               /
@@ -8,7 +8,7 @@
 //                                    |
 //     answers     row 0           row 1           row 2       read from the result's memory
 //
-// No Python code runs for a single call: the interpreter's lock is taken once a batch.
+// No Python code runs for a single call: the interpreter's lock is taken once per batch.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,14 @@ namespace nb = nanobind;
 
 // How values other than arrays are batched.
 enum class BatchLeaves : std::uint8_t {
-  kStack,  // numbers as arrays, of others a tuple with one entry a call
-  kEach,   // the tuple for numbers too
-  kFirst,  // those of the first call, and results reach all callers
+  kStack,  // numbers become arrays, others a tuple with one entry per call
+  kEach,   // numbers become such a tuple too
+  kFirst,  // the first call's value is taken, and every caller gets the whole result
 };
 
 struct RpcBatchOptions {
   std::size_t size = 1;
-  bool is_cat = false;  // callers bring batches; else a row each
+  bool is_cat = false;  // callers send batches; else a row each
   bool pads = false;    // repeats the last row until there are `size`
   nb::object device;    // where torch's tensors go; None: the CPU
   BatchLeaves leaves = BatchLeaves::kStack;
@@ -44,16 +44,16 @@ struct RpcBatchOptions {
 // The interpreter's lock guards it.
 class RpcBatch {
  public:
-  // Calls whose arguments cannot be read are answered so, and left out.
+  // Calls whose arguments cannot be read are answered with that error, and left out.
   RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const RpcBatchOptions> options,
            std::vector<Request> requests);
 
-  // (args, kwargs) of all. Invalid where they do not fit together, which the callers were told, or
-  // where no call is left. Once.
+  // The joined (args, kwargs) of all calls. Invalid if they do not fit together, which is reported
+  // to the callers, or if no call is left. Call it once.
   nb::object join();
-  // Deals a result out. What is wrong with it its callers are told.
+  // Splits a result among the callers. An error in it is reported to all of them.
   void answer(nb::handle value);
-  // Without effect on what was answered.
+  // Does nothing if the batch was answered.
   void fail(nb::handle error);
   const std::string& function() const { return function_; }
   std::size_t call_count() const { return calls_.size(); }
@@ -64,7 +64,7 @@ class RpcBatch {
     nb::object arguments;  // until they are joined
     std::size_t rows = 1;
   };
-  void deal_out(nb::handle value);
+  void split(nb::handle value);
 
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<const RpcBatchOptions> options_;
@@ -75,10 +75,10 @@ class RpcBatch {
   LeafReader reader_;
 };
 
-// What reverie/rpc_batches.py has for the uncommon: `join_leaves(leaves, cat, pad, path)` for
-// arrays that are not all alike, `error_parts(error)` for what a caller learns about an exception.
+// Sets Python functions for the rare cases: `join_leaves(leaves, cat, pad, path)` joins arrays that
+// differ in type or shape, `error_parts(error)` returns what a caller learns about an exception.
 void set_rpc_batch_helpers(nb::object join_leaves, nb::object error_parts);
-// What the caller of a request learns about an exception, or a text.
+// What the caller of a request learns about an exception or a text.
 RemoteError remote_error_of(nb::handle error);
 
 }  // namespace reverie::python
