@@ -14,7 +14,7 @@ import sys
 from typing import NamedTuple
 
 from reverie import _checks, _reverie
-from reverie.errors import InvalidArgumentError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 _UNBOUNDED = sys.float_info.max
 
@@ -30,7 +30,7 @@ def _whole(name: str, value: object) -> int:
     """An integer >= 1, which may come as a float."""
     if isinstance(value, float):
         if not value.is_integer():
-            raise InvalidArgumentError(f"{name} is {value}; it must be an integer >= 1")
+            raise UnsupportedTypeError(f"{name} is {value}; it must be an integer >= 1")
         value = int(value)
     return _checks.integer(name, value)
 

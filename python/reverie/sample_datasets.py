@@ -414,9 +414,9 @@ class TimestepDataset(SampleDataset):
     """An iterable over the steps of the items that are sampled, as ``ReplaySample``.
 
     The steps of an item follow each other, with the item's ``info``; nothing marks its end. All
-    columns of the items must have as many rows. The shapes are those of one step; in
-    ``from_table_signature`` a signature whose columns all begin with None is taken for that of
-    whole items. The arguments are those of :class:`SampleDataset`.
+    columns of the items must have as many rows; a squeezed one has one. The shapes are those of one
+    step; in ``from_table_signature`` a signature whose columns all begin with None is taken for
+    that of whole items. The arguments are those of :class:`SampleDataset`.
     """
 
     _takes_steps = True
@@ -424,12 +424,10 @@ class TimestepDataset(SampleDataset):
     def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
         count, columns, paths, squeezed = group
         self._check_count(len(columns))
-        for path, is_squeezed in zip(paths, squeezed, strict=True):
-            if is_squeezed:
-                raise InvalidArgumentError(
-                    f"column '{path}' of an item of table '{self._table}' is squeezed and has no "
-                    "steps; use a TrajectoryDataset"
-                )
+        columns = [
+            column[:, np.newaxis] if is_squeezed else column
+            for column, is_squeezed in zip(columns, squeezed, strict=True)
+        ]
         lengths = {path: column.shape[1] for path, column in zip(paths, columns, strict=True)}
         if len(set(lengths.values())) > 1:
             raise InvalidArgumentError(

@@ -117,7 +117,8 @@ class Table:
         undo_unsent: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"name is {name!r}; a table needs a non-empty str")
+            error = InvalidArgumentError if isinstance(name, str) else UnsupportedTypeError
+            raise error(f"name is {_checks.shown(name)}; a table needs a non-empty str")
         _require(name, "sampler", sampler, Selector)
         _require(name, "remover", remover, Selector)
         _require(name, "rate_limiter", rate_limiter, RateLimiter)

@@ -318,12 +318,25 @@ def test_items_that_are_no_steps_are_refused(client):
         history = writer.history
         for b in (history["b"][0][-1], history["b"][0][-1:]):
             writer.create_item("bare", 1.0, {"a": history["a"][-2:], "b": (b,)})
-    for message in ("squeezed", "differ in length"):
+    for _ in range(2):
         dataset = reverie.TimestepDataset(
             client, "bare", dtypes=DTYPES, shapes=STEP_SHAPES, max_samples=1, **IN_FLIGHT
         )
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="differ in length"):
             list(dataset)
+
+
+def test_squeezed_columns_are_one_step(client):
+    with client.trajectory_writer(1) as writer:
+        for i in range(2):
+            writer.append({"a": np.full(2, i, np.float32), "b": (i,)})
+            last = writer.history["b"][0][-1]
+            writer.create_item("bare", 1.0, {"a": writer.history["a"][-1:], "b": (last,)})
+    dataset = reverie.TimestepDataset(
+        client, "bare", dtypes=DTYPES, shapes=STEP_SHAPES, **IN_FLIGHT
+    )
+    seen = [(step.data["a"].tolist(), int(step.data["b"][0])) for step in dataset]
+    assert seen == [([0, 0], 0), ([1, 1], 1)]
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

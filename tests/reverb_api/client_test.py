@@ -1,9 +1,30 @@
 """The client: inserting, sampling, priorities."""
 
+import concurrent.futures
 import inspect
 
 import numpy as np
 import pytest
+
+
+def test_a_client_is_made_before_its_server(reverb):
+    assert reverb.Client("localhost:1").server_address == "localhost:1"
+
+
+def test_a_client_may_be_used_by_several_threads(reverb, table, serve):
+    client = serve(table(sampler=reverb.selectors.Uniform()))
+    client.insert([0], {"t": 1.0})
+
+    def work(thread):
+        for i in range(20):
+            client.insert([100 * thread + i], {"t": 1.0})
+            ((sample,),) = client.sample("t")
+            client.mutate_priorities("t", {sample.info.key: 2.0})
+            assert client.server_info(timeout=60)["t"].current_size > 0
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert client.server_info()["t"].current_size == 81
 
 
 def test_an_insert_needs_a_priority(table, serve):
@@ -67,11 +88,52 @@ def test_text_comes_out_as_bytes(table, serve, text):
     np.testing.assert_array_equal(sample.data[0], np.array(expected, object))
 
 
-@pytest.mark.parametrize("value", [np.datetime64("2020-01-01"), np.longdouble(1), object(), None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.datetime64("2020-01-01"),
+        np.timedelta64(1, "s"),
+        np.longdouble(1),
+        np.zeros(1, "V4"),
+        np.array({"a": 1}, object),
+        object(),
+        None,
+        {1, 2},
+    ],
+)
 def test_what_is_no_tensor_is_a_wrong_type(table, serve, value):
     client = serve(table())
     with pytest.raises(TypeError):
         client.insert([value], {"t": 1.0})
+
+
+def test_a_priority_of_a_wrong_type_is_a_type_error(table, serve):
+    client = serve(table())
+    with pytest.raises(TypeError):
+        client.insert([1], {"t": "a"})
+
+
+def test_arguments_of_wrong_types_are_type_errors(table, serve):
+    client = serve(table())
+    client.insert([1], {"t": 1.0})
+    for call in (
+        lambda: next(client.sample(3)),
+        lambda: next(client.sample("t", 1.5)),
+        lambda: client.mutate_priorities("t", {1: "a"}),
+        lambda: client.mutate_priorities("t", {2**64: 1.0}),
+        lambda: client.reset(3),
+        lambda: client.writer(2.5),
+        lambda: client.trajectory_writer(2.5),
+        lambda: client.trajectory_writer("a"),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_an_infinite_priority_is_one(table, serve):
+    client = serve(table())
+    client.insert([1], {"t": float("inf")})
+    assert next(client.sample("t"))[0].info.priority == float("inf")
 
 
 def test_samples_say_what_they_are(reverb, table, serve):

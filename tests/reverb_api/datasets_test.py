@@ -1,6 +1,7 @@
 """The datasets and ``TFClient``: what needs TensorFlow."""
 
 import importlib
+import inspect
 import time
 from typing import Any, NamedTuple
 
@@ -129,6 +130,142 @@ def test_a_dataset_ends_when_its_time_is_up(reverb, table, serve):
     begun = time.perf_counter()
     assert list(dataset(reverb, client, rate_limiter_timeout_ms=300)) == []
     assert 0.25 < time.perf_counter() - begun < 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dataset_takes_its_arguments_in_their_order(reverb, kind):
+    shared = ["num_workers_per_iterator", "max_samples_per_stream", "rate_limiter_timeout_ms"]
+    taken = list(inspect.signature(getattr(reverb, kind)).parameters)
+    assert taken[:9] == [
+        "server_address",
+        "table",
+        "dtypes",
+        "shapes",
+        "max_in_flight_samples_per_worker",
+        *shared,
+        "max_samples",
+    ]
+    taken = list(inspect.signature(getattr(reverb, kind).from_table_signature).parameters)
+    assert taken[:8] == [
+        "server_address",
+        "table",
+        "max_in_flight_samples_per_worker",
+        *shared,
+        "get_signature_timeout_secs",
+        "max_samples",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_workers_per_iterator": 2}, {"max_samples_per_stream": 2}]
+)
+def test_several_workers_and_streams_give_every_sample_once(reverb, table, serve, options):
+    client = serve(table(max_times_sampled=1))
+    for i in range(6):
+        client.insert({"n": np.int64(i), "x": np.float32(i)}, {"t": 1.0})
+    samples = list(dataset(reverb, client, max_in_flight_samples_per_worker=1, **options))
+    assert sorted(int(sample.data["n"][0]) for sample in samples) == list(range(6))
+
+
+def test_columns_of_unequal_length_are_no_steps(reverb, table, serve):
+    client = serve(table())
+    with client.trajectory_writer(2) as writer:
+        for i in range(2):
+            writer.append({"n": np.int64(i), "x": np.float32(i)})
+        history = writer.history
+        writer.create_item("t", 1.0, {"n": history["n"][-2:], "x": history["x"][-1:]})
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iter(dataset(reverb, client, "TimestepDataset")))
+    whole = next(iter(dataset(reverb, client)))
+    assert (whole.data["n"].shape, whole.data["x"].shape) == ((2,), (1,))
+
+
+def test_squeezed_columns_are_one_step(reverb, table, serve):
+    client = serve(table())
+    with client.trajectory_writer(2) as writer:
+        writer.append({"n": np.int64(3), "x": np.float32(4)})
+        history = writer.history
+        writer.create_item("t", 1.0, {"n": history["n"][-1], "x": history["x"][-1:]})
+    step = next(iter(dataset(reverb, client, "TimestepDataset")))
+    assert (int(step.data["n"]), float(step.data["x"])) == (3, 4.0)
+    shapes = {"n": tf.TensorShape([]), "x": tf.TensorShape([None])}
+    whole = next(iter(dataset(reverb, client, shapes=shapes)))
+    assert (whole.data["n"].shape, whole.data["x"].shape) == ((), (1,))
+
+
+def test_an_iterator_is_in_no_checkpoint_of_tensorflows(reverb, filled, tmp_path):
+    samples = iter(dataset(reverb, filled))
+    # Which of the two is a difference.
+    with pytest.raises((tf.errors.UnimplementedError, tf.errors.FailedPreconditionError)):
+        tf.train.Checkpoint(samples=samples).save(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "shapes"),
+    [
+        ({"x": tf.float32}, {"x": tf.TensorShape([None])}),
+        ({"x": tf.int64}, {"x": tf.TensorShape([None, 2])}),
+        (
+            {"x": tf.int64, "y": tf.int64},
+            {"x": tf.TensorShape([None]), "y": tf.TensorShape([None])},
+        ),
+    ],
+)
+def test_a_dataset_is_held_to_the_signature_of_its_table(
+    reverb, table, serve, spec, dtypes, shapes
+):
+    client = serve(table(signature={"x": spec((None,), "int64")}))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iter(dataset(reverb, client, dtypes=dtypes, shapes=shapes)))
+
+
+def test_names_of_columns_are_the_readers_own(reverb, table, serve, spec):
+    client = serve(table(signature={"x": spec((None,), "int64")}))
+    client.insert({"x": np.int64(1)}, {"t": 1.0})
+    named = {"dtypes": {"y": tf.int64}, "shapes": {"y": tf.TensorShape([None])}}
+    assert next(iter(dataset(reverb, client, **named))).data["y"].numpy().tolist() == [1]
+
+
+# --- Patterns over steps that are there
+
+
+@pytest.fixture
+def steps():
+    ends = [False, False, True, False, False, True]
+    return tf.data.Dataset.from_tensor_slices({"a": np.arange(6), "end": ends})
+
+
+@pytest.fixture
+def pairs(reverb, steps):
+    step = reverb.structured.create_reference_step(steps.element_spec)
+    return [reverb.structured.create_config({"x": step["a"][-2:]}, "t")]
+
+
+@pytest.mark.parametrize("respects", [True, False])
+def test_patterns_make_items_of_steps_that_are_there(reverb, steps, pairs, respects):
+    made = reverb.PatternDataset(steps, pairs, respects, lambda step: step["end"])
+    assert isinstance(made, tf.data.Dataset)
+    assert isinstance(made, reverb.PatternDataset)
+    assert made.element_spec == {"x": tf.TensorSpec((2,), tf.int64)}
+    over_the_end = [] if respects else [[2, 3]]
+    expected = [[0, 1], [1, 2], *over_the_end, [3, 4], [4, 5]]
+    assert [item["x"].numpy().tolist() for item in made] == expected
+
+
+def test_items_of_steps_may_look_like_samples(reverb, steps, pairs):
+    make = reverb.pattern_dataset.pattern_dataset_with_info
+    first = next(iter(make(steps, pairs, True, lambda step: step["end"])))
+    assert isinstance(first, reverb.ReplaySample)
+    assert [float(x) for x in first.info] == [0] * 5
+    assert first.data["x"].numpy().tolist() == [0, 1]
+
+
+def test_the_end_of_an_episode_is_a_single_boolean(reverb, steps, pairs):
+    for ends in (lambda step: step["a"], lambda step: tf.expand_dims(step["end"], 0)):
+        with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+            reverb.PatternDataset(steps, pairs, True, ends)
+    with pytest.raises(ValueError, match="At least one config"):
+        reverb.PatternDataset(steps, [], True, lambda step: step["end"])
 
 
 def test_an_address_may_be_a_tensor(reverb, table):
@@ -424,6 +561,35 @@ def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, tabl
         assert int(session.run(drawn.data[0])) == 1
         with pytest.raises(tf.errors.NotFoundError):
             session.run(missing.info.key)
+
+
+def test_keys_and_priorities_of_the_client_of_tensorflow_have_their_types(reverb, table, serve):
+    made = reverb.TFClient(serve(table()).server_address)
+    keys, priorities = tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64)
+    assert made.update_priorities("t", keys, priorities) is None  # a key that is not there
+    for wrong in ((keys, tf.constant([1.0])), (tf.constant([1]), priorities)):
+        with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+            made.update_priorities("t", *wrong)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        made.update_priorities("t", tf.constant(1, tf.uint64), tf.constant(1.0, tf.float64))
+
+
+def test_an_insert_of_the_client_of_tensorflow_names_tables_that_are_there(reverb, table, serve):
+    client = serve(table())
+    made = reverb.TFClient(client.server_address)
+    for name, priority in (("u", 1.0), ("t", float("nan"))):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            made.insert([tf.constant(1)], tf.constant([name]), tf.constant([priority], tf.float64))
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_tensors_are_data(table, serve):
+    client = serve(table())
+    client.insert({"a": tf.constant([1.0, 2.0]), "b": tf.constant(True)}, {"t": 1.0})
+    ((sample,),) = client.sample("t")
+    assert sample.data[0].tolist() == [1.0, 2.0]
+    assert sample.data[0].dtype == np.float32
+    assert sample.data[1].item() is True
 
 
 def test_signatures_are_tensorflows(table, serve):

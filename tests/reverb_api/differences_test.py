@@ -1,5 +1,6 @@
 """Where ``reverie.reverb`` differs on purpose; see ``docs/reverb_compatibility.md``."""
 
+import gc
 import importlib
 import os
 import socket
@@ -31,6 +32,128 @@ def test_numbers_that_end_dm_reverbs_process_are_refused(reverb, table):
             reverb.rate_limiters.RateLimiter(*numbers)
 
 
+def test_numbers_that_dm_reverb_takes_and_cannot_use_are_refused(reverb):
+    for make in (
+        lambda: reverb.rate_limiters.Queue(0),
+        lambda: reverb.rate_limiters.Stack(-1),
+        lambda: reverb.rate_limiters.RateLimiter(1.0, 1, 5.0, 1.0),
+        lambda: reverb.selectors.Prioritized(-1.0),
+        lambda: reverb.selectors.Prioritized(float("nan")),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            make()
+
+
+@pytest.mark.parametrize("address", ["nonsense", ""])
+def test_an_address_that_cannot_be_one_is_refused(reverb, address):
+    with pytest.raises(ValueError, match="has no port; write host:port"):
+        reverb.Client(address)
+
+
+def test_types_that_tensorflow_makes_no_tensor_of_are_taken(table, serve):
+    half = pytest.importorskip("ml_dtypes").bfloat16
+    client = serve(table())
+    client.insert([half(1.5)], {"t": 1.0})
+    ((sample,),) = client.sample("t")
+    assert (sample.data[0].dtype, float(sample.data[0])) == (half, 1.5)
+
+
+def test_an_int_is_one_of_64_bits_with_a_sign(table, serve):
+    client = serve(table())
+    with pytest.raises(ValueError, match="does not fit into int64"):
+        client.insert([2**63], {"t": 1.0})
+    client.insert([np.uint64(2**63)], {"t": 1.0})
+    assert int(next(client.sample("t"))[0].data[0]) == 2**63
+
+
+def test_a_step_without_columns_is_refused_with_its_reason(table, serve):
+    client = serve(table())
+    with pytest.raises(ValueError, match="no columns"):
+        client.insert([], {"t": 1.0})
+
+
+def test_an_item_without_a_priority_gets_the_largest_so_far(reverb, table):
+    server = reverb.Server([table()])
+    client = server.client()
+    client.insert([1], {"t": 5.0})
+    client.insert([2], {"t": None})
+    client.mutate_priorities("t", deletes=[next(client.sample("t"))[0].info.key])
+    assert next(client.sample("t"))[0].info.priority == 5.0
+    server.stop()
+
+
+def test_a_priority_that_is_no_number_changes_nothing(reverb, table, serve):
+    client = serve(table(sampler=reverb.selectors.MaxHeap()))
+    client.insert([1], {"t": 2.0})
+    key = next(client.sample("t"))[0].info.key
+    with pytest.raises(ValueError, match="NaN"):
+        client.mutate_priorities("t", {key: float("nan")})
+    assert next(client.sample("t"))[0].info.priority == 2.0
+
+
+def test_a_column_is_made_of_cells_of_one_column(reverb, table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append({"a": 1, "b": 2})
+    history = writer.history
+    with pytest.raises(ValueError, match="take them from one column"):
+        reverb.TrajectoryColumn([*history["a"][-1:], *history["b"][-1:]])
+    with pytest.raises(ValueError, match="has no references"):
+        reverb.TrajectoryColumn([])
+    writer.close()
+
+
+def test_a_trajectory_writer_that_is_dropped_flushes(table, serve):
+    client = serve(table())
+    writer = client.trajectory_writer(3)
+    writer.configure((0,), num_keep_alive_refs=3, max_chunk_length=3)
+    writer.append([1])
+    writer.create_item("t", 1.0, [writer.history[0][-1:]])
+    del writer
+    gc.collect()
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_what_an_expired_cell_was_is_still_known(table, serve):
+    writer = serve(table()).trajectory_writer(1)
+    writer.append([np.zeros(2, np.float32)])
+    cell = next(iter(writer.history[0][-1:]))
+    writer.append([np.zeros(2, np.float32)])
+    assert cell.expired
+    assert (cell.shape, cell.dtype) == ((2,), np.float32)
+    writer.close()
+
+
+def test_conditions_that_can_never_mean_anything_are_refused(reverb, table, serve):
+    client = serve(table())
+    structured = reverb.structured
+    step = structured.create_reference_step({"a": None, "b": None})
+    index = structured.Condition.step_index()
+    with pytest.raises(ValueError, match="only"):
+        index % 3 > 1  # noqa: B015
+    by_zero = structured.create_config([step["a"][-1]], "t", conditions=[index % 0 == 1])
+    with pytest.raises(ValueError, match="position 0"):
+        client.structured_writer([by_zero])
+    on_float = structured.Condition.data({"a": 0, "b": 0})["b"] == 3
+    writer = client.structured_writer(
+        [structured.create_config([step["a"][-1]], "t", conditions=[on_float])]
+    )
+    with pytest.raises(ValueError, match="'b' is float64"):
+        writer.append({"a": 1, "b": 2.0})
+    third = structured.create_reference_step([None] * 3)[2]
+    writer = client.structured_writer([structured.create_config([third[-1]], "t")])
+    with pytest.raises(ValueError, match="leaf 2 of the steps, which have 2"):
+        writer.append([1, 2])
+
+
+def test_a_structured_writer_may_be_closed(reverb, table, serve):
+    client = serve(table())
+    node = reverb.structured.create_reference_step([None])[0][-1]
+    with client.structured_writer([reverb.structured.create_config([node], "t")]) as writer:
+        writer.append([1])
+    assert client.server_info()["t"].current_size == 1
+    writer.close()
+
+
 def test_a_limiter_may_serve_two_tables(reverb, table, serve):
     limiter = reverb.rate_limiters.MinSize(1)
     client = serve(table("t", rate_limiter=limiter), table("u", rate_limiter=limiter))
@@ -53,6 +176,7 @@ def test_a_history_follows_the_rules_of_a_list(table, serve):
     assert history[3:5].numpy().tolist() == [3, 4]
     assert len(history[5:]) == 0
     assert history[np.int64(1)].numpy() == 1
+    assert history[(0, 1)].numpy().tolist() == [0, 1]
     writer.close()
 
 

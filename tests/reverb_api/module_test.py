@@ -70,6 +70,7 @@ MODULES = {
     "reverb_types": ["SelectorType", "SpecNest", "TableInfo", "Fifo", "Heap", "Prioritized"],
     "server": ["Server", "Table", "TableExtensionBase"],
     "server_executable.reverb_config_pb2": ["ReverbServerConfig"],
+    "server_executable.server_main": ["main"],
     "server_executable.server_from_proto": [
         "rate_limiter_from_proto",
         "selector_from_proto",
@@ -196,6 +197,20 @@ def test_tables_come_from_the_message_of_a_server(reverb):
     assert table.info.sampler_options.prioritized.priority_exponent == 0.5
 
 
+def test_a_limiter_comes_from_its_message(reverb):
+    checkpoint = importlib.import_module(f"{reverb.__name__}.cc.checkpointing.checkpoint_pb2")
+    from_proto = importlib.import_module(f"{reverb.__name__}.server_executable.server_from_proto")
+    limiter = from_proto.rate_limiter_from_proto(
+        checkpoint.RateLimiterCheckpoint(
+            samples_per_insert=2.0, min_size_to_sample=3, min_diff=-1.0, max_diff=9.0
+        )
+    )
+    assert isinstance(limiter, reverb.rate_limiters.RateLimiter)
+    assert repr(limiter) == (
+        "RateLimiter(samples_per_insert=2, min_diff_=-1, max_diff=9, min_size_to_sample=3)"
+    )
+
+
 LIMITERS = {
     "MinSize": ((3,), (1.0, 3, -sys.float_info.max, sys.float_info.max)),
     "SampleToInsertRatio": ((2.0, 4, 6.0), (2.0, 4, 2.0, 14.0)),
@@ -249,6 +264,30 @@ def test_a_limiter_takes_its_numbers_by_name(reverb):
 def test_a_limiter_of_impossible_numbers_is_refused(reverb, make):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         make(reverb.rate_limiters)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda reverb: reverb.rate_limiters.MinSize(1.5),
+        lambda reverb: reverb.rate_limiters.MinSize("1"),
+        lambda reverb: reverb.rate_limiters.SampleToInsertRatio("a", 1, 5.0),
+        lambda reverb: reverb.selectors.Prioritized("a"),
+        lambda reverb: reverb.selectors.Prioritized(),
+        lambda reverb: reverb.Client(3),
+        lambda reverb: reverb.Client(None),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_a_type_error(reverb, make):
+    with pytest.raises(TypeError):
+        make(reverb)
+
+
+def test_bounds_may_be_a_list_and_narrow(reverb):
+    limiter = reverb.rate_limiters.SampleToInsertRatio(1.0, 1, [-5.0, 5.0])
+    assert (limiter._min_diff, limiter._max_diff) == (-5.0, 5.0)
+    # Inserts will wait before anything can be sampled: a warning.
+    reverb.rate_limiters.SampleToInsertRatio(1.0, 10, (-50.0, 5.0))
 
 
 def test_what_is_known_of_a_sample_has_five_fields(reverb):

@@ -1,8 +1,11 @@
 """Tables and servers: what they refuse, what they say of themselves."""
 
 import importlib
+import os
 import pickle
+import signal
 import socket
+import threading
 
 import numpy as np
 import pytest
@@ -25,6 +28,32 @@ def test_an_array_is_no_specification(table):
 def test_what_is_no_selector_is_a_wrong_type(table, options):
     with pytest.raises(TypeError):
         table(**options)
+
+
+@pytest.mark.parametrize("options", [{"name": 3}, {"max_size": 2.5}, {"max_times_sampled": "a"}])
+def test_an_argument_of_a_wrong_type_is_a_type_error(table, options):
+    with pytest.raises(TypeError):
+        table(**options)
+
+
+@pytest.mark.parametrize("count", [0, -1, -3])
+def test_a_limit_of_samples_below_one_is_none_and_kept(table, serve, count):
+    made = table(max_times_sampled=count)
+    client = serve(made)
+    client.insert([1], {"t": 1.0})
+    assert [s[0].info.times_sampled for s in client.sample("t", 3)] == [1, 2, 3]
+    assert made.info.max_times_sampled == count
+    assert client.server_info()["t"].max_times_sampled == count
+
+
+def test_a_table_asks_its_limiter_alone(reverb, table, serve):
+    made = table(rate_limiter=reverb.rate_limiters.Queue(2))
+    client = serve(made)
+    assert (made.can_insert(1), made.can_insert(2), made.can_insert(3)) == (True, True, False)
+    assert made.can_sample(1) is False
+    client.insert([1], {"t": 1.0})
+    client.insert([2], {"t": 1.0})
+    assert (made.can_insert(1), made.can_sample(2), made.can_sample(3)) == (False, True, False)
 
 
 @pytest.mark.parametrize("signature", [None, {}, [], ()])
@@ -221,6 +250,45 @@ def test_a_server_gives_a_client(reverb, table):
     assert repr(client) == f"Client, server_address=localhost:{server.port}"
     assert pickle.loads(pickle.dumps(client)).server_address == client.server_address
     assert isinstance(pickle.loads(pickle.dumps(client)), reverb.Client)
+    server.stop()
+
+
+def test_waiting_for_a_server_ends_with_it_or_with_ctrl_c(reverb, table):
+    server = reverb.Server([table()])
+    stopper = threading.Timer(0.2, server.stop)
+    stopper.start()
+    server.wait()
+    stopper.join()
+    server = reverb.Server([table()])
+    interrupter = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.wait()
+    interrupter.join()
+    server.stop()
+
+
+def test_a_checkpoint_to_fall_back_to_need_not_be_there(reverb, table, tmp_path):
+    checkpointer = reverb.checkpointers.DefaultCheckpointer(
+        str(tmp_path / "new"), fallback_checkpoint_path=str(tmp_path / "nothing")
+    )
+    server = reverb.Server([table()], checkpointer=checkpointer)
+    client = server.localhost_client()
+    client.insert([1], {"t": 1.0})
+    assert client.checkpoint().startswith(str(tmp_path / "new"))
+    server.stop()
+
+
+def test_a_server_begins_with_the_checkpoint_to_fall_back_to(reverb, table, tmp_path):
+    made = reverb.checkpointers.DefaultCheckpointer
+    server = reverb.Server([table()], checkpointer=made(str(tmp_path / "old")))
+    client = server.localhost_client()
+    client.insert([7], {"t": 1.0})
+    path = client.checkpoint()
+    server.stop()
+    other = made(str(tmp_path / "new"), fallback_checkpoint_path=path)
+    server = reverb.Server([table()], checkpointer=other)
+    assert int(next(server.localhost_client().sample("t"))[0].data[0]) == 7
     server.stop()
 
 

@@ -1,5 +1,6 @@
 """The three writers."""
 
+import gc
 import importlib
 import pickle
 
@@ -84,6 +85,45 @@ def test_a_closed_writer_is_closed(table, serve):
     ):
         with pytest.raises(RuntimeError):
             call()
+
+
+def test_steps_of_a_writer_may_be_text(table, serve):
+    client = serve(table())
+    writer = client.writer(2)
+    writer.append({"a": "x", "b": b"y"})
+    writer.create_item(table="t", num_timesteps=1, priority=1.0)
+    writer.close(retry_on_unavailable=False)
+    assert [column.tolist() for column in drawn(client)[0]] == [[b"x"], [b"y"]]
+
+
+def test_a_writer_that_is_dropped_closes(table, serve):
+    client = serve(table())
+    writer = client.writer(4)
+    writer.append([1])
+    writer.create_item("t", 1, 1.0)
+    del writer
+    gc.collect()
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_a_writer_closes_after_an_error_too(table, serve):
+    client = serve(table())
+    with pytest.raises(KeyError, match="mine"), client.writer(4) as writer:  # noqa: PT012
+        writer.append([1])
+        writer.create_item("t", 1, 1.0)
+        raise KeyError("mine")
+    assert client.server_info()["t"].current_size == 1
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        writer.close()
+
+
+@pytest.mark.parametrize("arguments", [("t", 1.5, 1.0), ("t", 1, "a"), (3, 1, 1.0)])
+def test_an_item_of_a_writer_has_arguments_of_their_types(table, serve, arguments):
+    writer = serve(table()).writer(4)
+    writer.append([1])
+    with pytest.raises(TypeError):
+        writer.create_item(*arguments)
+    writer.close()
 
 
 def test_a_writer_takes_no_limit_of_items(table, serve):
@@ -281,6 +321,54 @@ def test_columns_say_what_they_are(reverb, table, serve):
     writer.close()
 
 
+def test_cells_say_what_they_are_until_they_expire(table, serve):
+    writer = serve(table()).trajectory_writer(1)
+    writer.append([np.full((2, 1), 3, np.float32)])
+    cell = next(iter(writer.history[0][-1:]))
+    assert (list(cell.shape), cell.dtype, cell.expired) == ([2, 1], np.float32, False)
+    assert cell.numpy().tolist() == [[3], [3]]
+    writer.append([np.zeros((2, 1), np.float32)])
+    assert cell.expired is True
+    with pytest.raises(RuntimeError):
+        cell.numpy()
+    writer.close()
+
+
+def test_a_column_has_one_kind_of_cells(reverb, table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append({"a": 1, "b": np.float32(2), "c": [np.zeros(2)]})
+    history = writer.history
+    for other in (history["b"], history["c"][0]):
+        with pytest.raises(ValueError):  # noqa: PT011, PT012 - the texts differ
+            mixed = reverb.TrajectoryColumn([*history["a"][-1:], *other[-1:]])
+            writer.create_item("t", 1.0, {"x": mixed})
+    writer.close()
+
+
+def test_an_item_has_rows(table, serve):
+    client = serve(table())
+    writer = client.trajectory_writer(2)
+    writer.append({"a": 1, "b": 2})
+    history = writer.history
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        writer.create_item("t", 1.0, {"a": history["a"][0:0], "b": history["b"][0:0]})
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("t", "a", None), (3, 1.0, None), ("t", 1.0, [1]), ("t", 1.0, {"a": "x"})]
+)
+def test_an_item_of_a_trajectory_has_arguments_of_their_types(table, serve, arguments):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append([1])
+    name, priority, trajectory = arguments
+    with pytest.raises(TypeError):
+        writer.create_item(name, priority, trajectory or [writer.history[0][-1:]])
+    with pytest.raises(TypeError):
+        writer.flush(0.5)
+    writer.close()
+
+
 def test_what_is_no_trajectory_is_refused(table, serve):
     writer = serve(table()).trajectory_writer(3)
     writer.append({"a": 1})
@@ -343,6 +431,17 @@ def test_a_trajectory_writer_is_usable_after_its_block(reverb, table, serve):
         with pytest.raises(RuntimeError):
             call()
     assert isinstance(writer, reverb.TrajectoryWriter)
+
+
+def test_a_block_that_ends_with_another_error_flushes(table, serve):
+    client = serve(table())
+    with pytest.raises(KeyError), client.trajectory_writer(3) as writer:  # noqa: PT012
+        writer.configure((0,), num_keep_alive_refs=3, max_chunk_length=3)
+        writer.append([1])
+        writer.create_item("t", 1.0, [writer.history[0][-1:]])
+        raise KeyError("mine")
+    assert client.server_info()["t"].current_size == 1
+    writer.close()
 
 
 def test_an_error_of_the_block_comes_through(reverb, table, serve):
@@ -551,6 +650,108 @@ def test_signatures_are_inferred(reverb, spec):
     for wrong in (other, differs, swapped):
         with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
             reverb.structured.infer_signature([short, wrong], step_spec)
+
+
+STEPS = [{"a": i, "b": float(i)} for i in range(5)]
+
+
+def written(reverb, client, pattern, steps=STEPS, **options):
+    """The columns and the priority of each item that a configuration makes of the steps."""
+    step = steps_of(reverb, a=None, b=None)
+    config = reverb.structured.create_config(pattern(step), "t", **options)
+    writer = client.structured_writer([config])
+    for one in steps:
+        writer.append(one)
+    writer.end_episode()
+    count = client.server_info()["t"].current_size
+    samples = [next(client.sample("t", emit_timesteps=False)) for _ in range(count)]
+    return [([column.tolist() for column in s.data], s.info.priority) for s in samples]
+
+
+@pytest.fixture
+def once(table, serve):
+    return serve(table(max_times_sampled=1))
+
+
+def test_a_pattern_with_a_stop_alone_is_one_row(reverb, once):
+    made = written(reverb, once, lambda step: [step["a"][:-1]])
+    assert made == [([i], 1.0) for i in range(5)]
+
+
+def test_a_pattern_may_leave_rows_out(reverb, once):
+    assert written(reverb, once, lambda step: [step["a"][-5::2]]) == [([[0, 2, 4]], 1.0)]
+
+
+def test_an_item_at_the_end_of_an_episode(reverb, once):
+    ends = [reverb.structured.Condition.is_end_episode()]
+    made = written(reverb, once, lambda step: [step["a"][-2:]], conditions=ends)
+    assert made == [([[3, 4]], 1.0)]
+
+
+def test_steps_since_the_last_item_are_counted(reverb, once):
+    every = [reverb.structured.Condition.steps_since_applied() >= 2]
+    made = written(reverb, once, lambda step: [step["a"][-1]], conditions=every)
+    assert made == [([1], 1.0), ([3], 1.0)]
+
+
+def test_what_a_step_holds_may_be_a_condition(reverb, once):
+    is_three = [reverb.structured.Condition.data({"a": 0, "b": 0})["a"] == 3]
+    made = written(reverb, once, lambda step: [step["b"][-1]], conditions=is_three)
+    assert made == [([3.0], 1.0)]
+
+
+def test_a_condition_may_look_at_a_boolean_which_may_be_missing(reverb, once):
+    holds = [reverb.structured.Condition.data({"a": 0, "b": 0})["b"] == 1]
+    steps = [{"a": 1, "b": True}, {"a": 2, "b": False}, {"a": 3, "b": None}]
+    made = written(reverb, once, lambda step: [step["a"][-1]], steps, conditions=holds)
+    assert made == [([1], 1.0)]
+
+
+@pytest.mark.parametrize("leaf", ["a", "b"])
+def test_priorities_are_temporal_differences(reverb, once, leaf):
+    # 0.9 of the largest and 0.1 of the mean, of the column that the pattern has of the leaf.
+    error = reverb.structured.td_error(0.9, {"a": 0, "b": 0}, lambda step: step[leaf])
+    made = written(reverb, once, lambda step: [step[leaf][-3:]], priority=error)
+    assert [priority for _, priority in made] == pytest.approx([1.9, 2.9, 3.9])
+
+
+def test_a_priority_of_a_leaf_that_the_pattern_lacks_is_zero(reverb, once):
+    error = reverb.structured.td_error(0.9, {"a": 0, "b": 0}, lambda step: step["b"])
+    made = written(reverb, once, lambda step: [step["a"][-5:]], priority=error)
+    assert made == [([[0, 1, 2, 3, 4]], 0.0)]
+
+
+def test_a_structured_writer_that_is_dropped_flushes(reverb, table, serve):
+    client = serve(table())
+    config = reverb.structured.create_config([steps_of(reverb, a=None)["a"][-1]], "t")
+    writer = client.structured_writer([config])
+    writer.append({"a": 1})
+    del writer
+    gc.collect()
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_a_condition_is_compared_with_a_whole_number(reverb, table, serve):
+    client = serve(table())
+    node = steps_of(reverb, a=None)["a"][-1]
+    index = reverb.structured.Condition.step_index()
+    with pytest.raises(TypeError):
+        index == 1.5  # noqa: B015
+    for incomplete in (index, index % 2):
+        with pytest.raises(TypeError):
+            reverb.structured.create_config([node], "t", conditions=[incomplete])
+    with pytest.raises(TypeError):
+        reverb.structured.create_config([node], 3)
+    with pytest.raises(TypeError):
+        reverb.structured.create_config([1], "t")
+    with pytest.raises(TypeError):
+        client.structured_writer(reverb.structured.create_config([node], "t"))
+
+
+@pytest.mark.parametrize("key", [1.5, [1], "a"])
+def test_a_pattern_is_indexed_by_integers_and_slices(reverb, key):
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        steps_of(reverb, a=None)["a"][key]
 
 
 def test_a_pattern_comes_from_a_function(reverb):

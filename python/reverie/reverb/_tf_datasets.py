@@ -108,7 +108,7 @@ def dataset(
     """
     tf = tensorflow()
     if tf is None or not (tf.is_tensor(server_address) or tf.is_tensor(table)):
-        return _marked(kind(server_address, table, **kwargs).as_tf(), shown_as)
+        return marked(kind(server_address, table, **kwargs).as_tf(), shown_as)
     shown = kind(_NOWHERE, "any", **kwargs)  # checks the arguments
 
     def draw(poll_s: float, address: bytes, name: bytes) -> Iterator[Any]:
@@ -116,10 +116,11 @@ def dataset(
         return samples._persistent_batches(poll_s)
 
     made = tf_dataset(shown._specs, shown._structure, draw, (server_address, table))
-    return _marked(made, shown_as)
+    return marked(made, shown_as)
 
 
-def _marked(made: Any, shown_as: Kind) -> Any:  # noqa: ANN401
+def marked(made: Any, shown_as: Kind) -> Any:  # noqa: ANN401
+    """The dataset, which ``isinstance`` takes for one of that class from now on."""
     made._reverb_kind = shown_as
     return made
 
@@ -154,4 +155,4 @@ def dataset_of_signature(
             return paths, specs, structure
 
     made = OfSignature.from_table_signature(server_address, table, **kwargs)
-    return _marked(made.as_tf(), shown_as)
+    return marked(made.as_tf(), shown_as)

@@ -8,11 +8,12 @@ from reverie import structured
 from reverie.errors import InvalidArgumentError
 from reverie.packages import import_package
 from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.reverb._tf_datasets import Kind, marked
 from reverie.reverb.structured_writer import native_configs
 from reverie.tf_dataset import tf_spec, tuples
 
 
-class PatternDataset:
+class PatternDataset(metaclass=Kind):
     """A ``tf.data.Dataset`` over what ``reverie.PatternDataset`` makes of a ``tf.data.Dataset``.
 
     Takes its arguments, and configurations that are messages; imports TensorFlow.
@@ -25,7 +26,7 @@ class PatternDataset:
         respect_episode_boundaries: bool,
         is_end_of_episode: Callable[[Any], Any],
     ) -> Any:  # noqa: ANN401
-        """The dataset, which is not an instance of this class."""
+        """The dataset, which ``isinstance`` takes for one of this class."""
         tf = import_package("tensorflow")
         configs = native_configs(configs)
         items = reverie.PatternDataset(
@@ -41,7 +42,8 @@ class PatternDataset:
         def made() -> Iterator[Any]:
             return (tuples(item) for item in items)
 
-        return tf.data.Dataset.from_generator(made, output_signature=tuples(signature, tf_spec))
+        dataset = tf.data.Dataset.from_generator(made, output_signature=tuples(signature, tf_spec))
+        return marked(dataset, cls)
 
 
 def pattern_dataset_with_info(

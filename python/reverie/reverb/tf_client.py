@@ -62,7 +62,8 @@ class TFClient:
         tf = self._tf
         if tf.executing_eagerly():
             try:
-                return tf.numpy_function(function, inputs, dtypes, name=name)
+                given = tf.numpy_function(function, inputs, dtypes, name=name)
+                return given if dtypes else None
             except ReverieError as error:
                 kind = _TF_NAMES.get(type(error), "UnknownError")
                 raise getattr(tf.errors, kind)(None, None, str(error)) from error
@@ -164,7 +165,10 @@ class TFClient:
                 table.decode(): float(priority)
                 for table, priority in zip(tables, priorities, strict=True)
             }
-            self._client.insert(list(step), by_table)
+            try:
+                self._client.insert(list(step), by_table)
+            except NotFoundError as error:  # as Reverb's, which looks for the table's signature
+                raise InvalidArgumentError(str(error)) from error
             return []
 
         return self._call(put, [tables, priorities, *data], [], name or f"{self._name}_insert")
@@ -183,7 +187,13 @@ class TFClient:
             keys: the items' keys, a uint64 tensor of rank 1.
             priorities: one for each, a float64 tensor.
             name: the name of the operation.
+
+        Raises:
+            ValueError: ``keys`` or ``priorities`` is a tensor of another type.
         """
+        tf = self._tf
+        keys = tf.convert_to_tensor(keys, tf.uint64)
+        priorities = tf.convert_to_tensor(priorities, tf.float64)
 
         def update(table: Any, keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401
             self._client.update_priorities(_text(table), priorities=priorities, keys=keys)

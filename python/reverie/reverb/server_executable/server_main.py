@@ -8,8 +8,20 @@ import sys
 from reverie.serve.command import reverb_server
 
 
+def main(unused_argv: object = None) -> None:
+    """Serves what ``--config`` of the command line describes until it is told to stop.
+
+    Args:
+        unused_argv: as the library absl hands it to a program; ``sys.argv`` is read.
+    """
+    del unused_argv
+    status = reverb_server()
+    if status != 0:
+        sys.exit(status)
+
+
 def app_run_main() -> None:
-    """Serves what ``--config`` describes until it is told to stop; ends the process."""
+    """The same, and ends the process."""
     sys.exit(reverb_server())
 
 
