@@ -337,7 +337,7 @@ std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle t
   const bool is_far = remote != nullptr || peer != nullptr;
   if (is_far && payload.size() > 0) {
     raise(unimplemented(
-        "a payload does not travel to a server; give it where the store is: Server.checkpoint"));
+        "a client cannot send a payload to a server; give it to Server.checkpoint instead"));
   }
   TimeLimit time(timeout_argument(timeout_s), Clock::system());
   Waiting waiting(*self.service(), "");
@@ -361,8 +361,8 @@ std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle t
 Table& local_table(const ClientHandle& self, nb::handle table) {
   unwrap(self.check());
   if (!self.local()) {
-    raise(unimplemented(
-        "a server is not asked what its limiter would let through; see server_info()"));
+    raise(
+        unimplemented("a server does not report what its rate limiter permits; see server_info()"));
   }
   Table& found = *unwrap(self.local()->table(text_argument("table", table)));
   unwrap(self.local()->check_open());

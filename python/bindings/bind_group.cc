@@ -58,7 +58,7 @@ std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list 
     views.push_back(reader.read(array.ptr(), leaf.name));
     const LeafView& view = views.back();
     if (view.framework == Framework::kNone || (view.data == nullptr && !view.is_on_cpu)) {
-      raise_type_error(format("{} is no array of the CPU; convert it before",
+      raise_type_error(format("{} is not an array on the CPU; convert it first",
                               leaf.name.empty() ? "data" : "'" + leaf.name + "'"));
     }
     leaf.dtype = view.dtype;
@@ -66,7 +66,7 @@ std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list 
     const std::size_t size =
         static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(view.dtype);
     if (view.data == nullptr && size > 0) {
-      raise_type_error(format("{} does not lie row-major; copy it before",
+      raise_type_error(format("{} is not row-major; copy it first",
                               leaf.name.empty() ? "data" : "'" + leaf.name + "'"));
     }
     leaf.bytes = {view.data, size};

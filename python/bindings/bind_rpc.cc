@@ -124,7 +124,7 @@ void bind_rpc(nb::module_& m) {
           [](RpcCall& self, nb::handle timeout_s) {
             if (!wait_for(*self.state, deadline(timeout_s))) {
               raise(deadline_exceeded(
-                  "no answer within {} s; the call goes on, ask again or cancel()",
+                  "no answer within {} s; the call continues, ask again or cancel()",
                   str_of(timeout_s)));
             }
             return value_once(self);

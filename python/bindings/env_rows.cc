@@ -36,8 +36,8 @@ void write_array(std::string_view what, const TensorSpec& spec, PyArrayObject* a
   auto* const wanted = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
   if (!PyArray_CanCastTypeTo(PyArray_DESCR(array), wanted, NPY_SAME_KIND_CASTING)) {
     raise_type_error(format(
-        "{} has dtype {}; its space says {}, and one is not made of the other without loss of its "
-        "kind: convert it in the environment",
+        "{} has dtype {}; its space says {}, to which NumPy does not cast it safely; convert it in "
+        "the environment",
         named(what, spec), str_of(nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array)))),
         dtype_name(spec.dtype)));
   }

@@ -37,8 +37,8 @@ std::array<PyObject*, kCount> items(nb::handle result, const char* call, const c
       static_cast<std::size_t>(PyTuple_GET_SIZE(result.ptr())) != kCount) {
     const bool is_tuple = PyTuple_Check(result.ptr());
     raise_type_error(
-        format("{} returned {}; it must return {}, as Gymnasium has it (one of the "
-               "old Gym's kind goes into reverie.envs.OldGym)",
+        format("{} returned {}; it must return {}, as Gymnasium has it (wrap an environment of the "
+               "old Gym in reverie.envs.OldGym)",
                call,
                is_tuple ? format("{} values", PyTuple_GET_SIZE(result.ptr()))
                         : format("a {}", type_name_of(result.ptr())),

@@ -26,7 +26,7 @@ void Network::forward(std::span<const float> inputs, std::size_t rows, bool keep
 
 Status Network::take_gradient(std::span<const float> output_gradient) {
   if (kept_rows_ == 0) {
-    return failed_precondition("there is nothing to go back through; call forward() first");
+    return failed_precondition("there is no forward pass to differentiate; call forward() first");
   }
   const nn::Matrix gradient = pass_->output_gradient();
   if (output_gradient.size() != gradient.rows * gradient.columns) {

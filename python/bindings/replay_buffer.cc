@@ -132,9 +132,7 @@ nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const
     const bool is_known = std::ranges::count(structures_.extra, name) > 0;
     if (buffer_ && !is_known) {
       raise(invalid_argument(
-          "the column {} comes now, but the first step had none of that name; give it from the "
-          "first step on",
-          name));
+          "the column {} was not in the first step; give it from the first step on", name));
     }
     whole[item.first] = item.second;
   }

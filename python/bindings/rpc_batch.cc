@@ -107,10 +107,9 @@ void RpcBatch::split(nb::handle value) {
       (is_tuple || options_->leaves == BatchLeaves::kStack) && !has_array(value.ptr(), 0)) {
     const std::size_t count = nb::len(value);
     if (count != calls_.size() && count != rows_) {
-      raise(
-          invalid_argument("the function of a batch of {} calls gave {} values; each caller is "
-                           "to have one",
-                           calls_.size(), count));
+      raise(invalid_argument(
+          "the function of a batch of {} calls gave {} values; each caller must get one",
+          calls_.size(), count));
     }
   }
   drop_lent_arrays();

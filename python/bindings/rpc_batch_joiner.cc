@@ -29,7 +29,7 @@ std::string shown(const std::string& path, const char* nothing) {
 
 [[noreturn]] void refuse_keys(const std::string& path) {
   PyErr_Clear();
-  raise(invalid_argument("the calls of a batch have other keys at {}", shown(path, "the top")));
+  raise(invalid_argument("the calls of a batch have different keys at {}", shown(path, "the top")));
 }
 
 nb::object tuple_of(const std::vector<PyObject*>& leaves) {
@@ -79,8 +79,8 @@ nb::object RpcBatchJoiner::join_sequences(const std::vector<PyObject*>& nests,
   const Py_ssize_t count = size_of(first);
   for (PyObject* const nest : nests) {
     if (Py_TYPE(nest) == Py_TYPE(first) && size_of(nest) == count) continue;
-    raise(
-        invalid_argument("the calls of a batch have other lengths at {}", shown(path, "the top")));
+    raise(invalid_argument("the calls of a batch have different lengths at {}",
+                           shown(path, "the top")));
   }
   nb::list parts;
   std::vector<PyObject*> column(nests.size());

@@ -59,7 +59,7 @@ nb::object text_object(std::span<const std::byte> bytes) {
                                                    static_cast<Py_ssize_t>(bytes.size()), nullptr));
   if (!text.is_valid()) {
     PyErr_Clear();
-    raise(data_loss("a text that came is no UTF-8"));
+    raise(data_loss("a received text is not valid UTF-8"));
   }
   return text;
 }
@@ -97,7 +97,7 @@ class Decoder {
   nb::object decode_all() {
     if (reader_.done()) return nb::none();
     nb::object value = decode();
-    if (!reader_.done()) raise(data_loss("bytes are left behind the value that came"));
+    if (!reader_.done()) raise(data_loss("a received message has bytes after its value"));
     return value;
   }
 
@@ -201,7 +201,7 @@ class Decoder {
 
   [[noreturn]] static void refuse_unhashable() {
     PyErr_Clear();
-    raise(data_loss("a key or a set's value that came cannot be hashed"));
+    raise(data_loss("a received key or set value cannot be hashed"));
   }
 
   ValueReader reader_;

@@ -344,8 +344,8 @@ bool Values::add_dlpack(ColumnId column, std::string_view path, nb::handle leaf)
   }
   if (is_elsewhere) {
     raise_type_error(
-        format("{} is a {} on a device other than the CPU; bring it over first, with .cpu() or "
-               "jax.device_get",
+        format("{} is a {} on a device other than the CPU; copy it to the CPU first, with .cpu() "
+               "or jax.device_get",
                column_text(path), name_of_type(leaf)));
   }
   const std::optional<DType> dtype = array.dtype().lanes == 1

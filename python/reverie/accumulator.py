@@ -217,7 +217,7 @@ class Accumulator(ProcessBound, Closing):
         _checks.integer("version", version, 0, (1 << 62) - 1)
         if version < self._version:
             raise InvalidArgumentError(
-                f"version is {version}; the model has {self._version}, and versions rise"
+                f"version is {version}; the model has {self._version}, and versions must increase"
             )
         self._native.set_version(version)
         self._version = version

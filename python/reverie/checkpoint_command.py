@@ -103,7 +103,7 @@ def _inspect(path: str, verifies: bool) -> int:
         print(
             f"journal: records {journal['first_record']} to {journal['last_record']}, "
             f"{size_text(journal['size_bytes'])} in {len(journal['files'])} files"
-            + (f", and {torn} bytes of a write that was cut off" if torn else "")
+            + (f", and {torn} bytes of an interrupted write" if torn else "")
         )
     return 0
 

@@ -203,7 +203,7 @@ def native_memory(
         return tempfile.gettempdir(), memory_bytes
     folder = _checks.path("spill_folder", spill_folder)
     if not os.path.isdir(folder):
-        raise InvalidArgumentError(f"spill_folder is {folder!r}; give a folder that is there")
+        raise InvalidArgumentError(f"spill_folder is {folder!r}; give an existing folder")
     return folder, memory_bytes
 
 

@@ -145,7 +145,7 @@ class Round(ProcessBound):
         """What ``result`` would raise once it has ended, or None."""
         if not self.wait(timeout_s):
             raise DeadlineExceededError(
-                f"the round has no result within {timeout_s} s; it goes on, ask again or cancel()"
+                f"the round has no result within {timeout_s} s; it continues, ask again or cancel()"
             )
         error = self._native.error()
         if isinstance(error, UnavailableError):

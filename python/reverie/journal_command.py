@@ -47,7 +47,7 @@ def _inspect(path: str, prints_records: bool) -> int:
     for name, groups, first, last, size in found["files"]:
         print(f"{name}: records {first} to {last} in {groups} groups, {size_text(size)}, good")
     if found["torn_bytes"]:
-        print(f"{found['torn_bytes']} bytes at the end are of a write that was cut off")
+        print(f"{found['torn_bytes']} bytes at the end are of an interrupted write")
     if prints_records:
         for name, count in found["records"].items():
             print(f"  {name:18} {count}")

@@ -505,7 +505,7 @@ def test_a_first_step_that_is_refused_teaches_nothing():
     buffer = reverie.ReplayBuffer(10)
     with pytest.raises(errors.InvalidArgumentError, match="next_obs"):
         buffer.add(**one_step(0, next_obs=np.zeros(5)))
-    with pytest.raises(errors.InvalidArgumentError, match="arrays of numbers alone"):
+    with pytest.raises(errors.InvalidArgumentError, match="only arrays of numbers"):
         buffer.add(**one_step(0, action="left"))
     buffer.add(**one_step(0, obs=np.zeros(7), next_obs=np.ones(7)))
     assert buffer.sample(1)["obs"].shape == (1, 7)

@@ -78,7 +78,7 @@ class Future(_reverie.RpcCall):
         """What ``result`` would raise once the call has ended, or None."""
         if not self.wait(timeout_s):
             raise DeadlineExceededError(
-                f"no answer within {timeout_s} s; the call goes on, ask again or cancel()"
+                f"no answer within {timeout_s} s; the call continues, ask again or cancel()"
             )
         try:
             self._value()

@@ -88,7 +88,7 @@ def test_verify_checks_what_is_good_and_names_what_is_not(folder, capsys):
     assert f"{journal.name}' is damaged at byte" in capsys.readouterr().err
     journal.write_bytes(good[:-3])
     assert command.main(["checkpoint", "verify", str(folder)]) == 0
-    assert "of a write that was cut off" in capsys.readouterr().out
+    assert "of an interrupted write" in capsys.readouterr().out
     assert sorted(os.listdir(folder)) == before
 
 

@@ -213,7 +213,7 @@ def test_no_number_is_refused_where_that_was_asked_for(pair):
 def test_a_version_that_goes_back_is_refused(pair):
     it, other = pair()
     _train([it, other], lambda _: np.ones(1000, np.float32), 2)
-    with pytest.raises(errors.InvalidArgumentError, match="versions rise"):
+    with pytest.raises(errors.InvalidArgumentError, match="versions must increase"):
         it.set_model_version(0)
     _train([it, other], lambda _: np.ones(1000, np.float32), 1)
 

@@ -180,7 +180,7 @@ def test_rounds_can_be_awaited(three):
 def test_a_round_waits_for_all_and_says_for_whom(three):
     rounds = [g.all_reduce("sum", 1) for g in three[:2]]
     assert not rounds[0].wait(0.05)
-    with pytest.raises(errors.DeadlineExceededError, match="goes on"):
+    with pytest.raises(errors.DeadlineExceededError, match="continues"):
         rounds[0].result(0.0)
     eventually(lambda: "'m2', which has not begun it" in three[0].why_waiting())
     assert "'m1'" not in three[0].why_waiting()

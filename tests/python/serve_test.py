@@ -335,10 +335,10 @@ def test_a_check_refuses_what_serving_refuses(serve, tmp_path, root):
     (tmp_path / "file").write_text("nonsense")
     pair = ("--tls-certificate", tls / "server.pem", "--tls-key")
     for words, said in (
-        (("--host", "0.0.0.0"), "nothing guards it"),
+        (("--host", "0.0.0.0"), "nothing restricts access"),
         (("--host", "192.0.2.1", "--insecure"), "cannot listen at"),
         ((*pair, tls / "stranger_key.pem"), "does not fit"),
-        ((*pair, tmp_path / "file"), "no PEM text"),
+        ((*pair, tmp_path / "file"), "private key is not valid PEM"),
         (
             ("--tls-certificate", tls / "expired.pem", "--tls-key", tls / "expired_key.pem"),
             "was valid until Jan  1 00:00:00 2001",

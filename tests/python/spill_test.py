@@ -307,5 +307,5 @@ def test_bad_arguments_are_refused_with_the_bound(tmp_path):
         reverie.Store([bounded("b", 2 * MEMORY)], memory_bytes=MEMORY, spill_folder=".")
     copy = bounded("b", 2 * MEMORY).replace(max_size=7)
     assert "memory_bytes=33554432" in repr(copy)
-    with pytest.raises(InvalidArgumentError, match="give a folder that is there"):
+    with pytest.raises(InvalidArgumentError, match="give an existing folder"):
         reverie.Store(tables, memory_bytes=MEMORY, spill_folder=tmp_path / "none")

@@ -126,7 +126,7 @@ def test_a_client_with_tls_of_a_server_without_is_said_at_once(files):
     with reverie.Server([table()]) as server:
         tls = reverie.ClientTls(files / "authority.pem")
         client = reverie.Client(f"localhost:{server.port}", tls=tls)
-        refused_at_once(insert, client, errors.FailedPreconditionError, "speaks no TLS")
+        refused_at_once(insert, client, errors.FailedPreconditionError, "has no TLS in common")
 
 
 def test_one_shard_that_is_not_trusted_is_named(files):

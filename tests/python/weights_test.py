@@ -114,7 +114,7 @@ def test_misuse_is_refused():
     with learner, actor:
         published = reverie.Weights(learner, "w")
         published.publish(3, 1)
-        with pytest.raises(reverie.errors.InvalidArgumentError, match="versions rise"):
+        with pytest.raises(reverie.errors.InvalidArgumentError, match="versions must increase"):
             published.publish(3, 2)
         with pytest.raises(reverie.errors.AlreadyExistsError, match="'w'"):
             reverie.Weights(learner, "w")

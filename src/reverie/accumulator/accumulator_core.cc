@@ -257,7 +257,7 @@ Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload p
   AccumulatorAnswer answer;
   if (message.key.membership == key_.membership && key_.membership != 0) {
     if (std::find(members_.begin(), members_.end(), caller) == members_.end()) {
-      return failed_precondition("'{}' is no member of the group of accumulator '{}'", caller,
+      return failed_precondition("'{}' is not a member of the group of accumulator '{}'", caller,
                                  options_.title);
     }
     if (message.key.generation > key_.generation) enter(message.key, now, now);

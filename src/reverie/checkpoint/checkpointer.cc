@@ -126,7 +126,7 @@ Status Checkpointer::check_place(const std::vector<TableOptions>& tables) const 
   REVERIE_ASSIGN_OR_RETURN(const auto journal, journal_files(files_, place_.root));
   if (!is_logged(tables, options_.journal.durability) && journal.empty()) return {};
   return failed_precondition(
-      "'{}' is not the newest checkpoint of '{}', whose journal goes on from that one; give the "
+      "'{}' is not the newest checkpoint of '{}', whose journal continues from that one; give the "
       "folder, or copy this checkpoint into a folder of its own to go back to it",
       join_path(place_.root, checkpoint_name(*place_.number)), place_.root);
 }
@@ -135,10 +135,8 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
   REVERIE_ASSIGN_OR_RETURN(const Replayed replayed,
                            replay_journal(files_, place_.root, position, store));
   if (replayed.dropped_bytes > 0) {
-    log_warning(
-        "the journal in '{}' ends with {} bytes of a write that was cut off; they are "
-        "dropped",
-        place_.root, replayed.dropped_bytes);
+    log_warning("the journal in '{}' ends with {} bytes of an interrupted write; they are dropped",
+                place_.root, replayed.dropped_bytes);
   }
   std::vector<SessionNumbers> sessions;
   for (const auto& [session, in] : replayed.sessions) sessions.push_back({session, in});

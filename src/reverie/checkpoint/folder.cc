@@ -88,7 +88,7 @@ Result<Place> place_of(FileSystem& files, const std::string& path) {
   const std::string name = slash == std::string::npos ? plain : plain.substr(slash + 1);
   if (const auto number = checkpoint_number(name)) {
     if (kind == PathKind::kNothing) {
-      return not_found("checkpoint '{}' is not there; give the path of one that is", path);
+      return not_found("checkpoint '{}' does not exist; give the path of an existing one", path);
     }
     return Place{parent_path(plain), *number};
   }

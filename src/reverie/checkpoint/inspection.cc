@@ -61,7 +61,7 @@ Status count_records(const Group& group, std::map<std::string, std::uint64_t>& r
     if (!in.ok() || name == nullptr) return data_loss("record {} is malformed", group.first + i);
     ++records[name];
   }
-  return in.is_done() ? Status() : data_loss("bytes are left behind its last record");
+  return in.is_done() ? Status() : data_loss("bytes follow its last record");
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& 
     for (const Group& group : file.groups) {
       if (found.first_record == 0) found.first_record = group.first;
       if (found.last_record != 0 && group.first != found.last_record + 1) {
-        return data_loss("'{}' goes on at byte {} with record {} behind record {}", path,
+        return data_loss("'{}' continues at byte {} with record {} after record {}", path,
                          group.offset, group.first, found.last_record);
       }
       REVERIE_RETURN_IF_ERROR(

@@ -91,8 +91,9 @@ Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_
   if (file.good_bytes == bytes.size()) return file;
   if (!is_last) {
     return data_loss(
-        "'{}' is damaged at byte {}: a later file of the journal is there, so this one was whole; "
-        "restore it from a copy, or remove all files of the journal to go on with the checkpoint",
+        "'{}' is damaged at byte {}: a later file of the journal is there, so this one was "
+        "complete; restore it from a copy, or remove all files of the journal to go on with the "
+        "checkpoint",
         path, file.good_bytes);
   }
   // What was not synced yet may be there in part, and in any order.

@@ -65,7 +65,7 @@ class FileReplay {
       if (!record.is_done()) return malformed(type);
       ++replayed_.records;
     }
-    return in.is_done() ? Status() : data_loss("bytes are left behind its last record");
+    return in.is_done() ? Status() : data_loss("bytes follow its last record");
   }
 
  private:
@@ -472,9 +472,8 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
       if (group.first <= position) continue;  // a checkpoint begins a file
       if (group.first != replayed.last_record + 1) {
         return data_loss(
-            "'{}' goes on at byte {} with record {}: record {} or a later one is missing; it is "
-            "the "
-            "journal of another checkpoint, or a file of it is gone",
+            "'{}' continues at byte {} with record {}: record {} or a later one is missing; it is "
+            "the journal of another checkpoint, or one of its files is missing",
             path, group.offset, group.first, replayed.last_record + 1);
       }
       REVERIE_RETURN_IF_ERROR(

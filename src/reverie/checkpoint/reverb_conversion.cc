@@ -50,7 +50,7 @@ Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
   REVERIE_ASSIGN_OR_RETURN(const JournalInspection journal, inspect_journal(files, root));
   if (journal.last_record <= loaded.journal_position) return {};
   return failed_precondition(
-      "the journal in '{}' goes on behind the checkpoint, up to record {}; open a store with that "
+      "the journal in '{}' continues after the checkpoint, up to record {}; open a store with that "
       "folder, let it write a checkpoint, and convert that one",
       root, journal.last_record);
 }

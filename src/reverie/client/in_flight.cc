@@ -120,7 +120,8 @@ Status InFlight::wait(ReplayService& service, std::size_t max_queued, TimePoint 
     const double waited_s = to_seconds(now - begin);
     if (now >= deadline) {
       return deadline_exceeded(
-          "{} items still wait for their tables after {:.3f} s, {} may; sample from the table or "
+          "{} items still wait for their tables after {:.3f} s, and {} are permitted; sample from "
+          "the table or "
           "widen its rate limiter (why_blocked tells which bound holds), or wait longer",
           queued(), waited_s, max_queued);
     }

@@ -152,12 +152,12 @@ void TrajectoryWriter::State::close_for_good() {
   in_flight_->close(*service_);
   if (queued > 0) {
     log_warning(
-        "a {} went away without close(), and {} of its items were still waiting for their "
+        "a {} was dropped without close(), and {} of its items were still waiting for their "
         "tables after {} s: they are lost; call flush() or end_episode() first",
         kName, queued, kLastFlushS);
   }
   for (const std::string& lost : losses) {
-    log_warning("a {} went away without close(): {}", kName, lost);
+    log_warning("a {} was dropped without close(): {}", kName, lost);
   }
 }
 

@@ -205,7 +205,7 @@ class NativeBatchOf final : public NativeBatch {
       state.back() = static_cast<double>(envs_[row].steps);
       return state;
     } else {
-      return unimplemented("{} does not tell its state", spec_.id);
+      return unimplemented("{} cannot return its state", spec_.id);
     }
   }
 
@@ -218,15 +218,15 @@ class NativeBatchOf final : public NativeBatch {
       }
       const double steps = state.back();
       if (!(steps >= 0 && steps < 0x1p53)) {
-        return invalid_argument("the last number of a state is the steps so far; {} is none",
-                                steps);
+        return invalid_argument(
+            "the last number of a state must be the number of steps so far; got {}", steps);
       }
       envs_[row].env.set_state(state.first(Env::kStateSize));
       envs_[row].steps = static_cast<std::int64_t>(steps);
       envs_[row].env.observe(observation(rows.observation, row));
       return {};
     } else {
-      return unimplemented("{} takes no state", spec_.id);
+      return unimplemented("{} cannot restore a state", spec_.id);
     }
   }
 
@@ -235,7 +235,7 @@ class NativeBatchOf final : public NativeBatch {
       envs_[row].env.draw(canvas);
       return {};
     } else {
-      return unimplemented("{} draws no picture", spec_.id);
+      return unimplemented("{} cannot render", spec_.id);
     }
   }
 

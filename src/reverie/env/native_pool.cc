@@ -215,7 +215,8 @@ Status NativePool::step(std::size_t index, std::span<const std::byte> actions) {
     const auto over = std::find(batch.is_over.begin(), batch.is_over.end(), 1);
     if (over != batch.is_over.end()) {
       return failed_precondition(
-          "the episode of environment {} is over, and this pool resets none by itself; reset it "
+          "the episode of environment {} is over, and this pool does not reset environments "
+          "itself; reset it "
           "first, with a reset_mask that has it",
           over - batch.is_over.begin());
     }
@@ -340,7 +341,7 @@ Status NativePool::replay_episode(std::size_t index, std::size_t env, const Rand
 }
 
 Result<Canvas> NativePool::draw(std::size_t index, std::size_t env) {
-  if (spec().picture_width == 0) return unimplemented("{} draws no picture", spec().id);
+  if (spec().picture_width == 0) return unimplemented("{} cannot render", spec().id);
   Canvas canvas(spec().picture_width, spec().picture_height);
   REVERIE_ASSIGN_OR_RETURN(const Phase before, claim_idle(index, env));
   const Status status = batches_[index]->envs->draw(env, canvas);

@@ -45,7 +45,7 @@ Result<std::size_t> row_bytes(const TensorSpec& spec) {
   const std::optional<std::size_t> elements = checked_element_count(spec.shape);
   if (has_variable_size(spec.dtype) || !elements) {
     return invalid_argument(
-        "column {} cannot lie in shared memory: give it a number type and extents >= 0",
+        "column {} cannot be in shared memory: give it a number type and extents >= 0",
         spec_text(spec));
   }
   return *elements * dtype_size_bytes(spec.dtype);

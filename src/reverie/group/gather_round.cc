@@ -95,7 +95,7 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   const TreePlace place = place_in_tree(member_, tree_, member_count_);
   if (!is_up) {
     if (place.parent != from || !went_up_ || is_done_) {
-      return data_loss("values came down from another member than the parent");
+      return data_loss("values came down from a member that is not the parent");
     }
     std::map<std::size_t, Payload> values;
     REVERIE_RETURN_IF_ERROR(read_values(payload, member_count_, values));
@@ -108,7 +108,7 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   const auto child = static_cast<std::size_t>(std::find(children.begin(), children.end(), from) -
                                               children.begin());
   if (child == children.size() || has_come_[child]) {
-    return data_loss("values came up from a member that is no child, or again");
+    return data_loss("values came up from a member that is not a child, or twice");
   }
   std::map<std::size_t, Payload> values = values_;
   REVERIE_RETURN_IF_ERROR(read_values(payload, member_count_, values));

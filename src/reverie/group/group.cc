@@ -333,8 +333,8 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   REVERIE_RETURN_IF_ERROR(check_group_name(options.name));
   if (options.broker == peer->name()) {
     return invalid_argument(
-        "'{}' is the broker, and no peer calls itself; give the member of group "
-        "'{}' a peer of its own",
+        "'{}' is the broker, which cannot be a member itself; give the member of group '{}' its "
+        "own peer",
         options.broker, options.name);
   }
   MemberCore::Options core;
@@ -475,7 +475,7 @@ Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::str
       [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
         const auto root = membership.index_of(source);
         if (!root) {
-          return not_found("source is '{}', which is no member of group '{}'; ask its members",
+          return not_found("source is '{}', which is not a member of group '{}'; ask its members",
                            source, impl_->name());
         }
         const bool is_source = *root == round.member_index_;

@@ -184,12 +184,12 @@ void GroupCore::enter(const Membership& next) {
       next.epoch == 0 ? std::vector<std::string>{} : current_.lost_in(next);
   Status why;
   if (next.epoch == 0) {
-    why = failed_precondition("this member is in group '{}' no more", member_.options().group);
+    why = failed_precondition("this member is no longer in group '{}'", member_.options().group);
   } else if (!lost.empty()) {
     why = unavailable("group '{}' lost {}; begin the round again with those that are left",
                       member_.options().group, listed(lost));
   } else {
-    why = unavailable("group '{}' has changed: {} came; begin the round again",
+    why = unavailable("group '{}' has changed: {} joined; begin the round again",
                       member_.options().group, listed(next.lost_in(current_)));
   }
   std::vector<RoundKey> keys;

@@ -22,7 +22,7 @@ Status GroupRound::wait(TimePoint deadline) const {
         const bool is_late = !Clock::system().wait_until(changed_, mutex_, deadline);
         if (is_late && !is_done_) {
           return deadline_exceeded(
-              "the round has no result yet; it goes on, ask again or cancel it");
+              "the round has no result yet; it continues, ask again or cancel it");
         }
       }
       if (is_done_) return status_;

@@ -101,7 +101,7 @@ Result<BrokerRequest> decode_broker_request(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(request.known, read_membership(fields));
   REVERIE_ASSIGN_OR_RETURN(request.wants_word, fields.flag());
   REVERIE_RETURN_IF_ERROR(fields.end());
-  if (ask == 0) return data_loss("a member asks its broker for nothing that is known");
+  if (ask == 0) return data_loss("a member's request to its broker is unknown");
   return request;
 }
 

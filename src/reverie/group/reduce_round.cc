@@ -51,7 +51,7 @@ Status ReduceRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   Part& state = parts_[part];
   if (!is_up) {
     if (place.parent != from || state.combined != place.child_count || state.is_done) {
-      return data_loss("part {} of a round came down from another member than the parent", part);
+      return data_loss("part {} of a round came down from a member that is not the parent", part);
     }
     if (!piece.bytes.empty()) std::memcpy(mine.data(), piece.bytes.data(), piece.bytes.size());
     go_down(part, piece, /*is_own=*/false, out);
@@ -61,7 +61,8 @@ Status ReduceRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   const auto child = static_cast<std::size_t>(std::find(children.begin(), children.end(), from) -
                                               children.begin());
   if (child == children.size() || child < state.combined || state.held[child]) {
-    return data_loss("part {} of a round came up from a member that is no child, or again", part);
+    return data_loss("part {} of a round came up from a member that is not a child, or twice",
+                     part);
   }
   state.held[child] = std::move(piece);
   while (state.combined < children.size() && state.held[state.combined]) {

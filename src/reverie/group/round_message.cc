@@ -68,7 +68,7 @@ Result<ShareWord> decode_share_word(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(ShareWord word,
                            read_fields<ShareWord>(payload, "a group's share", kShareFields));
   if (word.kind == ShareWord::Kind{} || word.offer.fd < -1) {
-    return data_loss("a member says of shared memory what no member says");
+    return data_loss("a member's message about shared memory is invalid");
   }
   return word;
 }

@@ -50,7 +50,7 @@ Status status_of_reset(std::uint32_t error_code) {
     case NGHTTP2_REFUSED_STREAM:
       return unavailable("the server refused the call");
     case NGHTTP2_ENHANCE_YOUR_CALM:
-      return resource_exhausted("the server ended the call: more than it can bear");
+      return resource_exhausted("the server ended the call: it is overloaded");
     case NGHTTP2_INADEQUATE_SECURITY:
       return {StatusCode::kPermissionDenied, "the server demands better encryption"};
     default:
@@ -126,7 +126,7 @@ void GrpcClientStream::wait_for_connection() {
     if (!self || self->has_ended()) return;
     self->hub_->run([&self] {
       const auto owner = self->owner_.lock();
-      self->fail(unavailable("no connection came about within {:.3g} s: {}",
+      self->fail(unavailable("no connection was made within {:.3g} s: {}",
                              to_seconds(self->options_.ready_time),
                              owner ? owner->why_waiting() : "the client is closed"));
     });
@@ -138,7 +138,7 @@ void GrpcClientStream::begin_on(GrpcSession& session, std::string_view authority
   ready_timer_.reset();
   const bool is_encrypted = session.connection().is_encrypted();
   if (!token.empty() && !is_encrypted && !session.connection().is_peer_local()) {
-    fail(failed_precondition("a token would cross the network readable for all to {}; use TLS",
+    fail(failed_precondition("a token would be sent unencrypted to {}; use TLS",
                              session.connection().peer()));
     return;
   }

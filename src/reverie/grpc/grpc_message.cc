@@ -77,7 +77,8 @@ Result<Ref<GrpcMessage>> GrpcMessage::make(Ref<MessagePool> pool, std::size_t si
   std::size_t capacity = 0;
   std::byte* const data = pool->take(size_bytes, &capacity);
   if (data == nullptr) {
-    return resource_exhausted("{} bytes of memory for a message could not be had", size_bytes);
+    return resource_exhausted("{} bytes of memory for a message could not be allocated",
+                              size_bytes);
   }
   return Ref<GrpcMessage>::adopt(new GrpcMessage(std::move(pool), data, size_bytes, capacity));
 }

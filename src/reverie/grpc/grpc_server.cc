@@ -385,7 +385,7 @@ void GrpcServer::Impl::stop(Duration grace) {
     while (call_count_.load() > 0 && clock.wait_until(calls_changed_, mutex_, until)) {
     }
   }
-  const Status why = unavailable("the server stops; call again when it is back");
+  const Status why = unavailable("the server is stopping; call again when it is back");
   for (const auto& part : parts_) {
     part->hub->loop().run_and_wait([&why, &part = *part] {
       part.hub->run([&part, &why] {

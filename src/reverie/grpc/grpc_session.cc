@@ -153,7 +153,7 @@ bool GrpcSession::receive(std::span<const std::byte> bytes) {
       http2_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   if (taken >= 0 && is_blocked_ &&
       nghttp2_session_get_outbound_queue_size(http2_) > kWaitingFramesMax + streams_.size()) {
-    close(resource_exhausted("{} does not read what it is answered", connection_->peer()));
+    close(resource_exhausted("{} does not read its responses", connection_->peer()));
     return false;
   }
   if (taken >= 0) return true;
@@ -189,8 +189,7 @@ void GrpcSession::flush() {
   if (!connection_ || is_blocked_) return;
   for (int i = 0; i < kBatchesAtOnce; ++i) {
     if (batch_.empty() && !fill()) {
-      close(
-          resource_exhausted("no memory to go on with the connection to {}", connection_->peer()));
+      close(resource_exhausted("no memory to continue the connection to {}", connection_->peer()));
       return;
     }
     if (batch_.empty()) break;

@@ -24,8 +24,8 @@ void GrpcStream::send_message(GrpcPayload payload) {
             payload.size_bytes() > UINT32_MAX
                 ? resource_exhausted("a message of {} bytes is larger than gRPC can frame, {}",
                                      payload.size_bytes(), UINT32_MAX)
-                : resource_exhausted("{} bytes wait for a peer that does not read them; {} may "
-                                     "(queued_bytes_max)",
+                : resource_exhausted("{} bytes wait for a peer that does not read them; the bound "
+                                     "is {} (queued_bytes_max)",
                                      before, limits_.queued_bytes_max));
     return;
   }

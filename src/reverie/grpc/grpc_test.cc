@@ -573,7 +573,7 @@ TEST_F(Grpc, AStopWithoutGraceEndsCallsWithUnavailable) {
   server_->stop();
   EXPECT_FALSE(stream.read());
   EXPECT_EQ(stream.status().to_string(),
-            "UNAVAILABLE: the server stops; call again when it is back");
+            "UNAVAILABLE: the server is stopping; call again when it is back");
   EXPECT_TRUE(ended_.wait_for(0).starts_with("UNAVAILABLE"));
   EXPECT_EQ(server_->figures().call_count, 0u);
   server_->stop();

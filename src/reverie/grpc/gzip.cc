@@ -32,7 +32,7 @@ Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
     size_bytes |= std::to_integer<std::size_t>(compressed[compressed.size() - 4 + i]) << (8 * i);
   }
   if (size_bytes / kRatioMax > compressed.size()) {
-    return internal_error("a gzip stream of {} bytes cannot hold the {} that it promises",
+    return internal_error("a gzip stream of {} bytes cannot contain the {} that it announces",
                           compressed.size(), size_bytes);
   }
   if (size_bytes > size_bytes_max) {

@@ -196,7 +196,7 @@ class ServedActors::Impl {
       if (is_free && (best == places_.size() || place.heard < places_[best].heard)) best = i;
     }
     if (best == places_.size()) {
-      return resource_exhausted("the training has {} actors elsewhere, as many as it takes",
+      return resource_exhausted("the training has {} remote actors, which is its maximum",
                                 places_.size());
     }
     places_[best] = {true, actor, now};

@@ -56,7 +56,7 @@ class Reading {
   Status read(std::size_t count_max) {
     if (!bytes_.take(&header_)) return cut_short("header");
     if (header_.item_count == 0 || header_.item_count > count_max) {
-      return data_loss("the server sent {} packed samples where between 1 and {} are awaited",
+      return data_loss("the server sent {} packed samples where between 1 and {} were expected",
                        header_.item_count, count_max);
     }
     arrays_ = bytes_.take_array(header_.item_count, packed::kItemBytes);

@@ -244,15 +244,14 @@ Status check_bind(const SocketAddress& address, const DoorGuard& guard) {
   if (address.is_loopback()) return {};
   if (guard.has_token && !guard.has_tls) {
     return failed_precondition(
-        "a token would cross the network readable for all at {}; give the server a certificate "
+        "a token would be sent unencrypted at {}; give the server a certificate "
         "(TLS), or listen at localhost",
         address.to_string());
   }
   if (guard.has_token || guard.has_client_certificates || guard.is_insecure_allowed) return {};
   return failed_precondition(
-      "{} can be reached from other machines and nothing guards it; give a token and a "
-      "certificate, "
-      "or client certificates, or say that it is meant to be insecure, or listen at localhost",
+      "{} can be reached from other machines and nothing restricts access; give a token and a "
+      "certificate, or client certificates, or allow it to be insecure, or listen at localhost",
       address.to_string());
 }
 

@@ -346,8 +346,8 @@ TEST(Tls, RefusesWhatIsNoCertificateOrKey) {
   const std::string key = tls_text("server_key.pem");
   EXPECT_NE(refusal("", "").find("needs a certificate"), std::string::npos);
   EXPECT_NE(refusal(chain, "").find("one is missing"), std::string::npos);
-  EXPECT_NE(refusal("nonsense", key).find("no PEM text"), std::string::npos);
-  EXPECT_NE(refusal(chain, "nonsense").find("private key is no PEM"), std::string::npos);
+  EXPECT_NE(refusal("nonsense", key).find("not valid PEM"), std::string::npos);
+  EXPECT_NE(refusal(chain, "nonsense").find("private key is not valid PEM"), std::string::npos);
   EXPECT_NE(refusal(chain, tls_text("client_key.pem")).find("does not fit"), std::string::npos);
   EXPECT_NE(refusal(chain, key, "nonsense").find("authorities"), std::string::npos);
 }

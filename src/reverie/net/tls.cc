@@ -64,7 +64,7 @@ Status use_certificate(SSL_CTX* context, std::string_view chain, std::string_vie
   const Bio bio = read_only(chain);
   const Certificate own(PEM_read_bio_X509(bio.get(), nullptr, no_password, nullptr));
   if (!own || SSL_CTX_use_certificate(context, own.get()) != 1) {
-    return invalid_argument("the certificate is no PEM text of one: {}", take_tls_errors());
+    return invalid_argument("the certificate is not valid PEM: {}", take_tls_errors());
   }
   REVERIE_RETURN_IF_ERROR(check_time(own.get()));
   while (X509* issuer = PEM_read_bio_X509(bio.get(), nullptr, no_password, nullptr)) {
@@ -78,7 +78,7 @@ Status use_certificate(SSL_CTX* context, std::string_view chain, std::string_vie
   const std::unique_ptr<EVP_PKEY, KeyDeleter> private_key(
       PEM_read_bio_PrivateKey(key_bio.get(), nullptr, no_password, nullptr));
   if (!private_key) {
-    return invalid_argument("the private key is no PEM text of one without a password: {}",
+    return invalid_argument("the private key is not valid PEM without a password: {}",
                             take_tls_errors());
   }
   if (SSL_CTX_use_PrivateKey(context, private_key.get()) != 1 ||
@@ -100,7 +100,7 @@ Status trust(SSL_CTX* context, std::string_view authorities) {
     ++count;
   }
   ERR_clear_error();
-  if (count == 0) return invalid_argument("the authorities hold no PEM text of a certificate");
+  if (count == 0) return invalid_argument("the authorities contain no certificate in PEM form");
   return {};
 }
 

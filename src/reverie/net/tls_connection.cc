@@ -348,13 +348,14 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     // A server of TLS 1.3 looks at a client's certificate when the client is done already.
     if (is_about_certificate(alert_of(error))) {
       return unauthenticated(
-          format("{} does not accept our certificate, or wants one: {}; give a certificate that "
+          format("{} does not accept our certificate, or requires one: {}; give a certificate that "
                  "its authorities have signed, and the key to it",
                  peer(), take_tls_errors()));
     }
     if (!is_handshake_done() && is_discord(error)) {
-      return failed_precondition("{} speaks no TLS that we do: {}; see that both ends use it",
-                                 peer(), take_tls_errors());
+      return failed_precondition(
+          "{} has no TLS in common with this process: {}; see that both ends use it", peer(),
+          take_tls_errors());
     }
     return unavailable("the encrypted connection to {} was lost: {}", peer(), take_tls_errors());
   }

@@ -326,7 +326,7 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
       one.phase = One::Phase::kStuck;
       finished = Finished{one.start.id,
                           data_loss("member {} says that its {} bytes lie at {} of its shared "
-                                    "memory, which no member says",
+                                    "memory, which is impossible",
                                     m, entry.size_bytes, entry.offset),
                           {}};
       return true;

@@ -171,7 +171,7 @@ Status TableCore::put_in(Item&& item, TimePoint now, Aftermath& after, bool& is_
 
 Status TableCore::no_memory() const {
   return resource_exhausted(
-      "no memory could be had for one more item of table '{}', which holds {}; lower max_size, or "
+      "no memory is available for one more item of table '{}', which holds {}; lower max_size, or "
       "give the process more memory",
       options_.name, size());
 }

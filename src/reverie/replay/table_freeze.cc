@@ -47,7 +47,7 @@ Status restore_selector(Selector& selector, const std::optional<std::vector<std:
   const SlotChecks checks(is_in);
   REVERIE_RETURN_IF_ERROR(selector.restore(in, checks));
   if (!in.is_done()) {
-    return data_loss("the state of selector '{}' has {} bytes, and not those that it should",
+    return data_loss("the state of selector '{}' has {} bytes, which is not the expected size",
                      selector.name(), state->size());
   }
   return checks.finish();

@@ -38,13 +38,13 @@ Result<std::string> selector_message(const ComponentSpec& spec) {
   for (const char* const name : {"Fifo", "Lifo", "Uniform", "MinHeap", "MaxHeap", "Prioritized"}) {
     if (spec.name == name) return wire::write_selector(spec);
   }
-  return unimplemented("selector '{}' is none of dm-reverb's", spec.name);
+  return unimplemented("dm-reverb has no selector '{}'", spec.name);
 }
 
 Result<std::string> table_message(const TableImage& image) {
   const TableOptions& options = image.options;
   if (!image.has_records) {
-    return unimplemented("its items have no keys, and those of dm-reverb's tables have");
+    return unimplemented("its items have no keys, which dm-reverb's tables need");
   }
   std::string out;
   wire::put_text(out, 1, options.name);

@@ -78,7 +78,7 @@ std::string TfRecordReader::place() const {
 }
 
 Status TfRecordReader::damaged(const std::string& how) const {
-  return data_loss("'{}' is damaged: {}, behind {} good records", path_, how, records_);
+  return data_loss("'{}' is damaged: {}, after {} good records", path_, how, records_);
 }
 
 Status TfRecordReader::fill(std::size_t count) {

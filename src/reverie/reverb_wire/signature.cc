@@ -342,8 +342,8 @@ Status SignatureWriter::write_members(std::string& fields, std::uint32_t number,
     skip_spaces();
     if (at_ < text_.size() && text_[at_] != '"') {
       return unimplemented(
-          "a signature has a dict whose keys are numbers, which Reverb's clients order otherwise; "
-          "use words");
+          "a signature has a dict whose keys are numbers, which Reverb's clients order "
+          "differently; use words");
     }
     std::string key;
     std::string value;

@@ -145,10 +145,11 @@ bool PeerCore::make_way(TimePoint now) {
     return entry.second.stage == Stage::kHello || entry.second.stage == Stage::kResume;
   });
   if (stranger == links_.end()) return false;
-  drop_link(stranger->first,
-            resource_exhausted("{}: its handshake took so long that it made way for others",
-                               stranger->second.address),
-            now);
+  drop_link(
+      stranger->first,
+      resource_exhausted("{}: its handshake took so long that it was closed in favour of others",
+                         stranger->second.address),
+      now);
   return true;
 }
 
@@ -289,7 +290,7 @@ void PeerCore::received(LinkId id, Frame frame, TimePoint now) {
     on_resumed(id, link, frame.message, now);
   } else {
     drop_link(id,
-              data_loss("{}: a frame of kind {} came in the middle of a handshake", link.address,
+              data_loss("{}: a frame of kind {} arrived during the handshake", link.address,
                         static_cast<int>(kind)),
               now);
   }
@@ -316,7 +317,7 @@ Status PeerCore::claim_name(const Greeting& theirs, TimePoint now) {
         "one is gone",
         theirs.name, options_.name);
   }
-  end_session(named->second, unavailable("'{}' was started anew", theirs.name),
+  end_session(named->second, unavailable("'{}' was restarted", theirs.name),
               CallResult::Kind::kRestarted, now);
   return {};
 }

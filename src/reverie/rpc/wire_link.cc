@@ -266,7 +266,8 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
       break;
     }
     case FrameKind::kShared:
-      if (!share_ || is_confirmed_) return data_loss("the other side answers what was not asked");
+      if (!share_ || is_confirmed_)
+        return data_loss("the other side answers a request that was not made");
       if (frame.header.call == 0) {
         why_ = "the other side cannot map this peer's memory";
         return {};
@@ -294,16 +295,16 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
       const bool is_map = frame.header.received == kIsMap;
       const std::uint64_t asked = is_map ? offered_map_ : (bulk_out_ ? bulk_out_->id() : 0);
       if (asked == 0 || asked != frame.header.sequence) {
-        return data_loss("the other side answers what was not asked");
+        return data_loss("the other side answers a request that was not made");
       }
       if (frame.header.call == kGood) is_map ? void(is_map_taken_ = true) : bulk_out_->set_taken();
       return {};
     }
     case FrameKind::kReturn:
-      if (!bulk_out_) return data_loss("the other side gives back what was not lent");
+      if (!bulk_out_) return data_loss("the other side returns memory that was not lent");
       return bulk_out_->give_back(frame.message.payload.head);
     default:
-      return data_loss("a frame of kind {} came where none may",
+      return data_loss("an unexpected frame of kind {} arrived",
                        static_cast<int>(frame.header.kind));
   }
   try_switch();
@@ -412,7 +413,7 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
     if (is_of_ring(frame.header.kind) == is_socket || !connection_->is_unix() ||
         !is_trusted_.load(std::memory_order_acquire)) {
       return lose(
-          data_loss("a frame of kind {} came where none may", static_cast<int>(frame.header.kind)));
+          data_loss("an unexpected frame of kind {} arrived", static_cast<int>(frame.header.kind)));
     }
     if (frame.header.kind == FrameKind::kBell) {
       events_.rung(id_);

@@ -159,7 +159,7 @@ void ShardedService::on_return(ShardIndex shard, const std::function<void(Status
     is_settled = placement_.is_settled(shard);
   }
   if (!is_settled) {
-    done(unavailable("inserts of before are being taken back"));
+    done(unavailable("earlier inserts are being withdrawn"));
     return;
   }
   delete_strays(shard, [this, shard, done](const Status& deleted) {

@@ -19,8 +19,8 @@ Result<Buffer> Spill::allocate(std::size_t size_bytes) {
   if (block == nullptr) {
     const Status why = file_->status();
     if (!why.ok()) return why;
-    return resource_exhausted("{} bytes for a chunk could not be had; store fewer or smaller items",
-                              size_bytes);
+    return resource_exhausted(
+        "{} bytes for a chunk could not be allocated; store fewer or smaller items", size_bytes);
   }
   {
     const MutexLock lock(mutex_);

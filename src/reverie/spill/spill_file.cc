@@ -46,7 +46,7 @@ Status error_of(int error, const char* what, const std::string& folder) {
       return Status(StatusCode::kPermissionDenied, text + "; give a folder that may be written to");
     case ENOENT:
     case ENOTDIR:
-      return invalid_argument("{}; give a folder that is there", text);
+      return invalid_argument("{}; give an existing folder", text);
     case EOPNOTSUPP:
       return unimplemented("{}; its file system reserves no space; give another spill_folder",
                            text);
@@ -114,7 +114,8 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
   }
   close(fd);
   return resource_exhausted(
-      "{} bytes of address space could not be had; raise its limit (ulimit -v)", kSpaceBytesLeast);
+      "{} bytes of address space could not be reserved; raise its limit (ulimit -v)",
+      kSpaceBytesLeast);
 }
 
 SpillFile::~SpillFile() {

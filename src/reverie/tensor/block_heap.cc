@@ -183,8 +183,8 @@ Result<Buffer> BlockHeap::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return Buffer();
   void* const block = take(size_bytes);
   if (block == nullptr) {
-    return resource_exhausted("{} bytes of memory could not be had; store fewer or smaller items",
-                              size_bytes);
+    return resource_exhausted(
+        "{} bytes of memory could not be allocated; store fewer or smaller items", size_bytes);
   }
   return Buffer(static_cast<std::byte*>(block), size_bytes, this);
 }

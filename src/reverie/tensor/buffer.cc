@@ -21,8 +21,8 @@ class HeapAllocator final : public Allocator, public BufferOwner {
       data = std::aligned_alloc(kLineBytes, round_up(size_bytes, kLineBytes));
     }
     if (data == nullptr) {
-      return resource_exhausted("{} bytes of memory could not be had; store fewer or smaller items",
-                                size_bytes);
+      return resource_exhausted(
+          "{} bytes of memory could not be allocated; store fewer or smaller items", size_bytes);
     }
     return Buffer(static_cast<std::byte*>(data), size_bytes, this);
   }

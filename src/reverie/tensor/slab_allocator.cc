@@ -112,8 +112,8 @@ Result<Buffer> SlabAllocator::allocate(std::size_t size_bytes) {
     free_ = free_->next;
   } else {
     if (next_ == end_ && !add_slab()) {
-      return resource_exhausted("{} bytes of memory could not be had; store fewer or smaller items",
-                                block_bytes_);
+      return resource_exhausted(
+          "{} bytes of memory could not be allocated; store fewer or smaller items", block_bytes_);
     }
     block = std::exchange(next_, next_ + block_bytes_);
   }

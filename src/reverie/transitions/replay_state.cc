@@ -45,8 +45,7 @@ Status check_spec(const TensorSpec& spec) {
     if (!is_sound) break;
   }
   if (is_sound) return {};
-  return data_loss("column '{}' of a replay buffer has a type or shape that there is not",
-                   spec.name);
+  return data_loss("column '{}' of a replay buffer has an invalid type or shape", spec.name);
 }
 
 // Files carry these.

@@ -30,9 +30,8 @@ std::size_t size_of(const TensorSpec& spec) {
 Status check_leaves(std::span<const TensorSpec> leaves) {
   for (const TensorSpec& spec : leaves) {
     if (has_variable_size(spec.dtype)) {
-      return invalid_argument(
-          "column '{}' holds {}; a replay buffer stores arrays of numbers alone", spec.name,
-          dtype_name(spec.dtype));
+      return invalid_argument("column '{}' holds {}; a replay buffer stores only arrays of numbers",
+                              spec.name, dtype_name(spec.dtype));
     }
     if (size_of(spec) > std::numeric_limits<std::uint32_t>::max()) {
       return invalid_argument("a row of column '{}' has {} bytes; the bound is 4 GiB", spec.name,

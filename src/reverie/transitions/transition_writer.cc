@@ -116,7 +116,7 @@ Status TransitionWriter::check_leaves(const char* what, std::span<const TensorVi
     Shape expected = spec.shape;
     if (outer == 1) expected.insert(expected.begin(), env_count);
     return invalid_argument(
-        "{} is {} {}, but the first step had {} {}; convert it, or use a buffer of its own",
+        "{} is {} {}, but the first step had {} {}; convert it, or use a separate buffer",
         spec.name.empty() ? std::string(what) : format("{} column '{}'", what, spec.name),
         dtype_name(leaf.dtype), shape_text(leaf.shape), dtype_name(spec.dtype),
         shape_text(expected));

@@ -89,7 +89,7 @@ Result<HeldVersion> apply_changes(const WeightsVersion& older, std::uint64_t ver
   }
   const std::span<const std::byte> whole = kept->bytes().first(before.size());
   if (!left.empty() || crc32c(whole) != changes->checksum) {
-    return data_loss("version {} of the weights does not come of version {} here", version,
+    return data_loss("version {} of the weights is not based on version {} here", version,
                      older.version);
   }
   HeldVersion held = held_version(version, older.value.head, {whole, kept});

@@ -91,9 +91,7 @@ Result<HeldVersion> map_version(const WeightsPlace& place, std::uint64_t version
   REVERIE_ASSIGN_OR_RETURN(SharedMemory mapped,
                            SharedMemory::open_of(place.pid, static_cast<int>(place.fd),
                                                  SharedMemory::Mapping::kCopyOnWrite));
-  const auto another = [] {
-    return unavailable("the memory of the weights is another one by now");
-  };
+  const auto another = [] { return unavailable("the memory of the weights has been replaced"); };
   // What was looked at before it is held may be written to again.
   if (!mapped.try_hold()) return another();
   auto memory = std::make_shared<const SharedMemory>(std::move(mapped));

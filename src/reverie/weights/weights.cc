@@ -88,8 +88,8 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
       sends = core_.sends();
     }
     if (now.about && version <= now.about->version) {
-      return invalid_argument("version is {}; '{}' has {} here, and versions rise", version,
-                              options_.name, now.about->version);
+      return invalid_argument("version is {}; '{}' has {} here, and versions must increase",
+                              version, options_.name, now.about->version);
     }
     REVERIE_ASSIGN_OR_RETURN(HeldVersion made, copied(version, value));
     // Where versions are mapped alone, no peer asks what has changed.

@@ -154,7 +154,7 @@ void WeightsCore::close() {
   for (const auto& [id, inquiry] : inquiries_) all.push_back(id);
   for (const AskId id : all) end(id, cancelled("these weights were closed"));
   for (const Waiter& waiter : std::exchange(waiters_, {})) {
-    refuse(waiter.request, unavailable("these weights are served no more"));
+    refuse(waiter.request, unavailable("these weights are no longer served"));
   }
 }
 
@@ -343,7 +343,7 @@ std::string WeightsCore::elsewhere(const std::string& caller, const WeightsAsk& 
 void WeightsCore::on_request(const Request& request, TimePoint now) {
   const Result<WeightsAsk> decoded = decode_weights_ask(request.message.payload);
   if (!decoded.ok()) return refuse(request.id, decoded.status());
-  if (is_closed_) return refuse(request.id, unavailable("these weights are served no more"));
+  if (is_closed_) return refuse(request.id, unavailable("these weights are no longer served"));
   const WeightsAsk& ask = *decoded;
   const std::string other = elsewhere(request.caller, ask, now);
   if (!other.empty() && (ask.waits || held_.about)) {

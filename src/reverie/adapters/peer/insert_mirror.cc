@@ -88,8 +88,8 @@ Status InsertMirror::take(const Payload& payload, std::vector<Taken>& items) {
     REVERIE_RETURN_IF_ERROR(status);
     if (named_bytes_ > kNamedBytesFree + 2 * received_bytes_) {
       return resource_exhausted(
-          "a writer's items have columns of ever new kinds, which take {} bytes of {} that it "
-          "sent; make items of the same columns",
+          "a writer's items use more and more kinds of columns, which take {} bytes of {} that it "
+          "sent; use the same columns for all items",
           named_bytes_, received_bytes_);
     }
   }
@@ -184,7 +184,7 @@ Status InsertMirror::keep(Mirrored& mirrored, std::size_t size_bytes) {
   const std::size_t more = size_bytes - mirrored.size_bytes;
   if (kept_bytes_ + more > options_.kept_bytes_max) {
     return resource_exhausted(
-        "a writer keeps chunks of {} bytes for items to come, and has another of {}; the bound is "
+        "a writer keeps chunks of {} bytes for later items, and adds another of {}; the bound is "
         "{}; make shorter chunks, or keep fewer steps referable",
         kept_bytes_, size_bytes, options_.kept_bytes_max);
   }

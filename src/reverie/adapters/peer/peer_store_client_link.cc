@@ -215,8 +215,8 @@ Status PeerStoreClient::shake_hands(const SessionPtr& session, const Frame& fram
     on_open(session);
     return {};
   }
-  return data_loss("{}: a frame of kind {} came in the middle of a handshake",
-                   endpoint_.to_string(), static_cast<int>(kind));
+  return data_loss("{}: a frame of kind {} arrived during the handshake", endpoint_.to_string(),
+                   static_cast<int>(kind));
 }
 
 void PeerStoreClient::on_open(const SessionPtr& session) {

@@ -85,7 +85,7 @@ void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
     timer->start(hello_timeout, [weak = std::weak_ptr(connection)] {
       const auto alive = weak.lock();
       if (alive && !alive->is_open()) {
-        alive->end_now(deadline_exceeded("the client has not said who it is in time"));
+        alive->end_now(deadline_exceeded("the client did not complete its handshake in time"));
       }
     });
     connection->start(held->received);

@@ -143,7 +143,7 @@ void StoreConnection::on_frames(std::vector<Frame> frames) {
     } else if (frame.header.kind == FrameKind::kCall) {
       status = take(std::move(frame));
     } else if (frame.header.kind != FrameKind::kAck && frame.header.kind != FrameKind::kBye) {
-      status = data_loss("a frame of kind {} came where a request must",
+      status = data_loss("a frame of kind {} arrived instead of a request",
                          static_cast<int>(frame.header.kind));
     }
     if (!status.ok()) return end_now(status);
@@ -155,7 +155,7 @@ Status StoreConnection::shake_hands(const Frame& frame) {
     REVERIE_ASSIGN_OR_RETURN(theirs_, decode_greeting(frame.message));
     if (theirs_.name != store_wire::kClientName) {
       return failed_precondition(
-          "'{}' speaks to a store of Reverie's, which takes clients of this version alone",
+          "'{}' has connected to a Reverie store, which accepts only clients of this version",
           line_of(theirs_.name));
     }
     mine_.name = std::string(store_wire::kServerName);
@@ -182,7 +182,7 @@ Status StoreConnection::shake_hands(const Frame& frame) {
     link_->send({FrameKind::kResumed, 0, 0, 0}, std::make_shared<const Message>(encode(resumed)));
     return {};
   }
-  return data_loss("a frame of kind {} came in the middle of a handshake",
+  return data_loss("a frame of kind {} arrived during the handshake",
                    static_cast<int>(frame.header.kind));
 }
 
@@ -282,7 +282,7 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
                                                      std::string(note.session));
     writers_.emplace(note.writer, made);
     if (made->begin(note.first)) return {};
-    return unavailable("a newer connection of writer {} has been here", note.writer);
+    return unavailable("writer {} has had a newer connection", note.writer);
   }
   if (writer == writers_.end()) return {};  // it ended
   if (kind == StoreCall::kWithdraw) {

@@ -128,7 +128,7 @@ InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<G
   if (session_->attach(turn_, *ordinal)) return;
   session_ = nullptr;
   store_->sessions->close(session_id_);
-  refuse(unavailable("a newer stream of this session has been here"));
+  refuse(unavailable("this session has had a newer stream"));
 }
 
 InsertStream::~InsertStream() {
@@ -247,8 +247,8 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
     received_bytes_ += bytes.size();
     if (schemas_.made_bytes() > kSchemaBytesFree + 2 * received_bytes_) {
       return resource_exhausted(
-          "the stream's chunks of {} bytes have columns of ever new kinds, which take {}; send "
-          "chunks of the same columns by one writer",
+          "the stream's chunks of {} bytes use more and more kinds of columns, which take {}; use "
+          "the same columns for all chunks of a writer",
           received_bytes_, schemas_.made_bytes());
     }
     // Columns that take more memory than their bytes are counted by their memory.

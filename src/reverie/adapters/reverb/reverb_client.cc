@@ -211,7 +211,7 @@ void ReverbClient::repeat(const QuestionPtr& question, const Status& why) {
     return;
   }
   if (now - question->begun_at >= kSilentRetries && !std::exchange(question->is_told, true)) {
-    log_warning("{} has failed for {:.3g} s, and is tried again: {}", question->method,
+    log_warning("{} has failed for {:.3g} s, and is retried: {}", question->method,
                 to_seconds(kSilentRetries), why.message());
   }
   const Duration pause = std::min(kAskPauseMin * question->attempts, kAskPauseMax);
@@ -302,8 +302,8 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
     corrupt.push_back({item.key, item.chunk, item.why});
     if (std::ranges::count(deletes, item.key) > 0) continue;  // drawn twice
     deletes.push_back(item.key);
-    log_warning("item {} of table '{}' cannot be decoded, and its server takes it out: {}",
-                item.key, request.table, item.why);
+    log_warning("item {} of table '{}' cannot be decoded, and its server removes it: {}", item.key,
+                request.table, item.why);
   }
   deletes.insert(deletes.end(), request.deletes.begin(), request.deletes.end());
   result.updated = keys.size();
@@ -365,7 +365,7 @@ RequestId ReverbClient::new_client(Done<Result<std::uint64_t>> done) {
         if (!info.ok()) return done(info.status());
         if (info->client_number == 0) {
           return done(
-              unimplemented("the server gives clients no numbers, as dm-reverb's does not"));
+              unimplemented("the server does not number its clients, as dm-reverb's does not"));
         }
         done(info->client_number);
       });

@@ -31,7 +31,7 @@ Status SampleCall::take(const Ref<GrpcMessage>& message) {
 
 Status SampleCall::take_entry(const Ref<GrpcMessage>& message, const wire::SampleEntry& entry) {
   if (batch_.size() == count_) {
-    return internal_error("the server sent more than the {} samples that were asked for", count_);
+    return internal_error("the server sent more than the {} requested samples", count_);
   }
   if (entry.info) {
     info_ = *entry.info;

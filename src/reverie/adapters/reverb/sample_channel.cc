@@ -96,7 +96,7 @@ void SampleChannel::on_message(Ref<GrpcMessage> message) {
     MutexLock lock(mutex_);
     if (!why_.ok()) return;
     if (requests_.empty()) {
-      return give_up(internal_error("the server sent samples that were not asked for"));
+      return give_up(internal_error("the server sent samples that were not requested"));
     }
     call = requests_.front().call.get();
   }

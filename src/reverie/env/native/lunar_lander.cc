@@ -236,13 +236,13 @@ Result<LanderConfig> LanderBase::read(OptionReader& options) {
   config.wind_power = options.number("wind_power", config.wind_power);
   config.turbulence_power = options.number("turbulence_power", config.turbulence_power);
   if (!(config.gravity > -12 && config.gravity < 0)) {
-    return invalid_argument("gravity is {}; it must lie between -12 and 0", config.gravity);
+    return invalid_argument("gravity is {}; it must be between -12 and 0", config.gravity);
   }
   if (!(config.wind_power >= 0 && config.wind_power <= 20)) {
-    return invalid_argument("wind_power is {}; it must lie in [0, 20]", config.wind_power);
+    return invalid_argument("wind_power is {}; it must be in [0, 20]", config.wind_power);
   }
   if (!(config.turbulence_power >= 0 && config.turbulence_power <= 2)) {
-    return invalid_argument("turbulence_power is {}; it must lie in [0, 2]",
+    return invalid_argument("turbulence_power is {}; it must be in [0, 2]",
                             config.turbulence_power);
   }
   return config;
