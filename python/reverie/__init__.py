@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError(
-        "reverie relies on the global lock of CPython, which this free-threaded build has not; use "
-        f"an ordinary python{sys.version_info[0]}.{sys.version_info[1]}"
+        "reverie relies on the global lock of CPython, which this free-threaded build "
+        f"does not have; use an ordinary python{sys.version_info[0]}.{sys.version_info[1]}"
     )
 
 from reverie import checkpointers, errors, extensions, rate_limiters, selectors

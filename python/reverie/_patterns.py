@@ -342,7 +342,7 @@ def _integer(name: str, value: object) -> int:
 
 def _in_range(name: str, value: int) -> int:
     if not _INT32_MIN <= value <= _INT32_MAX:
-        raise InvalidArgumentError(f"{name} is {value}; it must lie within 32 bits")
+        raise InvalidArgumentError(f"{name} is {value}; it must fit into 32 bits")
     return value
 
 

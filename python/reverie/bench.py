@@ -47,9 +47,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds ``bench`` to the subcommands of ``reverie``."""
     bench = commands.add_parser(
         "bench",
-        help="measure the store on this machine, beside the machine's own limits",
-        description="Measures writes, samples and updates of an embedded store and prints them "
-        "beside what the machine's memory can do. Takes half a minute.",
+        help="measure the store on this machine, and the machine's own limits",
+        description=(
+            "Measures writes, samples and updates of an embedded store and compares them "
+            "with the machine's memory. Takes half a minute."
+        ),
     )
     bench.add_argument(
         "--items", type=int, default=100_000, help="items in the table (default: 100000)"

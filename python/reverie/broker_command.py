@@ -17,16 +17,16 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     broker = commands.add_parser(
         "broker",
         help="tell the members of groups who is there",
-        description="Serves any number of groups until Ctrl-C or SIGTERM. Other machines reach it "
-        f"with a token, from the variable {TOKEN}, with certificates (--tls-...), or with "
+        description="Serves any number of groups until Ctrl-C or SIGTERM. Other machines may "
+        f"connect with a token, from the variable {TOKEN}, with certificates (--tls-...), or with "
         "--insecure.",
     )
     broker.add_argument(
         "--listen", default="127.0.0.1:4431", metavar="HOST:PORT", help="default: %(default)s"
     )
-    broker.add_argument("--name", default="broker", help="of its peer; default: %(default)s")
+    broker.add_argument("--name", default="broker", help="name of its peer; default: %(default)s")
     broker.add_argument(
-        "--insecure", action="store_true", help="let other machines in without a token or TLS"
+        "--insecure", action="store_true", help="accept other machines without a token or TLS"
     )
     for option, what in TLS_FILES.items():
         broker.add_argument(f"--tls-{option}", metavar="FILE", help=f"{what}, PEM")
@@ -58,8 +58,8 @@ def run(
             f"--tls-{option}" for option, one in zip(TLS_FILES, tls, strict=True) if one is None
         ]
         print(
-            f"reverie broker: {' and '.join(missing)} must be given too: a peer shows its "
-            "certificate and looks at others'",
+            f"reverie broker: {' and '.join(missing)} must be given too: a peer presents "
+            "its certificate and checks others'",
             file=sys.stderr,
         )
         return 2

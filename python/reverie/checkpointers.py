@@ -191,8 +191,8 @@ def native_memory(
     if memory_bytes is None and all(table._memory_bytes is None for table in tables):
         if spill_folder is not None:
             raise InvalidArgumentError(
-                "spill_folder is given without memory_bytes, the memory beyond which chunks go "
-                "there; give both, or a table with memory_bytes"
+                "spill_folder is given without memory_bytes, the memory beyond which "
+                "chunks are moved there; give both, or a table with memory_bytes"
             )
         return None
     if memory_bytes is not None:

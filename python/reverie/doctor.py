@@ -61,9 +61,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds ``doctor`` to the subcommands of ``reverie``."""
     doctor = commands.add_parser(
         "doctor",
-        help="print what is installed, and what is missing for what",
-        description="Prints this installation, and for each use of another package whether it is "
-        "there, with the line that installs it. Ends with 1 where Reverie itself does not work.",
+        help="print which optional packages are installed, and what they are for",
+        description=(
+            "Prints this installation, and whether each optional package is installed, with "
+            "the command that installs it. Exits with status 1 if Reverie itself does not "
+            "work."
+        ),
     )
     doctor.set_defaults(run=lambda _: run())
 

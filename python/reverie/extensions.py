@@ -21,7 +21,8 @@ class Extension(_options.Component):
         """
         if self._place is None:
             raise FailedPreconditionError(
-                f"{self!r} belongs to no open table; give its table to a reverie.Store first"
+                f"{self!r} does not belong to an open table; give its table to a "
+                "reverie.Store first"
             )
         store, table, index = self._place
         return store.extension_summary(table, index)

@@ -171,15 +171,14 @@ def ranges_of(
         given = np.empty(0, object)
     if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
         raise InvalidArgumentError(
-            f"items is {_checks.shown(items)}; it must be pairs of integers, [first row, row "
-            "behind the last]"
+            f"items is {_checks.shown(items)}; it must be pairs of integers, [first row, end row]"
         )
     if len(given) == 0:
         raise InvalidArgumentError("items is empty; give the rows of at least one item")
     if (given < 0).any() or (given > _ROWS_MAX).any():
         raise InvalidArgumentError(
-            f"items holds rows from {given.min()} to {given.max()}; they must lie in "
-            f"[0, {_ROWS_MAX}]"
+            f"items holds rows from {given.min()} to {given.max()}; they must be in [0, "
+            f"{_ROWS_MAX}]"
         )
     return (
         np.ascontiguousarray(given[:, 0], np.uint32),

@@ -161,7 +161,7 @@ class Queue(ProcessBound):
         """
         taken = self._take_within(_checks.timeout("timeout_s", timeout_s))
         if taken is None:
-            raise DeadlineExceededError(f"no call came within {timeout_s} s")
+            raise DeadlineExceededError(f"no call arrived within {timeout_s} s")
         return taken
 
     def __await__(self) -> Generator[Any, None, tuple[Any, tuple[Any, ...], dict[str, Any]]]:

@@ -150,7 +150,7 @@ class DeferredReturn(ProcessBound):
     function: str
 
     def __init__(self) -> None:
-        raise UnsupportedTypeError("functions of Rpc.define_deferred are given one for each call")
+        raise UnsupportedTypeError("Rpc.define_deferred passes one to its function for each call")
 
     @classmethod
     def _of(

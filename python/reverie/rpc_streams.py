@@ -59,7 +59,7 @@ class Inbox:
                     raise StopIteration
                 self._changed.wait()
             if self._is_cancelled:
-                raise CancelledError("the caller of this stream has closed it, or is gone")
+                raise CancelledError("the caller of this stream has closed it or disconnected")
             value, answer = self._sent.pop(self._taken)
             self._taken += 1
         answer(None)  # there is room for another one
@@ -328,7 +328,8 @@ class Stream(ProcessBound, Closing):
             future = wanted[0]
             if not future.wait(self._timeout_s):
                 raise DeadlineExceededError(
-                    f"no value of the stream came within {self._timeout_s} s; ask again, or close "
+                    f"no value of the stream arrived within {self._timeout_s} s; ask "
+                    "again, or close "
                     "it"
                 )
             wanted.popleft()
@@ -356,11 +357,11 @@ class Stream(ProcessBound, Closing):
         with self._sending:
             unread = self._unread  # another one once it is closed
             if self._is_over:
-                raise FailedPreconditionError("this stream is over; what is sent reaches no peer")
+                raise FailedPreconditionError("this stream has ended; nothing can be sent")
             while len(unread) >= self._window:
                 if not unread[0].wait(self._timeout_s):
                     raise DeadlineExceededError(
-                        f"{self._window} values that were sent are not taken within "
+                        f"{self._window} sent values were not taken within "
                         f"{self._timeout_s} s; send again, or close the stream"
                     )
                 unread.popleft().result()

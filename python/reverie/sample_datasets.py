@@ -246,7 +246,8 @@ class SampleDataset:
                 if lost_since is None:
                     lost_since = now
                     _warn(
-                        f"the server of table '{self._table}' went away, and is looked for: {error}"
+                        f"the server of table '{self._table}' does not answer, and is "
+                        f"retried: {error}"
                     )
                 if now - lost_since >= patience_s:
                     raise

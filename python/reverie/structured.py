@@ -225,7 +225,7 @@ def _merged(path: str, specs: Sequence[TensorSpec]) -> TensorSpec:
         if len(spec.shape) != len(first.shape) or spec.shape[1:] != first.shape[1:]:
             raise InvalidArgumentError(
                 f"the configurations make column '{path}' of the shapes {first.shape} and "
-                f"{spec.shape}; they may differ in the number of rows alone"
+                f"{spec.shape}; they may differ only in the number of rows"
             )
     shape = first.shape
     if any(spec.shape != shape for spec in specs):

@@ -121,7 +121,7 @@ def test_heap_removers_keep_a_view_of_the_best():
 
 def test_statistics_count_what_happens():
     statistics = extensions.Statistics()
-    with pytest.raises(RuntimeError, match="belongs to no open table"):
+    with pytest.raises(RuntimeError, match="does not belong to an open table"):
         statistics.summary()
     with reverie.Store([make_table(extensions=[statistics], max_size=2)]) as store:
         client = store.client()

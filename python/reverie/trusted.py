@@ -38,8 +38,9 @@ def dumps_code(value: object, what: str) -> bytes:
         cloudpickle = importlib.import_module("cloudpickle")
     except ModuleNotFoundError:
         raise MissingPackageError(
-            f"{what} has no name that a worker could import, and travels by its definition with "
-            "cloudpickle alone: pip install 'reverie[closures]', or use backend=\"thread\""
+            f"{what} has no name that a worker could import, and its definition is sent "
+            "only by cloudpickle: pip install 'reverie[closures]', or use "
+            'backend="thread"'
         ) from None
     try:
         with _by_value(cloudpickle, value):

@@ -39,7 +39,7 @@ class Writer(ProcessBound):
         chunk_length = _checks.integer("chunk_length", chunk_length)
         if chunk_length > max_sequence_length:
             raise InvalidArgumentError(
-                f"chunk_length is {chunk_length}; it must lie between 1 and max_sequence_length, "
+                f"chunk_length is {chunk_length}; it must be between 1 and max_sequence_length, "
                 f"{max_sequence_length}"
             )
         if max_in_flight_items is None:

@@ -283,7 +283,7 @@ def test_a_port_in_use_is_refused(serve):
             ["--config", QUEUE, "--port", "65536"],
             "port is 65536; it must be an integer between 0 and 65535",
         ),
-        (["--config", QUEUE, "--grace", "-1"], "--grace is -1.0; it must lie between 0 and 3600"),
+        (["--config", QUEUE, "--grace", "-1"], "--grace is -1.0; it must be between 0 and 3600"),
         (["--config", QUEUE, "--host", "0.0.0.0"], "can be reached from other machines"),
         (["--config", QUEUE, "--host", "no port"], "no port"),
         (["--config", QUEUE, "--max-bytes", "0"], "max_bytes is 0; it must be an integer >= 1"),
@@ -293,7 +293,7 @@ def test_a_port_in_use_is_refused(serve):
             "it must be at least 1 and at m",
         ),
         (["--config", QUEUE, "--token-file", "/no/file"], "No such file or directory: '/no/file'"),
-        (["--config", QUEUE, "--token-file", os.devnull], "can be read by everybody"),
+        (["--config", QUEUE, "--token-file", os.devnull], "can be read by every user"),
         (["--config", QUEUE, "--tls-key", "k.pem"], "--tls-certificate and --tls-key go together"),
         (["--config", QUEUE, "--tls-client-authorities", "a.pem"], "wants TLS; give"),
         (["--config", "x" * 300], "File name too long"),
@@ -390,8 +390,8 @@ def token_file(folder, text, mode=0o600):
 @pytest.mark.parametrize(
     ("text", "mode", "says"),
     [
-        ("secret", 0o644, "can be read by everybody; chmod 640 it"),
-        (" \n", 0o600, "is empty; put a token of your own into it"),
+        ("secret", 0o644, "can be read by every user; chmod 640 it"),
+        (" \n", 0o600, "is empty; put a token into it"),
         ("a\nb", 0o600, "holds more than printable ASCII"),
         ("s\u00e9cret", 0o600, "holds more than printable ASCII"),
         ("x" * 5000, 0o600, "is longer than 4096 bytes"),

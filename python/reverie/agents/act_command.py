@@ -21,20 +21,27 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds ``act`` to the subcommands of ``reverie``."""
     acting = commands.add_parser(
         "act",
-        help="act for a training of another process",
-        description="Joins a training that 'reverie train --listen' began: takes its weights, "
-        "steps its environments and reports what happens for its replay, until it is over. Any "
-        f"number may join, leave and die at any time. A token comes from {TOKEN}.",
+        help="act for a training in another process",
+        description=(
+            "Joins a training that 'reverie train --listen' has started: takes its weights, "
+            "steps its environments and reports the steps for its replay, until the training "
+            "ends. Any number of actors may join, leave or die at any time. A token is read "
+            f"from {TOKEN}."
+        ),
     )
-    acting.add_argument("address", metavar="HOST:PORT", help="where the training listens")
+    acting.add_argument(
+        "address", metavar="HOST:PORT", help="the address at which the training listens"
+    )
     acting.add_argument(
         "--patience-s",
         type=float,
         default=60.0,
         metavar="N",
-        help="how long to look for a training that is not there yet, or was lost (default: 60)",
+        help="how long to wait for a training that has not started yet, or was lost (default: 60)",
     )
-    acting.add_argument("--env-backend", choices=BACKENDS, help="what steps the environments")
+    acting.add_argument(
+        "--env-backend", choices=BACKENDS, help="the backend that steps the environments"
+    )
     _add_tls(acting)
     acting.set_defaults(run=_run)
 
@@ -44,9 +51,12 @@ def add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="let actors of other processes join here, by 'reverie act HOST:PORT'; --actors are "
-        "threads of this process besides, and may be 0. Other machines need a token, from "
-        f"{TOKEN}, certificates (--tls-...) or --insecure",
+        help=(
+            "let actors in other processes join here, by 'reverie act HOST:PORT'; --actors "
+            "are additional threads of this process, and may be 0. Other machines need a "
+            "token, from "
+            f"{TOKEN}, certificates (--tls-...) or --insecure"
+        ),
     )
     command.add_argument(
         "--insecure", action="store_true", help="let other machines join without a token or TLS"
@@ -66,8 +76,8 @@ def _tls(arguments: argparse.Namespace) -> PeerTls | None:
         return None
     if missing:
         raise InvalidArgumentError(
-            f"{' and '.join(missing)} must be given too: each side shows "
-            "its certificate and looks at the other's"
+            f"{' and '.join(missing)} must be given too: each side presents its "
+            "certificate and checks the other's"
         )
     return PeerTls(**files)
 

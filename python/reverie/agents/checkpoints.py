@@ -72,7 +72,7 @@ def described_in(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(
             errno.ENOENT,
-            f"no training is there ({SETTINGS} is missing); give a folder that one had as --out",
+            f"there is no training ({SETTINGS} is missing); give a folder that one had as --out",
             str(folder),
         )
     try:
@@ -110,7 +110,7 @@ def check_new(folder: Path) -> None:
         end = None
     if end not in _FINISHED:
         raise FailedPreconditionError(
-            f"{folder} has a training that did not come to its end; go on with it (--resume, or "
+            f"{folder} has a training that is not finished; continue it (--resume, or "
             f"resume=True), give another folder, or remove {folder / CHECKPOINTS} first"
         )
 

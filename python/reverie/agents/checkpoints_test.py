@@ -354,7 +354,7 @@ def test_train_goes_on_in_its_folder(tmp_path):
         train("ddqn", "CartPole-v1", endless, out=tmp_path / "long", report=give_up)
     assert has_checkpoint(tmp_path / "long")
     for another in (SHORT, endless):
-        with pytest.raises(FailedPreconditionError, match="did not come to its end"):
+        with pytest.raises(FailedPreconditionError, match="is not finished"):
             train("ddqn", "CartPole-v1", another, out=tmp_path / "long")
     first = train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "run", final_episodes=2)
     again = train(

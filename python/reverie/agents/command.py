@@ -49,18 +49,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     train = commands.add_parser(
         "train",
         help="train an agent",
-        description="Trains an agent in an environment and judges it by episodes without "
-        "exploration. Settings that are left out have the algorithm's defaults, which are printed.",
+        description=(
+            "Trains an agent in an environment and evaluates it over episodes without "
+            "exploration. Omitted settings have the algorithm's defaults, which are printed."
+        ),
     )
     _add_training(train)
     train.add_argument(
         "--learner",
         default="native",
         choices=LEARNERS,
-        help="native: C++ on the CPU; torch: PyTorch, with convolutions for pictures "
-        "(default: native)",
+        help="native: C++ on the CPU; torch: PyTorch, with convolutions (default: native)",
     )
-    train.add_argument("--device", default="cpu", help="of PyTorch, as cuda:0 (default: cpu)")
+    train.add_argument("--device", default="cpu", help="of PyTorch, such as cuda:0 (default: cpu)")
     train.add_argument(
         "--out",
         type=Path,
@@ -69,7 +70,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     train.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the newest checkpoint in --out; everything else is as it was then",
+        help="continue from the newest checkpoint in --out, with all other settings as they were",
     )
     train.add_argument(
         "--checkpoint-every",
@@ -80,7 +81,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "Ctrl-C (default: 60)",
     )
     train.add_argument(
-        "--final-episodes", type=int, default=20, help="after the training (default: 20)"
+        "--final-episodes",
+        type=int,
+        default=20,
+        help="number of evaluation episodes after the training (default: 20)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress lines")
     add_serving(train)
@@ -89,11 +93,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     tune = commands.add_parser(
         "tune-cores",
         help="split the cores between actors and learners",
-        description="Measures what actors and learners of a training give on 1, 2, ... cores, and "
-        "chooses the split at which both keep pace. Takes seconds.",
+        description=(
+            "Measures the speed of a training's actors and learners on 1, 2, ... cores, and "
+            "chooses the split at which both are equally fast. Takes seconds."
+        ),
     )
     _add_training(tune)
-    tune.add_argument("--cores", type=int, help="how many (default: all that there are)")
+    tune.add_argument("--cores", type=int, help="number of cores (default: all)")
     tune.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw both curves and the choice, as cores.png"
     )
@@ -109,13 +115,17 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
     evaluation = commands.add_parser(
         "evaluate",
-        help="judge a trained agent",
+        help="evaluate a trained agent",
         description="Runs episodes of a policy that 'reverie train --out' wrote, without "
         "exploration.",
     )
     evaluation.add_argument("folder", type=Path, help="what --out was")
-    evaluation.add_argument("--episodes", type=int, default=100, help="how many (default: 100)")
-    evaluation.add_argument("--seed", type=int, default=0, help="of the environments (default: 0)")
+    evaluation.add_argument(
+        "--episodes", type=int, default=100, help="number of episodes (default: 100)"
+    )
+    evaluation.add_argument(
+        "--seed", type=int, default=0, help="seed of the environments (default: 0)"
+    )
     evaluation.set_defaults(run=_run_evaluate)
 
 
@@ -124,10 +134,10 @@ def _add_training(command: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML with what is not given here: algorithm, env, a table env_options, and settings",
+        help="TOML file with algorithm, env, a table env_options, and settings",
     )
     command.add_argument("--algorithm", help=", ".join(algorithms()))
-    command.add_argument("--env", help="a native environment or a Gymnasium id, as CartPole-v1")
+    command.add_argument("--env", help="a native environment or Gymnasium id, such as CartPole-v1")
     command.add_argument(
         "--env-option",
         dest="env_options",
@@ -135,19 +145,18 @@ def _add_training(command: argparse.ArgumentParser) -> None:
         default=[],
         type=_env_option,
         metavar="NAME=VALUE",
-        help="of the environment, as enable_wind=true; may come several times",
+        help="option of the environment, such as enable_wind=true; may be repeated",
     )
     command.add_argument(
         "--env-backend",
         choices=BACKENDS,
-        help="what steps it (default: auto: C++ where there is such an environment, else worker "
-        "processes)",
+        help="the backend that steps it (default: auto: native if possible, else processes)",
     )
     command.add_argument(
         "--env-timeout-s",
         type=float,
         metavar="N",
-        help="how long a step may take, of an environment that is not native (default: 60)",
+        help="how long a step of an environment that is not native may take (default: 60)",
     )
 
 
@@ -177,7 +186,7 @@ def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
     where = ""
     if getattr(arguments, "resume", False):
         if arguments.out is None:
-            raise InvalidArgumentError("--resume goes on in a folder; name it with --out")
+            raise InvalidArgumentError("--resume continues in a folder; name it with --out")
         given, where = described_in(arguments.out), str(arguments.out / SETTINGS)
         arguments.learner = given.pop("learner")
         given = {**given.pop("settings"), **given}
@@ -380,7 +389,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _save(trainer, arguments.out)
         status = _say_error(error, 1)
         if arguments.out is not None and has_checkpoint(arguments.out):
-            print(f"go on from its checkpoint: reverie train --resume --out {arguments.out}")
+            print(f"continue from its checkpoint: reverie train --resume --out {arguments.out}")
         return status
     finally:
         for number, handler in before.items():
@@ -472,7 +481,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _give_up(_signal: int, _frame: FrameType | None) -> NoReturn:
     """Waits for nothing: a checkpoint that is being written is there whole or not at all."""
-    _say_error("ended at once; the newest checkpoint of --out stands", _INTERRUPTED)
+    _say_error("ended at once; the newest checkpoint of --out is kept", _INTERRUPTED)
     sys.stderr.flush()
     os._exit(_INTERRUPTED)
 

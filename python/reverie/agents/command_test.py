@@ -68,7 +68,7 @@ def test_a_folder_without_a_training_cannot_be_judged(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "Errno" not in told
-    assert "no training is there" in told
+    assert "there is no training" in told
 
 
 def test_steps_that_end_before_learning_begins_are_told(capsys):

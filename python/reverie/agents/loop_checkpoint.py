@@ -67,7 +67,7 @@ def unpack(attached: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     if not attached:
         raise InvalidArgumentError(
-            "it holds a replay buffer alone, and no training; give a folder that Loop.save() or "
+            "it holds only a replay buffer, and no training; give a folder that Loop.save() or "
             "a training with out= wrote to"
         )
     try:

@@ -156,8 +156,8 @@ class LoopThreads:
                     self._changed.wait(_LOOK_S)
             if self._frozen() is not None:
                 raise FailedPreconditionError(
-                    "the policy or the learner has not returned, and its state may be half of a "
-                    "step; the last checkpoint holds"
+                    "the policy or the learner has not returned, and its state may be "
+                    "half of a step; use the last checkpoint"
                 )
             yield
         finally:
@@ -207,8 +207,9 @@ class LoopThreads:
         if what is None:
             return
         error = DeadlineExceededError(
-            f"{what} has not returned for {self._agent_timeout_s:g} s; the training is given up, "
-            "and its last checkpoint holds. Look at what it waits for, or give a longer "
+            f"{what} has not returned for {self._agent_timeout_s:g} s; the training was "
+            "ended; its last checkpoint is valid. Look at what it waits for, or give a "
+            "longer "
             "agent_timeout_s"
         )
         was_told, self._is_frozen = self._is_frozen, True

@@ -24,8 +24,8 @@ def checked_device(device: str) -> torch.device:
         torch.zeros(1, device=made)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InvalidArgumentError(
-            f"device is {name!r}, which PyTorch cannot use: {error}; give cpu, or a device that "
-            "torch.cuda.is_available() tells of"
+            f"device is {name!r}, which PyTorch cannot use: {error}; give cpu, or a "
+            "device that torch.cuda reports"
         ) from None
     return made
 

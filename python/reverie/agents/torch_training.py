@@ -176,8 +176,8 @@ class TorchTrainer(ProcessBound):
         """
         if self._half_step is not None:
             raise FailedPreconditionError(
-                f"a gradient step failed on its way ({self._half_step}), so that the networks are "
-                "half of two steps; go on from the last checkpoint"
+                f"a gradient step failed ({self._half_step}), so the networks are between "
+                "two steps; continue from the last checkpoint"
             )
         with device_errors(self.device):
             state = self.agent.state_dict()

@@ -650,7 +650,7 @@ class PrioritizedVectorReplayBuffer(VectorReplayBuffer):
 
 def _refuse(name: str, given: object) -> NoReturn:
     raise UnimplementedError(
-        f"{name} was given {_checks.shown(given)}; what this buffer holds comes by add() alone: "
+        f"{name} was given {_checks.shown(given)}; this buffer is filled only by add(): "
         "use Tianshou's own buffer"
     )
 

@@ -29,10 +29,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo = commands.add_parser(
         "demo",
         help="train CartPole with prioritised replay and show how it went",
-        description="Trains CartPole by the native learner, a thread a seed; then again over a "
-        "server, with learner and actors in processes of their own, all of which are killed in the "
-        "middle; at last LunarLander on all cores, with native actors and learners. Writes "
-        "learning curves and a landing.",
+        description=(
+            "Trains CartPole with the native learner, one thread per seed; then again over a "
+            "server, with learner and actors in separate processes, all of which are killed "
+            "in the middle; finally LunarLander on all cores, with native actors and "
+            "learners. Writes learning curves and a landing."
+        ),
     )
     demo.add_argument(
         "--seeds", type=int, help=f"trainings to run (default: {defaults.seeds}; 1 with --quick)"
@@ -40,7 +42,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo.add_argument(
         "--steps",
         type=int,
-        help=f"environment steps of each (default: {FULL_STEPS}; {QUICK_STEPS} with --quick)",
+        help=(
+            f"environment steps of each training (default: {FULL_STEPS}; {QUICK_STEPS} with "
+            "--quick)"
+        ),
     )
     demo.add_argument(
         "--seed", type=int, default=defaults.first_seed, help="the first seed (default: 0)"
@@ -48,11 +53,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo.add_argument(
         "--served",
         type=int,
-        help=f"trainings over a server to run then (default: {defaults.served_seeds}; 1 with "
+        help=f"trainings over a server to run afterwards (default: {defaults.served_seeds}; 1 with "
         "--quick; 0 for none)",
     )
     demo.add_argument(
-        "--actors", type=int, default=defaults.actors, help="of each of them (default: 2)"
+        "--actors", type=int, default=defaults.actors, help="actors of each of them (default: 2)"
     )
     demo.add_argument(
         "--out", type=Path, default=defaults.out, help=f"folder (default: {defaults.out})"
@@ -62,7 +67,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action=argparse.BooleanOptionalAction,
         help="train LunarLander on all cores at the end (default: unless --quick or --steps)",
     )
-    demo.add_argument("--quick", action="store_true", help="one short training: does it work?")
+    demo.add_argument("--quick", action="store_true", help="one short training, as a test")
     demo.set_defaults(run=_run)
 
 

@@ -30,13 +30,13 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
     """The next message and the descriptors that came with it.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other side has ended.
         TimeoutError: the socket's timeout is up.
     """
     head, descriptors, _, _ = socket.recv_fds(connection, _HEAD.size, 4)
     head += _receive(connection, _HEAD.size - len(head)) if head else b""
     if len(head) < _HEAD.size:
-        raise EOFError("the other side is gone")
+        raise EOFError("the other side has ended")
     (size,) = _HEAD.unpack(head)
     if size > _SIZE_MAX:
         raise EOFError(f"a message of {size} bytes; the bound is {_SIZE_MAX}")
@@ -48,7 +48,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     while size > 0:
         part = connection.recv(min(size, 1 << 20))
         if not part:
-            raise EOFError("the other side is gone")
+            raise EOFError("the other side has ended")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -384,8 +384,9 @@ def _check_counts(
         )
     if num_batches > 1:
         raise InvalidArgumentError(
-            f"num_batches is {num_batches} with batch_size {batch_size}; a pool that gives what is "
-            "ready first has one batch of num_envs environments, stepped in parts"
+            f"num_batches is {num_batches} with batch_size {batch_size}; a pool that "
+            "returns the first ready environments has one batch of num_envs "
+            "environments, stepped in parts"
         )
 
 

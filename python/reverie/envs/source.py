@@ -159,7 +159,7 @@ def _described(env: object) -> dict[str, str]:
             return {"kind": "code", "name": name, "code": trusted.text_of_code(env, "env")}
         except MissingPackageError as error:
             raise InvalidArgumentError(
-                f"{refusal}; or let its definition travel: pip install 'reverie[closures]'"
+                f"{refusal}; or send its definition: pip install 'reverie[closures]'"
             ) from error
     return {"kind": "function", "name": names["qualname"], **names}
 

@@ -102,7 +102,7 @@ class NativeEngine:
         """Start environments anew."""
         if options:
             raise InvalidArgumentError(
-                f'options is {options!r}; native environments know "reset_mask" alone: use '
+                f'options is {options!r}; native environments support only "reset_mask": use '
                 'backend="process"'
             )
         if self._adrift is not None:

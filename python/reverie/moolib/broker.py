@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "address", nargs="?", help="default: 0.0.0.0:4431 with a token, else 127.0.0.1:4431"
     )
     parser.add_argument("--token", help="a secret that all peers share")
-    parser.add_argument("--insecure", action="store_true", help="let others in without a token")
+    parser.add_argument("--insecure", action="store_true", help="accept others without a token")
     given = parser.parse_args(argv)
     is_open = given.insecure or given.token is not None
     address = given.address or ("0.0.0.0:4431" if is_open else "127.0.0.1:4431")

@@ -43,8 +43,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     serve = commands.add_parser(
         "serve",
         help="serve tables to clients of reverie and of dm-reverb",
-        description="Serves the tables that a configuration describes, until SIGINT, SIGTERM or "
-        "SIGHUP. What is given here counts more than what the configuration says.",
+        description=(
+            "Serves the tables that a configuration describes, until SIGINT, SIGTERM or "
+            "SIGHUP. Options given here override the configuration."
+        ),
     )
     _add_arguments(serve)
     serve.set_defaults(run=lambda arguments: _run(arguments, "reverie serve"))
@@ -67,47 +69,58 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="TOML, or Reverb's text proto: the name of a file, or the text itself",
     )
     parser.add_argument(
-        "--format", choices=("toml", "textproto"), help="of --config, where it cannot be told"
+        "--format",
+        choices=("toml", "textproto"),
+        help="format of --config, if it cannot be detected",
     )
-    parser.add_argument("--host", help="name or number to listen at (default: localhost)")
-    parser.add_argument("--port", type=int, help="to listen at (default: a free one)")
+    parser.add_argument("--host", help="name or address to listen at (default: localhost)")
+    parser.add_argument("--port", type=int, help="port to listen at (default: a free one)")
     parser.add_argument(
-        "--unix-path", type=Path, help="of a Unix socket to listen at too, for this user's clients"
+        "--unix-path",
+        type=Path,
+        help="path of a Unix socket to listen at too, for this user's clients",
     )
-    parser.add_argument("--token-file", type=Path, help="with the secret that clients must send")
+    parser.add_argument(
+        "--token-file", type=Path, help="file with the secret that clients must send"
+    )
     parser.add_argument("--tls-certificate", type=Path, help="PEM file; encrypts, with --tls-key")
     parser.add_argument("--tls-key", type=Path, help="PEM file of the private key")
     parser.add_argument(
         "--tls-client-authorities",
         type=Path,
-        help="PEM file of those who sign clients' certificates",
+        help="PEM file of the authorities that sign clients' certificates",
     )
     parser.add_argument(
         "--insecure",
         action="store_true",
         default=None,
-        help="let in everyone who can reach --host, without a secret",
+        help="accept every client that can reach --host, without a secret",
     )
-    parser.add_argument("--max-bytes", type=int, help="of all steps and items together")
+    parser.add_argument("--max-bytes", type=int, help="bound of all steps and items together")
     parser.add_argument(
-        "--memory-bytes", type=int, help="of the steps, beyond which they go to a file"
+        "--memory-bytes",
+        type=int,
+        help="memory of the steps, beyond which they are moved to a file",
     )
     parser.add_argument(
-        "--spill-folder", type=Path, metavar="FOLDER", help="of that file, which has no name"
+        "--spill-folder", type=Path, metavar="FOLDER", help="folder of that file, which has no name"
     )
     parser.add_argument(
         "--checkpoints",
         type=Path,
         metavar="FOLDER",
-        help="to begin with the newest checkpoint of, and where Client.checkpoint() writes",
+        help="folder whose newest checkpoint is loaded, and to which Client.checkpoint() writes",
     )
     parser.add_argument(
-        "--checkpoint-every", type=float, metavar="SECONDS", help="write one by itself so often"
+        "--checkpoint-every",
+        type=float,
+        metavar="SECONDS",
+        help="write a checkpoint automatically after this time",
     )
     parser.add_argument(
         "--durability",
         choices=("none", "interval", "sync"),
-        help="what a crash leaves of what was confirmed after the last checkpoint",
+        help="which changes confirmed after the last checkpoint survive a crash",
     )
     parser.add_argument(
         "--on-journal-failure",
@@ -117,7 +130,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in _LIMITS.items():
         parser.add_argument(f"--max-{name.replace('_', '-')}", type=int, help=what)
     parser.add_argument(
-        "--grace", type=float, default=1.0, metavar="SECONDS", help="for clients when it stops"
+        "--grace", type=float, default=1.0, metavar="SECONDS", help="time for clients when it stops"
     )
     parser.add_argument(
         "--stop-with-stdin",
@@ -127,7 +140,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="do all but listen: say what is wrong, or that it is right, and end",
+        help="check everything without listening, report the result, and exit",
     )
 
 
@@ -181,7 +194,7 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
     from reverie.tls import ServerTls
 
     if not 0 <= arguments.grace <= 3600:
-        raise InvalidArgumentError(f"--grace is {arguments.grace}; it must lie between 0 and 3600")
+        raise InvalidArgumentError(f"--grace is {arguments.grace}; it must be between 0 and 3600")
     if arguments.stop_with_stdin and sys.stdin is None:  # something else has its number by now
         raise InvalidArgumentError("--stop-with-stdin wants a stdin, but it is closed already")
     config = _read_config(arguments.config, arguments.format)

@@ -101,14 +101,16 @@ def read_token(path: Path) -> str:
         OSError: it cannot be read.
     """
     if path.stat().st_mode & stat.S_IROTH:
-        raise InvalidArgumentError(f"{path} can be read by everybody; chmod 640 it: it is a secret")
+        raise InvalidArgumentError(
+            f"{path} can be read by every user; chmod 640 it, since it is a secret"
+        )
     with path.open("rb") as file:
         held = file.read(_TOKEN_MAX + 1)
     if len(held) > _TOKEN_MAX:
         raise InvalidArgumentError(f"{path} is longer than {_TOKEN_MAX} bytes; a token is one line")
     token = held.decode("ascii", errors="replace").strip()
     if not token:
-        raise InvalidArgumentError(f"{path} is empty; put a token of your own into it")
+        raise InvalidArgumentError(f"{path} is empty; put a token into it")
     if not token.isascii() or not token.isprintable():
         raise InvalidArgumentError(
             f"{path} holds more than printable ASCII; a token is one line of it"

@@ -135,7 +135,7 @@ class _Reader:
             made.append(table)
         port = fields.get("port")
         if port is not None and not 0 <= port.value < 2**16:
-            self._fail(port.line, f"port is {port.value}; it must lie between 0 and 65535")
+            self._fail(port.line, f"port is {port.value}; it must be between 0 and 65535")
         number = None if port is None else port.value or None  # 0 is what is not given
         return ServerConfig(tuple(made), port=number, remarks=tuple(self._remarks))
 

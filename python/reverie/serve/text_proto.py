@@ -129,7 +129,7 @@ class _Reader:
                 return Message(tuple(fields))
             name = self._take()
             if name.kind != "word":
-                self._fail(name.line, f"{_shown(name)} stands where a field must begin")
+                self._fail(name.line, f"{_shown(name)} is where a field must begin")
             has_colon = self._accept(":")
             if self._accept("["):
                 while not self._accept("]"):

@@ -52,7 +52,9 @@ class Document:
         try:
             self._values = self._loads(text)
         except RecursionError:
-            raise InvalidArgumentError(f"{source}: nested too deeply; two levels do") from None
+            raise InvalidArgumentError(
+                f"{source}: nested too deeply; two levels are enough"
+            ) from None
         except ValueError as error:
             at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
             what = str(error)[: at.start()] if at else str(error)
