@@ -47,7 +47,7 @@ Status copy_item(const TrajectoryView& item, std::span<const Target> targets, st
   return {};
 }
 
-// Any items at all, one after the other.
+// Gathers any items, one after the other.
 Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets,
               ExternalFiles* files) {
   EncodedGather encoded(files);
@@ -72,7 +72,7 @@ Status for_each_row(const TrajectoryView& item, std::size_t c, RowReader& reader
   return {};
 }
 
-// A row that was left unset, or is padding, is elements of no bytes.
+// A row that is unset, or is padding, has elements without bytes.
 Status gather_varying(std::span<const TrajectoryView> items, std::size_t c,
                       const PlannedColumn& column, RowReader& reader, Allocator& allocator,
                       Buffer& out) {
@@ -105,7 +105,7 @@ Status gather_varying(std::span<const TrajectoryView> items, std::size_t c,
   return {};
 }
 
-// The bytes of a fixed column of the batch. The factors may come from a wire.
+// The bytes of a fixed column of the batch. The factors may come from another process.
 Result<std::size_t> column_bytes(const PlannedColumn& column, std::size_t item_count) {
   std::size_t size = 0;
   if (__builtin_mul_overflow(item_count, std::size_t{column.rows}, &size) ||

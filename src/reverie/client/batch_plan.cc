@@ -7,11 +7,11 @@
 namespace reverie {
 namespace {
 
-// Pieces beyond the first lie apart from their item, so they are asked for some items ahead.
+// Pieces beyond the first are not stored in their item, so they are prefetched some items ahead.
 constexpr std::size_t kPiecesAhead = 16;
 
-// Names the first difference between two items' columns; ok without one that matters here: pieces
-// may be cut in another way.
+// Names the first relevant difference between two items' columns; ok if there is none. Pieces may
+// be cut differently.
 Status check_alike(const Layout& first, const Layout& other, std::size_t item) {
   const auto a = first.columns();
   const auto b = other.columns();
@@ -42,8 +42,8 @@ Status check_alike(const Layout& first, const Layout& other, std::size_t item) {
   return {};
 }
 
-// The layouts found to be like the first one. Items of one writer share a few, so a small table
-// that forgets is enough: who falls out is only compared again.
+// The layouts that match the first one. Items of one writer share a few, so a small cache is
+// enough: an evicted layout is only compared again.
 class AlikeLayouts {
  public:
   bool contains(const Layout* layout) const { return slots_[slot(layout)] == layout; }

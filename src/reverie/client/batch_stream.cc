@@ -10,8 +10,8 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kBuffersKept = 16;  // of batches that were released, for the next ones
-// What a server has drawn for a request that is given up may be on its way for so long.
+constexpr std::size_t kBuffersKept = 16;  // buffers of released batches that are reused
+// How long to wait for samples that a server has drawn for a cancelled request.
 constexpr double kOnItsWayS = 0.25;
 
 TimePoint deadline_of(std::optional<Duration> timeout) {
@@ -20,8 +20,8 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
 
 }  // namespace
 
-// Makes batches until one does not come in time; what was drawn of that one is the last. Used by
-// the prefetcher's thread; hand_back() once that has ended.
+// Makes batches until one is not available in time; the items drawn for that one are the last
+// batch. Used by the prefetcher's thread; hand_back() is called after that has ended.
 class BatchStream::Maker {
  public:
   Maker(std::shared_ptr<ReplayService> service, BatchStreamOptions options,
@@ -57,14 +57,14 @@ class BatchStream::Maker {
       end_ = status;
     }
     if (are_spent()) {
-      drawn.samples.retain();  // until the batch is handed out
+      drawn.samples.retain();  // until the batch is delivered
     } else {
       drawn.samples.unpin();
     }
     return drawn;
   }
 
-  // Gives `unused`, and what else was drawn for no batch, back to the table.
+  // Returns `unused`, and other items that were drawn for no batch, to the table.
   void hand_back(std::deque<DrawnBatch> unused) {
     give_up_next();
     if (!are_spent()) return;
@@ -77,8 +77,7 @@ class BatchStream::Maker {
   }
 
  private:
-  // Whether items leave their table with their samples, so that a batch is the only one to have
-  // them.
+  // Whether sampling removes items from their table, so that only a batch has them.
   bool are_spent() const { return max_times_sampled_ >= 1; }
 
   void keep(SampleBatch samples) {
@@ -86,7 +85,7 @@ class BatchStream::Maker {
     samples.retain();
     left_.push_back(std::move(samples));
   }
-  // Cancels the request that is ahead. What a server has drawn for it is worth a moment where it
+  // Cancels the next request. Waits a moment for samples that a server has drawn for it, if they
   // would be lost.
   void give_up_next() {
     if (!next_) return;
@@ -141,7 +140,7 @@ BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOpti
   if (options_.max_times_sampled) start(*options_.max_times_sampled);
 }
 
-// One of the batches may be on its way instead of waiting: a far service has something to do
+// One of the batches may be in transit instead of waiting, so that a remote service works
 // meanwhile.
 void BatchStream::start(std::int64_t max_times_sampled) {
   const std::size_t depth = options_.depth.value_or(max_times_sampled >= 1 ? 0 : kDepth);
@@ -156,7 +155,7 @@ std::shared_ptr<BatchStream::Running> BatchStream::running() const {
   return is_closed_ ? nullptr : running_;
 }
 
-// 0 if the service does not say in time: then sampling will tell why.
+// 0 if the service does not answer in time: then sampling will report why.
 std::int64_t BatchStream::ask_max_times_sampled(const WaitOptions& wait, Status& failed) const {
   WaitOptions until_late = wait;
   until_late.interrupted = [until = deadline_of(options_.timeout), asked = wait.interrupted] {

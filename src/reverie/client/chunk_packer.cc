@@ -51,7 +51,7 @@ void ChunkPacker::pack(Chunk& chunk, Allocator& allocator) {
   for (std::size_t i = 0; i < schema.column_count(); ++i) tries_.push_back(plan(schema, i));
   note_unpacked();
   auto encoded = encode_columns(chunk, tries_, allocator);
-  if (!encoded.ok()) return;  // the rows stay as they are, which loses nothing
+  if (!encoded.ok()) return;  // the rows stay raw, and nothing is lost
   for (std::size_t i = 0; i < tries_.size(); ++i) {
     if (tries_[i].codec != CodecId::kRaw) {
       note(columns_[i], encoded->columns[i].codec != CodecId::kRaw);

@@ -24,7 +24,7 @@ std::uint32_t ChunkTuner::chunk_length(double step_bytes, std::uint64_t referabl
   const double s = std::max(step_bytes, 1.0);
   const std::uint32_t best =
       best_length(kHeaderBytes, s, std::min(kRowsMax, std::floor(kBytesMax / s)), referable_rows);
-  // As many rows as fit the block that they get: its rest would be wasted.
+  // As many rows as fit into the allocated block: the rest of it would be wasted.
   const auto block =
       static_cast<double>(block_bytes(static_cast<std::size_t>(std::ceil(best * s))));
   const auto fitting = std::min<double>(kRowsMax, std::floor(block / s));

@@ -8,7 +8,8 @@ namespace reverie {
 namespace {
 
 constexpr double kNewRowWeight = 1.0 / 16;
-// More than the mean, so that a chunk is rarely full of strings before it is full of rows.
+// More than the mean, so that a chunk rarely has no room for strings before it has no room for
+// rows.
 constexpr double kVarBytesSlack = 1.25;
 constexpr std::size_t kVarBytesGuessMax = std::size_t{1} << 30;
 
@@ -46,7 +47,7 @@ void ColumnGroup::remove_column(std::uint16_t index) {
   member.is_live = false;
   member.unset.clear();
   schema_ = {};
-  if (--live_columns_ == 0) expire_all();  // nothing else would ever drop the rows
+  if (--live_columns_ == 0) expire_all();  // nothing else would drop the rows
 }
 
 Status ColumnGroup::open_chunk(const ChunkPlace& place, std::size_t var_bytes) {
@@ -98,7 +99,7 @@ void ColumnGroup::publish_open_row() {
   open_row_is_published_ = true;
 }
 
-// Items that refer to the open row keep the chunk it leaves; the row stays complete there.
+// Items that refer to the open row keep its former chunk; the row stays complete there.
 void ColumnGroup::move_open_row(Ref<Chunk> to) {
   open_var_bytes_ = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -161,7 +162,7 @@ void ColumnGroup::note_unset_cells() {
   }
 }
 
-// An unset cell may be encoded or sent with its chunk, so it must not hold what lay in memory.
+// An unset cell may be encoded or sent with its chunk, so it must not contain old memory.
 void ColumnGroup::zero_unset_cells(Chunk& chunk, std::uint32_t chunk_row) {
   const ChunkSchema& schema = chunk.schema();
   static constexpr std::array<std::byte, 64> kZeros{};

@@ -70,9 +70,9 @@ Status replace_corrupt(ReplayService& service, const SampleRequest& like, const 
                        const WaitOptions& wait, SampleResult& result, ExternalFiles* files) {
   REVERIE_RETURN_IF_ERROR(
       take_out_corrupt(service, like.table, why, wait, result.batch, files).status());
-  if (!result.status.ok()) return {};  // its time is over: what is left is what there is
+  if (!result.status.ok()) return {};  // the deadline has passed: return what there is
   if (like.distinct) {
-    // Undone as well, where the service can do that.
+    // Undo these draws too, if the service can.
     (void)service.hand_back(like.table, result.batch);
     result.batch.clear();
   }

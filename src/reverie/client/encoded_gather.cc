@@ -14,7 +14,7 @@
 namespace reverie {
 namespace {
 
-// Kept from batch to batch by a thread that gathers.
+// Each gathering thread reuses one for all batches.
 ColumnDecoder& thread_decoder() {
   thread_local ColumnDecoder decoder;
   return decoder;
@@ -37,7 +37,7 @@ Status EncodedGather::add(const Piece& piece, std::size_t column, std::byte* to)
   }
   const std::span<const std::byte> bytes = chunk.encoded_bytes(column);
   const std::size_t row_bytes = chunk.schema().row_bytes(column);
-  // Divided, not multiplied: the product of two foreign numbers may overflow.
+  // Divided, not multiplied: the product of two untrusted numbers may overflow.
   const bool fits = row_bytes == 0
                         ? bytes.empty()
                         : bytes.size() % row_bytes == 0 && bytes.size() / row_bytes == chunk.rows();
@@ -81,7 +81,7 @@ Status EncodedGather::finish() {
     return std::tie(a.column, a.offset) < std::tie(b.column, b.offset);
   });
   const std::span<const Request> all(requests_);
-  // Cut where a part has its bytes and a column ends.
+  // Cut at the end of a column once a part has enough bytes.
   std::vector<std::size_t> cuts = {0};
   std::size_t size_bytes = 0;
   for (std::size_t at = 0; at < all.size();) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kPatienceS = 2;
 
-// For a service that cannot undo a draw: items that left their table come in again, and a sample of
-// one that is still there is lost.
+// For a service that cannot undo a draw: removed items are inserted again, and a sample of an item
+// that is still there is lost.
 std::size_t insert_again(ReplayService& service, std::string_view table,
                          std::int64_t max_times_sampled, const SampleBatch& batch,
                          TimePoint deadline) {
@@ -53,7 +53,7 @@ void hand_back_of_failed_call(ReplayService& service, std::string_view table, Sa
   WaitOptions wait;
   wait.interrupted = [deadline] { return Clock::system().now() >= deadline; };
   const auto infos = info_and_wait(service, wait);
-  if (!infos.ok()) return;  // the service is gone, as the error of the call says
+  if (!infos.ok()) return;  // the service has ended, as the error of the call says
   for (const TableInfo& info : infos.value()) {
     const std::int64_t max_times_sampled = info.options.max_times_sampled;
     if (info.options.name != table || max_times_sampled < 1) continue;

@@ -10,7 +10,7 @@ namespace reverie {
 namespace {
 
 constexpr double kFirstNoticeS = 10.0;
-// Who waits for no more than these may have them before it would sleep.
+// A caller that waits for at most this many items may get them before it would sleep.
 constexpr std::size_t kLookItemsMax = 4;
 
 }  // namespace
@@ -21,7 +21,7 @@ Status InFlight::insert(ReplayService& service, std::string_view table, Item ite
   Record* const record = spare_.get();
   record->owner = this;
   record->phase.store(Record::kInserting, std::memory_order_relaxed);
-  // One pointer: small enough that the function object takes no memory of its own.
+  // One pointer: small enough that the function object allocates nothing.
   const RequestId id =
       service.insert({table, {&item, 1}, TimePoint::max(), writer},
                      [record](InsertResult result) { complete(record, std::move(result)); });
@@ -32,7 +32,7 @@ Status InFlight::insert(ReplayService& service, std::string_view table, Item ite
 
 void InFlight::complete(Record* record, InsertResult result) {
   record->result = std::move(result);
-  // Unless it is queued the inserting thread picks the result up, and the record is its own.
+  // If it is not queued, the inserting thread takes the result, and owns the record.
   if (record->phase.exchange(Record::kDone, std::memory_order_acq_rel) == Record::kQueued) {
     record->owner->finish(record);
   }
@@ -50,7 +50,7 @@ Status InFlight::enlist(ReplayService& service, std::string_view table, RequestI
   }
   add_ref();
   if (record->phase.exchange(Record::kQueued, std::memory_order_acq_rel) == Record::kDone) {
-    // Completed on another thread before it was enlisted.
+    // It was completed on another thread before it was registered.
     {
       MutexLock lock(mutex_);
       spare_ = strike(record);
@@ -58,7 +58,7 @@ Status InFlight::enlist(ReplayService& service, std::string_view table, RequestI
     release();
     return std::exchange(spare_->result, {}).status;
   }
-  if (closed()) service.cancel(id);  // close() may have come before it was enlisted
+  if (closed()) service.cancel(id);  // close() may have been called before it was registered
   return {};
 }
 
@@ -76,7 +76,7 @@ void InFlight::finish(Record* record) {
       }
       has_news_.store(true, std::memory_order_release);
     }
-    // Last: a flush that finds nothing queued looks for losses without the lock.
+    // Done last, since a flush that finds nothing queued checks for losses without the lock.
     finished = strike(record);
     if (waits_for_ && (queued() <= *waits_for_ || has_news())) changed_.notify_all();
   }

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-// A column that shares no run with one of the latest gets a run of its own, which is right too.
+// A column that shares no run with one of the latest gets its own run, which is correct too.
 constexpr std::size_t kRunsCompared = 8;
 
 bool same_steps(std::span<const StepRange> a, std::span<const StepRange> b) {

@@ -10,7 +10,7 @@ namespace {
 // The bounds of one request, and of the memory that its items take.
 constexpr std::size_t kItemsAhead = 64;
 constexpr std::size_t kBytesAhead = std::size_t{1} << 20;
-// With fewer items to come, asking whether they may be drawn ahead costs more than it saves.
+// For fewer remaining items, asking whether they may be drawn in advance costs more than it saves.
 constexpr std::int64_t kWorthAsking = 4;
 
 SampleFeedOptions feed_options(const ItemReaderOptions& options) {
@@ -59,7 +59,7 @@ Status ItemReader::draw(const WaitOptions& wait) {
   fed_ = {};
   group_ = 0;
   row_ = 0;
-  // The first item comes alone, and shows that a server answers requests for the others.
+  // The first item is requested alone, and shows that a server answers requests for the others.
   if (has_begun_ && !has_asked_ && left_ >= kWorthAsking && !is_local_) {
     has_asked_ = true;
     if (may_draw_ahead(wait)) feed_.set_request_max(kItemsAhead);

@@ -54,7 +54,7 @@ const Ref<const Layout>& LayoutCache::Kind::add(Ref<const Layout> layout) {
   return cuts[last];
 }
 
-// Kinds often alternate (an item for each of two tables a step), so the search begins behind the
+// Kinds often alternate (one item per step for each of two tables), so the search starts after the
 // last one found.
 LayoutCache::Kind& LayoutCache::find_kind(const NewItem& item) {
   for (std::size_t i = 0; i < kinds_.size(); ++i) {

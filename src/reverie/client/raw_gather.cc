@@ -9,7 +9,8 @@
 namespace reverie {
 namespace {
 
-// Headers are prefetched this many items ahead: twice the misses that a core can have under way.
+// Headers are prefetched this many items ahead: twice the cache misses that a core can have in
+// progress.
 constexpr std::size_t kItemsAhead = 24;
 constexpr std::size_t kCutSlots = 64;
 
@@ -102,7 +103,8 @@ inline bool RawGather::add(Run& run, std::span<const Piece> pieces, std::uint64_
   return true;
 }
 
-// The first chunk of a run says where its columns lie; chunks of other writers often agree.
+// The first chunk of a run determines the offsets of its columns; chunks of other writers often
+// agree.
 bool RawGather::lies_as_expected(Run& run, const ChunkSchema& schema) {
   const bool is_first = run.schema == nullptr;
   for (const std::size_t c : run.columns) {

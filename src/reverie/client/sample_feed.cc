@@ -6,11 +6,11 @@
 namespace reverie {
 namespace {
 
-// A request for several items is cut short after so long, and the next asks for fewer.
+// A request for several items ends after this time, and the next one asks for fewer.
 constexpr double kPatienceS = 0.05;
-// Items of the first request when it is told that it may ask for several.
+// Items of the first request if it may ask for several.
 constexpr std::size_t kSeveral = 4;
-// An item that came within this is followed by a larger request.
+// If an item arrives within this time, the next request is larger.
 constexpr double kQuickS = 0.005;
 
 bool are_alike(const TrajectoryView& a, const TrajectoryView& b) {
@@ -74,7 +74,7 @@ void SampleFeed::set_request_max(std::size_t count) {
   wanted_ = std::min(kSeveral, count);
 }
 
-// What the items of a request take, by those that came.
+// Estimates the bytes of a request's items from those that arrived.
 void SampleFeed::bound_bytes(const FedSamples& fed) {
   std::size_t size_bytes = 0;
   for (const SampleGroup& group : fed.groups) {

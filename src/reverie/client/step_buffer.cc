@@ -63,7 +63,7 @@ Status StepBuffer::configure(std::string_view name, ChunkOptions options) {
   return {};
 }
 
-// The group of columns that are written like this one.
+// Adds the column to the group of columns with the same options.
 void StepBuffer::join_group(Column& column) {
   const ChunkOptions& options = options_of(column.name);
   const auto found = std::ranges::find_if(

@@ -27,7 +27,7 @@ Result<const Signature*> TableSignatures::find(std::string_view table, ReplaySer
     learn(std::move(infos));
   }
   if (!known(table)) {
-    // One of several services may lack what another has.
+    // One of several services may lack a table that another has.
     REVERIE_ASSIGN_OR_RETURN(std::vector<TableInfo> infos, info_and_wait(service, wait));
     learn(std::move(infos));
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kLastFlushS = 1.0;
 
-// Numbers for the writers of this process that need one.
+// The next number for a writer of this process that needs one.
 std::uint64_t next_writer_number() {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -41,7 +41,7 @@ class TrajectoryWriter::State {
     if (has_own_way_ && fork_guard_.check(kName).ok()) service_->end_writer(number_);
   }
 
-  // Ok where a call may go on; else what it must answer. Losses are told once.
+  // Ok if the call may continue; otherwise the error that it must return. Losses are reported once.
   Status enter() {
     REVERIE_RETURN_IF_ERROR(fork_guard_.check(kName));
     return in_flight_->has_news() ? news() : Status();
@@ -76,11 +76,12 @@ class TrajectoryWriter::State {
   TableSignatures signatures_;
   Ref<InFlight> in_flight_;
   std::string first_table_;
-  std::uint64_t number_ = 0;  // once there is a second
+  std::uint64_t number_ = 0;  // once there is a second table
   bool has_own_way_ = false;
 };
 
-// InsertRequest::writer. What goes the other way must be in before, lest it be overtaken.
+// For InsertRequest::writer. Items sent on the other stream must be inserted first, so that they
+// are not overtaken.
 std::uint64_t TrajectoryWriter::State::number_for(std::string_view table) {
   if (has_own_way_) return number_;
   if (number_ == 0) {

@@ -16,11 +16,11 @@ constexpr double kFirstNoticeS = 10.0;
 
 }  // namespace
 
-// What completions share with the window, which may be gone when they come.
+// The state that completions share with the window, which may have ended when they arrive.
 class UpdateWindow::State {
  public:
-  // Waits until at most `most` are under way or one failed, and takes the failure. Ok: there is
-  // room.
+  // Waits until at most `most` are in progress or one has failed, and takes the failure. Ok: there
+  // is room.
   Status wait(ReplayService& service, std::size_t most, TimePoint deadline,
               const WaitOptions& options) {
     if (wait_for(most, TimePoint())) return take_failure(/*is_earlier=*/true);
@@ -69,7 +69,7 @@ class UpdateWindow::State {
     return count_;
   }
 
-  // The first failure that was not reported yet; ok without one.
+  // The first failure that was not reported yet; ok if there is none.
   Status take_failure(bool is_earlier) {
     MutexLock lock(mutex_);
     Status failure = std::exchange(failure_, Status());

@@ -60,7 +60,7 @@ Result<Endpoint> parse_unix(std::string_view path) {
   return Endpoint{Endpoint::Kind::kUnix, std::string(path), 0};
 }
 
-// A list of numbers, all of one family.
+// A list of numeric addresses, all of one family.
 Result<std::vector<Endpoint>> parse_numbers(std::string_view list, int family) {
   std::vector<Endpoint> endpoints;
   while (true) {

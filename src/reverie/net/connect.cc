@@ -15,7 +15,8 @@
 
 namespace reverie {
 
-// Tries one address after the other. What waits holds it weakly: once dropped nothing comes back.
+// Tries one address after the other. Pending waits hold it weakly: once it is dropped, there are no
+// further events.
 class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
  public:
   using Done = std::function<void(Result<std::unique_ptr<Connection>>)>;
@@ -42,7 +43,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     });
   }
 
-  // Lives until its handle is dropped, and then until nothing of it runs.
+  // Lives until its handle is dropped and none of its code runs.
   void hold() { self_ = shared_from_this(); }
   static void drop(ConnectAttempt* attempt) {
     const auto last = std::move(attempt->self_);
@@ -56,8 +57,8 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
       begin(std::move(addresses));
       return;
     }
-    // The system's look-up cannot be ended from outside, so no call waits for its thread: it finds
-    // the attempt gone, or the loop stopped.
+    // The system's look-up cannot be cancelled, so no call waits for its thread: it finds that the
+    // attempt has ended, or the loop has stopped.
     struct LookUp {
       Mutex mutex;
       IoLoop* loop REVERIE_GUARDED_BY(mutex);
@@ -104,7 +105,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
         connected(fd, address);
         return;
       }
-      // A full queue of a Unix socket's listener says EAGAIN, and is tried again by the caller.
+      // A full queue of a Unix socket's listener gives EAGAIN; the caller retries it.
       if (errno != EINPROGRESS) {
         note_failure(address, errno);
         ::close(fd);
@@ -120,7 +121,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
                : unavailable("no connection to {}: {}", endpoint_.to_string(), failures_));
   }
 
-  // At once: a Unix socket connects or it does not.
+  // Immediate: a Unix socket connects or fails at once.
   bool try_doors(const SocketAddress& address) {
     for (const SocketAddress& door : local_doors_to(address)) {
       const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -142,7 +143,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
                               const auto self = weak.lock();
                               if (self && !error && self->round_ == round) self->answered();
                             });
-    // The addresses that are left share the time that is left.
+    // The remaining addresses share the remaining time.
     const auto left = static_cast<std::int64_t>(addresses_.size() - next_ + 1);
     turn_.start((end_ - Clock::system().now()) / left, [weak = weak_from_this(), round] {
       const auto self = weak.lock();

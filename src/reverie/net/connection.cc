@@ -20,10 +20,11 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kPiecesMax = 256;     // of one system call; it takes up to 1024
-constexpr std::size_t kDescriptorsMax = 2;  // kept of a peer that sends them
+constexpr std::size_t kPiecesMax = 256;     // per system call, which takes up to 1024
+constexpr std::size_t kDescriptorsMax = 2;  // kept if a peer sends them
 
-// The socket and its waits: held by the waits too, so that a connection may go in an event.
+// The socket and its waits: the waits hold it too, so that a connection may be destroyed in an
+// event.
 struct Socket {
   Socket(IoLoop& io_loop, int fd) : loop(io_loop), descriptor(io_loop.context(), fd) {}
 
@@ -43,7 +44,7 @@ class SocketConnection final : public Connection {
     socket_->events = nullptr;
     for (const int descriptor : descriptors_) ::close(descriptor);
     const int fd = socket_->descriptor.native_handle();
-    // What lies unread would turn the hang-up into a reset, which takes what was sent with it.
+    // Unread bytes would turn the close into a reset, which discards what was sent.
     std::byte rest[4096];
     for (int i = 0; i < 64 && ::recv(fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; ++i) {
     }
@@ -157,7 +158,7 @@ class SocketConnection final : public Connection {
     }
   }
 
-  // What a system call that read said.
+  // The result of a system call that reads.
   IoResult received(ssize_t got) const {
     if (got > 0) return {.size_bytes = static_cast<std::size_t>(got)};
     if (got == 0) return {.is_end = true};
@@ -203,7 +204,7 @@ class SocketConnection final : public Connection {
   std::vector<int> descriptors_;
 };
 
-// Small messages leave at once, and a peer whose machine is gone is noticed within a minute.
+// Small messages are sent at once, and the loss of a peer's machine is noticed within a minute.
 void tune_tcp(int fd) {
   const auto set = [fd](int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof(value));

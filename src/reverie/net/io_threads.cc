@@ -13,9 +13,9 @@
 namespace reverie {
 namespace {
 
-// One thread runs a context: Asio may leave out what several would need.
+// One thread runs a context, so Asio may omit its locking.
 constexpr int kOneThread = 1;
-// A timer further away is as good as none, and adding it to now does not overflow.
+// A later timer is as good as none, and adding this to now does not overflow.
 constexpr Duration kTimerMax = std::chrono::hours(24 * 365);
 
 thread_local const IoLoop* current_loop = nullptr;
@@ -38,7 +38,7 @@ IoLoop::IoLoop()
       scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {}
 
 IoLoop::~IoLoop() {
-  context_.reset();  // first: what its handlers hold may still look at the loop
+  context_.reset();  // first: its handlers' objects may still use the loop
 }
 
 bool IoLoop::is_current() const {
@@ -52,7 +52,7 @@ bool IoLoop::post(std::function<void()> work) {
     if (is_stopped_) return false;
     posted_.push_back(std::move(work));
     has_posted_.store(true, std::memory_order_relaxed);
-    if (posted_.size() > 1 || is_looking_) return true;  // the wake-up is on its way, or not needed
+    if (posted_.size() > 1 || is_looking_) return true;  // a wake-up is pending, or not needed
   }
   asio::post(*context_, [this] { drain(); });
   return true;
@@ -67,7 +67,7 @@ bool IoLoop::drain() {
   if (running_.empty()) return false;
   for (std::function<void()>& work : running_) {
     work();
-    work = nullptr;  // what it holds goes on this thread, in order
+    work = nullptr;  // its objects are destroyed on this thread, in order
   }
   running_.clear();
   return true;
@@ -86,7 +86,7 @@ void IoLoop::run() {
   current_loop = nullptr;
 }
 
-// Whether something came, and was done, before it was time to sleep.
+// Whether an event arrived and was handled before it was time to sleep.
 bool IoLoop::look() {
   if (watch_ != nullptr && watch_->is_covered()) return drain();
   {
@@ -118,7 +118,7 @@ bool IoLoop::run_and_wait(const std::function<void()>& work) {
     work();
     return true;
   }
-  // Told when the work ran, and when it was dropped with the loop.
+  // Notified when the work has run, or was dropped with the loop.
   struct Ticket {
     Mutex mutex;
     CondVar changed;
@@ -157,8 +157,8 @@ IoLoop& IoThreads::next() {
 
 void IoThreads::stop() {
   if (!check_fork().ok()) {
-    // The child shares the loops' descriptors with its parent: taking a loop apart here would
-    // take sockets out of the parent's.
+    // The child shares the loops' descriptors with its parent: destroying a loop here would remove
+    // sockets from the parent's.
     leave_to_parent(std::exchange(loops_, {}));
     return;
   }

@@ -22,7 +22,7 @@ namespace reverie {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr int kAcceptsAtOnce = 64;  // then other events have their turn
+constexpr int kAcceptsAtOnce = 64;  // then it is the turn of other events
 // Without descriptors a connection cannot be taken, and asking again at once would spin.
 constexpr Duration kPauseWithoutDescriptors = std::chrono::milliseconds(100);
 
@@ -30,7 +30,7 @@ Status no_socket(const std::string& path) {
   return already_exists("{} is a file and no socket; choose another path", path);
 }
 
-// A file of a Unix socket that no process listens at any more is in the way.
+// Removes the file of a Unix socket at which no process listens any more.
 Status make_room(const SocketAddress& address, const std::string& path) {
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) return {};
@@ -134,7 +134,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
         });
         return;
       }
-      // Else the peer went away before it was accepted: the next one.
+      // Otherwise the peer disconnected before it was accepted: continue with the next one.
     }
     if (descriptor_.is_open()) wait();
   }
@@ -161,7 +161,7 @@ Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddre
   const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return refuse(address, errno);
   if (is_unix) {
-    ::fchmod(fd, S_IRUSR | S_IWUSR);  // of the file that bind makes
+    ::fchmod(fd, S_IRUSR | S_IWUSR);  // of the file that bind creates
   } else {
     const int on = 1;
     // A port whose last connections are still closing is free; one that is listened at is not.
@@ -217,7 +217,7 @@ const SocketAddress& Listener::address() const {
 
 void Listener::close() {
   if (!fork_guard_.check("listener").ok()) return;
-  // A loop whose thread has ended touches nothing any more: it is closed here.
+  // A loop whose thread has ended uses nothing any more: close here.
   if (!impl_->loop().run_and_wait([this] { impl_->close(); })) impl_->close();
 }
 

@@ -17,7 +17,7 @@ SocketAddress named_socket(const std::string& text) {
   return resolve(parse_endpoint(text).value()).value().front();
 }
 
-// The same with the number that stands for all of a machine's, or with another port.
+// The same address with the wildcard address, or without its port.
 SocketAddress changed(const SocketAddress& address, bool is_any, bool has_port) {
   sockaddr_storage storage{};
   std::memcpy(&storage, address.data(), address.size());
@@ -34,7 +34,7 @@ SocketAddress changed(const SocketAddress& address, bool is_any, bool has_port) 
   return {reinterpret_cast<const sockaddr*>(&storage), address.size()};
 }
 
-// Only to an address of its own can a machine bind a socket.
+// A machine can bind a socket only to its own addresses.
 bool is_of_this_machine(const SocketAddress& address) {
   if (address.is_loopback()) return true;
   const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);

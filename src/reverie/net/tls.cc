@@ -35,7 +35,7 @@ int no_password(char*, int, int, void*) {
   return 0;
 }
 
-// No peer accepts a certificate before and after the time that it is valid for.
+// No peer accepts a certificate outside of its period of validity.
 Status check_time(const X509* certificate) {
   const auto refuse = [](const char* what, const ASN1_TIME* when, const char* remedy) {
     const Bio text(BIO_new(BIO_s_mem()));
@@ -129,7 +129,7 @@ int select_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_si
 
 Result<std::unique_ptr<TlsContext::Impl>> make(bool is_server,
                                                const std::vector<std::string>& protocols) {
-  // Without a handler at exit: threads of ours may still be at it then.
+  // Without an exit handler, since Reverie's threads may still use it then.
   OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr);
   auto impl = std::make_unique<TlsContext::Impl>();
   impl->is_server = is_server;

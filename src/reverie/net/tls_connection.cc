@@ -17,7 +17,7 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16384;  // the most that one TLS record carries
+constexpr std::size_t kRecordBytes = 16384;  // the maximum of a TLS record
 
 struct SslDeleter {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
@@ -75,8 +75,8 @@ bool is_about_certificate(int alert) {
   }
 }
 
-// Whether both ends speak TLS, but cannot agree on how. The end of the stream is none of that: the
-// peer may be starting or stopping.
+// Whether both ends speak TLS, but cannot agree on its parameters. The end of the stream does not
+// count: the peer may be starting or stopping.
 bool is_discord(unsigned long error) {
   if (error == 0 || ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   return ERR_GET_REASON(error) != SSL_R_UNEXPECTED_EOF_WHILE_READING;
@@ -147,7 +147,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     *alive_ = false;
     if (is_handshake_done() && lost_.ok()) {
       ERR_clear_error();
-      SSL_shutdown(ssl_.get());  // says goodbye, and waits for no answer
+      SSL_shutdown(ssl_.get());  // sends a goodbye without waiting for the answer
       ERR_clear_error();
     }
   }
@@ -158,7 +158,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   IoResult read(std::span<std::byte> into) override {
     if (!lost_.ok()) return {.status = lost_};
     IoResult result;
-    // A record at a time: as many as fit.
+    // One record at a time, as many as fit.
     while (result.size_bytes < into.size()) {
       std::size_t got = 0;
       ERR_clear_error();
@@ -175,7 +175,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
         does_read_want_write_ = true;
         break;
       }
-      if (result.size_bytes > 0) break;  // what came before is handed on first
+      if (result.size_bytes > 0) break;  // earlier bytes are delivered first
       if (error == SSL_ERROR_ZERO_RETURN) return {.is_end = true};
       return lost();
     }
@@ -189,8 +189,8 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     std::size_t index = 0;
     std::size_t offset = 0;
     while (index < pieces.size()) {
-      // Small pieces share a record; a large one is taken where it lies. The same bytes give the
-      // same records when a write is repeated, as OpenSSL demands.
+      // Small pieces share a record; a large one is written from its own memory. The same bytes
+      // give the same records when a write is repeated, as OpenSSL requires.
       std::span<const std::byte> record = pieces[index].subspan(offset);
       if (record.size() < kRecordBytes && index + 1 < pieces.size()) {
         record = gather(pieces.subspan(index), offset);
@@ -230,7 +230,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   void want_read() override {
     if (std::exchange(is_reading_, true)) return;
     if (SSL_pending(ssl_.get()) > 0) {
-      // Already here: the socket would not tell.
+      // The bytes are here already, so the socket gives no event.
       loop().post([this, alive = alive_] {
         if (*alive) tell_readable();
       });
@@ -281,8 +281,8 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     if (is_reading_ && does_read_want_write_) tell_readable();
     if (*alive && is_writing_ && !does_write_want_read_) tell_writable();
   }
-  // A write that waits for bytes of the peer's never ends if a read has taken them: those that
-  // end the handshake.
+  // A write that waits for bytes of the peer would never end if a read has taken them, as at the
+  // end of the handshake.
   void resume_write() {
     if (!is_writing_ || !does_write_want_read_ || !is_handshake_done()) return;
     loop().post([this, alive = alive_] {
@@ -321,9 +321,9 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     return {.status = lost_};
   }
 
-  // Tells a caller without TLS what it has met: OpenSSL does not.
+  // Sends an alert to a caller without TLS, since OpenSSL does not.
   void send_alert() {
-    // What is left unread would take the alert with it when the socket is closed.
+    // Unread bytes would discard the alert when the socket is closed.
     std::array<std::byte, 4096> unread;
     (void)inner_->read(unread);
     constexpr unsigned char kAlert[] = {21, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION};
@@ -345,7 +345,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
       return unauthenticated(format("the certificate of {} is not accepted for '{}': {}; {}",
                                     peer(), name_, why, remedy_of(verdict)));
     }
-    // A server of TLS 1.3 looks at a client's certificate when the client is done already.
+    // A TLS 1.3 server checks a client's certificate when the client has already finished.
     if (is_about_certificate(alert_of(error))) {
       return unauthenticated(
           format("{} does not accept our certificate, or requires one: {}; give a certificate that "
@@ -363,7 +363,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   std::unique_ptr<Connection> inner_;
   std::shared_ptr<const TlsContext> context_;
   std::unique_ptr<SSL, SslDeleter> ssl_;
-  std::string name_;  // that the peer's certificate must bear
+  std::string name_;  // required in the peer's certificate
   ConnectionEvents* events_ = nullptr;
   bool is_reading_ = false;
   bool is_writing_ = false;

@@ -80,8 +80,8 @@ Result<ArenaBytes> ArenaReceiver::at(ArenaRange range) {
 }
 
 void ArenaReceiver::let_go(const ArenaRange& range, std::span<std::byte> bytes) {
-  // What was written here would hide what the owner writes there next. Pages that were only read
-  // stay mapped: the next array that lies there costs no page faults.
+  // Pages written here would hide what the owner writes next. Pages that were only read stay
+  // mapped, so the next array there causes no page faults.
   if (has_own_pages(bytes)) {
     const std::size_t size =
         (bytes.size() + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;

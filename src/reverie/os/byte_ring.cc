@@ -23,8 +23,7 @@ RingPage& page_of(std::span<std::byte> memory) {
   return *reinterpret_cast<RingPage*>(memory.data());
 }
 
-// Says that this side sleeps, or that it does not, and sees what the other side did before it
-// looked at that.
+// Announces whether this side sleeps, and sees what the other side did before it read that.
 void set_sleeps(std::atomic<std::uint32_t>& word) {
   word.store(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);

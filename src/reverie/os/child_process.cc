@@ -27,7 +27,7 @@ int pid_descriptor(int pid) {
 #endif
 }
 
-// What posix_spawn is told, freed with it.
+// The arguments of posix_spawn, freed with this.
 struct SpawnPlan {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -44,10 +44,10 @@ struct SpawnPlan {
   }
 };
 
-constexpr int kFirst = 3;  // the child's first descriptor behind the standard ones
+constexpr int kFirst = 3;  // the child's first descriptor after the standard ones
 
-// Copies of descriptors out of the way of the numbers that the child is to have, so that moving one
-// there overwrites none that is still to be moved. Closed with this object.
+// Copies of descriptors with numbers above those of the child, so that moving one overwrites none
+// that must still be moved. Closed with this object.
 class Copies {
  public:
   Copies() = default;
@@ -142,7 +142,7 @@ bool ChildProcess::has_ended() {
   do {
     result = waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) {  // it was collected elsewhere, or SIGCHLD is ignored
+  if (result != 0) {  // it was waited for elsewhere, or SIGCHLD is ignored
     has_ended_ = true;
     end_text_ = "ended";
   } else if (about.si_pid != 0) {
@@ -157,7 +157,7 @@ bool ChildProcess::wait(Duration at_most) {
   while (!has_ended()) {
     const Duration left = end - clock.now();
     if (left <= Duration(0)) return false;
-    // Without a descriptor to wait on: in slices.
+    // Without a descriptor to wait on, wait in slices.
     const auto slice = pid_fd_ >= 0 ? left : std::min<Duration>(left, std::chrono::milliseconds(2));
     pollfd watched{pid_fd_, POLLIN, 0};
     timespec limit{};
@@ -171,14 +171,15 @@ bool ChildProcess::wait(Duration at_most) {
 void ChildProcess::kill() {
   if (pid_ <= 0 || has_ended()) return;
   ::kill(pid_, SIGKILL);
-  // Even a killed process may take a while: its memory is given back first.
+  // Even a killed process may take a while, since its memory is freed first.
   wait(std::chrono::seconds(10));
 }
 
 Status exit_with_parent(int parent_pid) {
   const int parent = pid_descriptor(parent_pid);
   if (parent < 0) {
-    // An old kernel: a signal instead. It also comes when the thread that started us ends.
+    // On an old kernel, a signal instead. It is also sent when the thread that started this process
+    // ends.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
   }
   if (getppid() != parent_pid) {

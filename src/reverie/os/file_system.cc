@@ -43,7 +43,7 @@ Status create_folders(FileSystem& files, const std::string& path) {
   const std::string parent = parent_path(path);
   if (parent != path) REVERIE_RETURN_IF_ERROR(create_folders(files, parent));
   Status made = files.create_folder(path);
-  // Another process may have been quicker.
+  // Another process may have been faster.
   if (!made.ok() && made.code() != StatusCode::kAlreadyExists) return made;
   return files.sync_folder(parent);
 }

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// A container sees its own group at the root. No such file, or "max" in it: no bound.
+// A container sees its own group at the root. A missing file, or "max" in it, means no bound.
 std::size_t group_limit_bytes() {
   for (const char* const path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

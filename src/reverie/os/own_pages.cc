@@ -1,4 +1,4 @@
-// By PAGEMAP_SCAN of Linux 6.7 and later, which the headers of older systems do not have yet.
+// Uses PAGEMAP_SCAN of Linux 6.7 and later, which older systems' headers lack.
 #include "reverie/os/own_pages.h"
 
 #include <cstdint>
@@ -39,7 +39,8 @@ constexpr std::uint64_t kIsSwapped = 1u << 4u;
 const auto kScan = _IOWR('f', 16, PageScan);
 constexpr std::uint64_t kPageBytes = 4096;
 
-// The process's own; a forked child has its parent's, which says nothing of the child.
+// The process's own page map; a forked child inherits its parent's, which does not describe the
+// child.
 struct PageMap {
   const int fd = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   const std::uint32_t generation = fork_generation();
@@ -58,7 +59,7 @@ bool has_own_pages(std::span<const std::byte> bytes) {
   scan.regions = reinterpret_cast<std::uint64_t>(&found);
   scan.region_count = 1;
   scan.page_count_max = 1;
-  // There, and not the file's.
+  // Pages that are present and do not belong to the file.
   scan.category_inverted = kIsFile;
   scan.category_mask = kIsFile;
   scan.category_any = kIsPresent | kIsSwapped;

@@ -21,10 +21,10 @@
 namespace reverie {
 namespace {
 
-// Bytes after which the kernel is told to begin writing, so that a sync finds little left to do.
+// Bytes after which the kernel is told to start writing, so that a sync has little left to do.
 constexpr std::uint64_t kWriteBehindBytes = 8u << 20;
 
-// A pipe in the place of a file would have the call wait for its other end.
+// A pipe instead of a file would make the call wait for its other end.
 constexpr int kNoWait = O_NONBLOCK | O_NOCTTY;
 
 StatusCode code_of(int error) {
@@ -72,7 +72,7 @@ Status error_of(int error, const char* what, const std::string& path) {
   return Status(code, format("cannot {} '{}': {}{}", what, path, std::strerror(error), advice));
 }
 
-// A name with a NUL would be cut short there by the system.
+// The system would truncate a name at a NUL.
 Status check_path(const std::string& path) {
   if (path.empty()) return invalid_argument("a path is empty; give one");
   if (path.find('\0') != std::string::npos) {
@@ -112,7 +112,7 @@ class PosixFile final : public File {
   Status append(std::span<const std::byte> bytes) override {
     REVERIE_RETURN_IF_ERROR(write_at(end_, bytes));
     if (end_ - begun_ >= kWriteBehindBytes) {
-      // A hint: where it is refused the sync does it all.
+      // A hint: if it is refused, the sync does all the work.
       (void)sync_file_range(fd_.get(), static_cast<off_t>(begun_),
                             static_cast<off_t>(end_ - begun_), SYNC_FILE_RANGE_WRITE);
       begun_ = end_;
@@ -144,7 +144,7 @@ class PosixFile final : public File {
   const Descriptor fd_;
   const std::string path_;
   std::uint64_t end_;
-  std::uint64_t begun_;  // up to here the kernel was told to write
+  std::uint64_t begun_;  // the kernel was told to write up to here
   Status failed_;
 };
 
@@ -232,7 +232,7 @@ class PosixFileSystem final : public FileSystem {
     REVERIE_RETURN_IF_ERROR(check_path(path));
     struct stat about {};
     if (stat(path.c_str(), &about) != 0) {
-      // A path that leads through a file leads nowhere.
+      // A path through a file does not exist.
       if (errno == ENOENT || errno == ENOTDIR) return PathKind::kNothing;
       return error_of(errno, "look at", path);
     }
@@ -260,7 +260,7 @@ class PosixFileSystem final : public FileSystem {
     REVERIE_RETURN_IF_ERROR(check_path(file));
     REVERIE_RETURN_IF_ERROR(check_path(second_name));
     if (::link(file.c_str(), second_name.c_str()) == 0) return {};
-    // So say file systems that have no second names, and those that keep them from other users.
+    // The errors of file systems without hard links, and of those that refuse them to other users.
     if (errno == EPERM || errno == EXDEV) errno = EOPNOTSUPP;
     return error_of(errno, "give a second name to", file);
   }
@@ -293,7 +293,7 @@ class PosixFileSystem final : public FileSystem {
           size > 0 ? format("process {}", holder) : std::string("another process"));
     }
     const std::string pid = format("{}", getpid());
-    // For people: whether it can be written does not matter.
+    // For information: it does not matter if this fails.
     if (ftruncate(fd.get(), 0) == 0) (void)!pwrite(fd.get(), pid.data(), pid.size(), 0);
     return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));
   }
@@ -318,7 +318,7 @@ class PosixFileSystem final : public FileSystem {
         0) {
       return {};
     }
-    // Some file systems cannot refuse by themselves.
+    // Some file systems cannot refuse an existing target themselves.
     if (errno != EINVAL && errno != ENOSYS) return error_of(errno, "rename to", to);
     REVERIE_ASSIGN_OR_RETURN(const PathKind there, kind(to));
     if (there != PathKind::kNothing) return error_of(EEXIST, "rename to", to);

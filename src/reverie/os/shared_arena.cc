@@ -20,10 +20,10 @@ namespace {
 constexpr std::size_t kBlockHeaderBytes = ArenaSpace::kUnit;
 static_assert(sizeof(ArenaBlockHeader) <= kBlockHeaderBytes);
 static_assert(sizeof(ArenaHeader) <= kArenaPageBytes);
-// From here on a block begins with a page, so that it can be mapped anew by itself.
+// Blocks from this size on start at a page, so that they can be mapped again separately.
 constexpr std::size_t kPageAlignedMin = kArenaPageBytes;
 
-// Generations tell too in which of a process and its forked children a block was made.
+// Generations also distinguish blocks of a process from those of its forked children.
 constexpr std::uint64_t kForkBits = std::uint64_t{0xffff} << 48u;
 std::uint64_t first_generation() {
   return std::uint64_t{fork_generation()} << 48u;
@@ -116,7 +116,7 @@ std::optional<ArenaRange> SharedArena::range_of(std::span<const std::byte> bytes
 }
 
 void SharedArena::free(const ArenaRange& range) {
-  // In a forked child a block that was made before is the parent's, which goes on with it.
+  // In a forked child, a block made before the fork belongs to the parent, which still uses it.
   if ((range.generation & kForkBits) != first_generation()) return;
   header_of(range).generation.store(0, std::memory_order_relaxed);
   // A reader that sees bytes of the next block sees this too.
@@ -142,7 +142,7 @@ void SharedArena::trim() {
   const std::size_t end = (space_.used_end() + kArenaPageBytes - 1) / kArenaPageBytes;
   const std::size_t kept = end * kArenaPageBytes;
   if (kept >= high_end_) return;
-  // Under the lock: no block is made there meanwhile.
+  // Under the lock, so that no block is made there meanwhile.
   if (::fallocate(memory_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   static_cast<off_t>(kept), static_cast<off_t>(high_end_ - kept)) == 0) {
     high_end_ = kept;

@@ -45,7 +45,7 @@ Result<SharedMemory> SharedMemory::open(int fd, Mapping mapping) {
 
 Result<SharedMemory> SharedMemory::open_of(std::int64_t pid, int fd, Mapping mapping) {
   const std::string path = format("/proc/{}/fd/{}", pid, fd);
-  // Nothing is opened that is no memory: to open a device or a pipe may do something.
+  // Only memory is opened, since opening a device or a pipe may have effects.
   std::array<char, 64> target{};
   const ssize_t size = readlink(path.c_str(), target.data(), target.size());
   if (size < 0) return unavailable("{} cannot be read: {}", path, std::strerror(errno));
@@ -97,11 +97,11 @@ Status SharedMemory::write(std::size_t offset, std::span<const std::byte> from) 
   return {};
 }
 
-// Locks belong to an open file, which open_of() makes anew, and not to the process.
+// Locks belong to an open file, which open_of() makes again, not to the process.
 bool SharedMemory::lock(short type) const {
   struct flock range {};
   range.l_type = type;
-  range.l_whence = SEEK_SET;  // the whole of it
+  range.l_whence = SEEK_SET;  // the whole file
   return fcntl(fd_, F_OFD_SETLK, &range) == 0;
 }
 

@@ -13,7 +13,7 @@ struct Cell {
   std::uint32_t size_bytes;
 };
 
-// The alignment that a column's rows want: that of an element; complex128 is two float64.
+// The alignment of a column's rows: that of an element; complex128 is two float64.
 std::size_t alignment(DType dtype) {
   return has_variable_size(dtype) ? alignof(Cell)
                                   : std::min<std::size_t>(8, dtype_size_bytes(dtype));
@@ -116,15 +116,14 @@ void Chunk::replace_rows(EncodedColumns encoded) {
   }
   const std::uint32_t before = form.readers.fetch_or(Form::kEncoded, std::memory_order_acq_rel);
   if (before == 0) {
-    // Readers that come now are refused, unless they came in between: then the last one gives the
-    // rows back.
+    // Readers are refused from now on. If some came in between, the last of them frees the rows.
     std::uint32_t idle = Form::kEncoded;
     if (form.readers.compare_exchange_strong(idle, Form::kEncoded | Form::kGone,
                                              std::memory_order_acq_rel)) {
       storage_ = Buffer();
     }
   }
-  // Who charged it later finds the columns.
+  // Later charges find the columns.
   std::vector<Charge> charged;
   {
     const MutexLock lock(form.mutex);
@@ -144,7 +143,7 @@ bool Chunk::begin_reading() const {
 void Chunk::end_reading() const {
   std::atomic<std::uint32_t>& readers = form_->readers;
   if (readers.fetch_sub(1, std::memory_order_acq_rel) != (Form::kEncoded | 1)) return;
-  // The last one out; but another may have looked in since, and then gives the rows back itself.
+  // The last reader; but another may have come since, and then frees the rows itself.
   std::uint32_t idle = Form::kEncoded;
   if (readers.compare_exchange_strong(idle, Form::kEncoded | Form::kGone,
                                       std::memory_order_acq_rel)) {
@@ -152,7 +151,7 @@ void Chunk::end_reading() const {
   }
 }
 
-// What cannot become smaller needs no note of who counts it.
+// A chunk that cannot shrink need not record its accounts.
 void Chunk::charge(ByteAccount& account) const {
   if (!is_compressible()) return account.add(static_cast<std::int64_t>(size_bytes()));
   const MutexLock lock(form_->mutex);
@@ -170,7 +169,7 @@ void Chunk::discharge(ByteAccount& account) const {
   const MutexLock lock(form_->mutex);
   for (Charge& charge : form_->charges) {
     if (charge.account.get() != &account) continue;
-    // When a last item goes as a first one comes, the second may get here first.
+    // If the last item is removed while another is inserted, the insert may get here first.
     if (--charge.count != 0) return;
     account.add(-static_cast<std::int64_t>(form_->size_bytes));
     std::swap(charge, form_->charges.back());

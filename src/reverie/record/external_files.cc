@@ -28,7 +28,7 @@ class OpenFile {
   int fd_;
 };
 
-// Where the rows of a read begin in their file. None where they leave its range.
+// The file offset of the first row of a read. An error if the rows leave its range.
 Result<std::uint64_t> begin_of(const ExternalRead& read) {
   const ExternalRange& range = read.range;
   const std::uint64_t row_bytes = read.row_bytes();
@@ -85,9 +85,9 @@ FileRoot::~FileRoot() {
   close(fd_);
 }
 
-// RESOLVE_BENEATH has the kernel refuse, at once and for good, what leads out of the folder; a
-// check of the path beforehand would hold until another process moves a link. A pipe must not make
-// the call wait, nor a terminal become the program's.
+// With RESOLVE_BENEATH the kernel itself refuses paths that leave the folder; an earlier check of
+// the path would fail if another process moves a link. A pipe must not make the call wait, and a
+// terminal must not become the program's.
 Result<int> FileRoot::open_file(const std::string& name) const {
   open_how how{};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -104,7 +104,7 @@ Result<int> FileRoot::open_file(const std::string& name) const {
     }
     switch (errno) {
       case EINTR:
-      case EAGAIN:  // a name on the way was moved meanwhile
+      case EAGAIN:  // a part of the path was moved meanwhile
         continue;
       case ENOENT: {
         struct stat root {};
@@ -153,7 +153,7 @@ Status FileRoot::read(std::span<const ExternalRead> reads) {
     }
     REVERIE_ASSIGN_OR_RETURN(const int fd, open_file(name));
     const OpenFile file(fd);
-    // All rows of the file are on their way before the first is waited for.
+    // All reads of the file are started before the first one is awaited.
     for (std::size_t i = at; i < end; ++i) {
       (void)posix_fadvise(fd, static_cast<off_t>(begins[i - at]),
                           static_cast<off_t>(reads[order[i]].out.size()), POSIX_FADV_WILLNEED);

@@ -43,7 +43,7 @@ Result<std::uint32_t> checked_rows(std::span<const RowsColumn> columns) {
   return static_cast<std::uint32_t>(rows);
 }
 
-// All columns as they are given, or where they are.
+// All columns: the given rows, or their place in files.
 Result<Ref<Chunk>> external_chunk(const Ref<const ChunkSchema>& schema, ChunkOrigin origin,
                                   std::uint32_t rows, std::span<const RowsColumn> columns,
                                   Allocator& allocator) {

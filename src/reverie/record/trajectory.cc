@@ -9,7 +9,8 @@
 namespace reverie {
 namespace {
 
-// Whether a column of an item is what a signature says. Takes no memory: doors ask it of each item.
+// Whether a column of an item matches a signature. Allocates nothing, since it is called for each
+// item.
 bool matches(const TrajectoryView& trajectory, const LayoutColumn& column,
              const TensorSpec& expected) {
   if (!reads_as(column.spec.dtype, expected.dtype)) return false;

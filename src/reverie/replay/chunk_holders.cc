@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-// Groups in the order of generosity: tables without a bound share the first.
+// Groups sorted by bound, the largest first: tables without a bound share the first group.
 constexpr ChunkMemory::Group kUnbounded = ChunkMemory::kUnheld + 1;
 
 }  // namespace
@@ -43,7 +43,7 @@ Result<std::unique_ptr<ChunkHolders>> ChunkHolders::make(
       return status.with_context("table '" + table->name + "'");
     }
     holders->names_.push_back(table->name);
-    // What is loaded belongs to no table for a while.
+    // A chunk that is being loaded belongs to no table for a while.
     sum = bytes > std::numeric_limits<std::int64_t>::max() - sum
               ? std::numeric_limits<std::int64_t>::max()
               : sum + bytes;

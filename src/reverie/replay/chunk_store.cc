@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-// 64 of the slot, 22 in the mean of the map of keys, 8 to 24 a selector, and the episode's entry.
+// 64 for the slot, about 22 in the key map, 8 to 24 for each selector, and the episode's entry.
 constexpr std::int64_t kItemBytes = 128;
 
 }  // namespace
@@ -17,8 +17,8 @@ std::int64_t ChunkStore::item_bytes(const TrajectoryView& trajectory) {
   return kItemBytes + static_cast<std::int64_t>(block_bytes(piece_count * sizeof(Piece)));
 }
 
-// A chunk that two pieces of an item share is counted for each: item counts go up and down by
-// pieces, so only the first and the last matter.
+// A chunk that two pieces of an item share is counted for each: counts change by pieces, so only
+// the first and the last piece matter.
 
 std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
   std::int64_t bytes = item_bytes(trajectory);

@@ -44,7 +44,7 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
     service->tables_.push_back(std::make_shared<Table>(std::move(core), context, id_base));
   }
   context->on_room = [raw = service.get()] { raw->serve_all(); };
-  // By a writer's thread, which may be later than the store's end.
+  // Called by a writer's thread, possibly after the store has ended.
   context->chunks.set_on_shrunk([weak = std::weak_ptr(service)](const Chunk& chunk) {
     const auto shrunk = weak.lock();
     if (!shrunk) return;
@@ -56,7 +56,7 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
 }
 
 LocalService::~LocalService() {
-  if (!fork_guard_.check("store").ok()) return;  // the threads and locks stayed with the parent
+  if (!fork_guard_.check("store").ok()) return;  // the threads and locks belong to the parent
   close();
   context_->timers.stop();
   context_->on_room = nullptr;
@@ -217,7 +217,7 @@ void LocalService::close() {
   closed_ = true;
   for (const auto& table : tables_) table->close();
   if (log_) log_->close();
-  // Lets the folder go that the log lies in, too.
+  // This also releases the folder of the log.
   if (checkpoints_) checkpoints_->stop();
 }
 
@@ -258,7 +258,7 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> LocalService::freeze(
 }
 
 void LocalService::serve_all() {
-  // Serving may free bytes again: the thread that serves already does another round instead.
+  // Serving may free bytes again: the thread that is already serving does another round instead.
   if (serve_wanted_.fetch_add(1) > 0) return;
   int served = 1;
   do {

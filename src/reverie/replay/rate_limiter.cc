@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-// An allowance beyond this is "as many as you like".
+// A larger allowance counts as unlimited.
 constexpr double kUnlimited = 9.0e18;
 
 }  // namespace
@@ -38,10 +38,10 @@ Result<RateLimiter> RateLimiter::make(const RateLimiterSpec& spec) {
   return limiter;
 }
 
-// For a number of inserts, the one state in which samples may be blocked is the one where all
-// allowed samples are taken. So walk those states; if an insert is allowed in each, it moves.
+// For a given number of inserts, samples can be blocked only in the state in which all permitted
+// samples are taken. So check that each such state permits an insert.
 Status RateLimiter::check_that_it_moves() const {
-  constexpr int kStates = 4096;  // more than the period of any ratio that people choose
+  constexpr int kStates = 4096;  // more than the period of any usual ratio
   RateLimiter walk(spec_);
   walk.inserts_ = spec_.min_size_to_sample;
   for (int state = 0; state < kStates; ++state) {

@@ -1,5 +1,5 @@
-// Inserts and samples. Updates are in table_mutation.cc, what waits in table_waiting.cc, what only
-// looks in table_queries.cc.
+// Inserts and samples. Updates are in table_mutation.cc, waiting requests in table_waiting.cc,
+// queries in table_queries.cc.
 //
 // Tested in local_service_test.cc.
 #include "reverie/replay/table.h"
@@ -24,7 +24,7 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
 
 void Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                     InsertResult result) {
-  // What was cancelled is not confirmed: its caller has the answer.
+  // A cancelled request is not confirmed: its caller has its answer already.
   const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
   if (log_ == nullptr || !is_confirmed) return done(std::move(result));
   log_->confirm(log_index_, position, caller,
@@ -109,7 +109,7 @@ std::size_t Table::insert_now(std::span<Item> items, const ItemNumbers& numbers,
 
 Status Table::insert_and_log(Item& item, const ItemNumbers& number, TimePoint now,
                              Effects& effects) {
-  // The view stays good: what leaves the table is in `effects`, or pinned.
+  // The view stays valid: removed items are in `effects`, or pinned.
   LoggedInsert logged;
   logged.key = item.key;
   logged.priority = item.priority;
@@ -126,7 +126,7 @@ Status Table::insert_and_log(Item& item, const ItemNumbers& number, TimePoint no
 
 bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) {
   const std::size_t wanted = std::min(request.count - request.batch.size(), kBreath);
-  const std::uint64_t pin = core_->pin();  // before removals that the draws cause
+  const std::uint64_t pin = core_->pin();  // before the draws remove items
   const std::size_t drawn =
       core_->sample(wanted, request.distinct, now, request.batch, effects.after);
   if (drawn == 0) {
@@ -145,7 +145,7 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
     request.batch.set_sampler_mass(core_->sampler_mass());
     if (request.wants_least) request.batch.set_least_probability(core_->least_probability());
   }
-  // Short of a whole breath means that no more can be drawn at once.
+  // Fewer than a whole breath: no more can be drawn now.
   const std::size_t size = request.batch.size();
   return size == request.count || (size >= request.min_count && drawn < wanted);
 }
@@ -187,7 +187,8 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
       if (waits) confirm_id = id_base_ + ++last_id_;
       return;
     }
-    // Behind others, or halfway in, it may have to wait for no more than their turn or its own.
+    // If other requests wait, or a part of this one is inserted, it may only have to wait for its
+    // turn.
     if (deadline <= now && result.applied == 0 && inserts_.empty() && samples_.empty()) {
       result.status = insert_timed_out(0, items.size());
       return;
@@ -231,12 +232,12 @@ std::size_t Table::insert_in_breaths(std::size_t count, std::size_t breath, Take
 }
 
 std::size_t Table::insert_at_once(std::span<Item> items) {
-  if (log_ != nullptr) return 0;  // its answer would be a confirmation
+  if (log_ != nullptr) return 0;  // the answer would confirm it
   std::size_t good = 0;
   while (good < items.size() && rules_->take_item(items[good]).ok()) ++good;
   const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
     mutex_.assert_held();
-    Status refusal;  // insert() will meet it again
+    Status refusal;  // insert() will return it again
     return insert_now(items.subspan(begin, count), {}, now, effects, refusal);
   };
   return insert_in_breaths(good, kBreath, take);
@@ -299,14 +300,14 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   return id;
 }
 
-// What was drawn last comes back first, so that the order of a queue is what it was.
+// The last draw is undone first, so that a queue has its former order.
 std::size_t Table::hand_back(const SampleBatch& batch) {
   std::size_t count = 0;
   for (std::size_t end = batch.size(); end > 0;) {
     const std::size_t begin = end - std::min(end, kBreath);
     apply([&](TimePoint now, Effects& effects) {
       mutex_.assert_held();
-      // No more draws come from a closed store: nothing is lost.
+      // A closed store makes no more draws: nothing is lost.
       if (closed_) {
         count += end - begin;
         return;

@@ -56,7 +56,7 @@ Result<std::unique_ptr<TableCore>> TableCore::make(TableOptions options, const R
   auto core = std::unique_ptr<TableCore>(
       new TableCore(std::move(rules), *limiter, chunks, std::move(sampler).value(),
                     std::move(remover).value(), std::move(extensions), item_memory));
-  // Items without a priority begin with this one.
+  // Items without a priority start with this one.
   if (Status status = core->rules().check_priority(core->max_priority_); !status.ok()) {
     return status.with_context(context + ", first priority");
   }
@@ -73,7 +73,7 @@ TableCore::TableCore(std::shared_ptr<const TableRules> rules, RateLimiter limite
       chunks_(chunks),
       item_memory_(item_memory),
       limiter_(limiter),
-      // Extensions read the record of an item that a keyed table keeps.
+      // Extensions read an item's record, which only a keyed table keeps.
       state_(std::make_shared<State>(chunks, options_, options_.is_keyed || !extensions.empty(),
                                      item_memory)),
       extensions_(std::move(extensions)) {
@@ -85,7 +85,8 @@ TableCore::~TableCore() = default;
 
 bool TableCore::has_room(const Item& item) const {
   if (!chunks_.max_bytes()) return true;
-  // A full table evicts as much as it takes in, by and by; were it to wait, it would never end.
+  // A full table evicts as much as it inserts over time; if it waited for room, it would never
+  // continue.
   if (size() >= static_cast<std::size_t>(options_.max_size)) return true;
   return chunks_.has_room(ChunkStore::new_bytes(item.trajectory.view()));
 }
@@ -120,7 +121,7 @@ Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   Status status = put_in(std::move(item), now, after, is_new);
   evicted_.clear();
   if (!is_new) return status;
-  // More than one where items were handed back meanwhile.
+  // More than one if items were handed back meanwhile.
   while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
   while (is_over_bytes()) evict(after);
   return {};
@@ -180,14 +181,15 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
                                  TimePoint now, Aftermath& after) {
   now_ = now;
   ItemSlots& slots = state_->slots;
-  if (!slots.is_keyed()) return 0;  // its draws do not tell what an item was
+  if (!slots.is_keyed()) return 0;  // its draws do not identify an item
   std::size_t count = 0;
   for (std::size_t i = end; i-- > begin;) {
     const Ticket ticket = Ticket::unpack(batch.tickets()[i]);
     if (slots.is_of_the_past(ticket)) continue;  // the table was reset
     BriefItem* there = slots.find(ticket);
     const std::optional<std::uint32_t> same_key = state_->keys.find(batch.keys()[i]);
-    // It came back by its last draw, and this was one before: or it is another of that key.
+    // Undoing its last draw has restored the item, and this is an earlier draw; or it is another
+    // item with that key.
     if (there == nullptr && same_key) there = &slots[*same_key];
     if (there != nullptr) {
       if (there->times_sampled < batch.times_sampled()[i]) continue;
@@ -197,12 +199,12 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
       ++count;
       continue;
     }
-    // Gone: with this draw, or removed since.
+    // The item was removed by this draw, or later.
     const bool was_last =
         options_.max_times_sampled >= 1 && batch.times_sampled()[i] >= options_.max_times_sampled;
     if (!was_last) continue;
     const Slot slot = take_slot(after);
-    if (slot == kNoSlot) continue;  // no memory: the item stays gone
+    if (slot == kNoSlot) continue;  // no memory: the item is not restored
     const TrajectoryView& view = batch.trajectories()[i];
     Trajectory trajectory(Ref<const Layout>::share(view.layout), view.pieces());
     const bool has_key =

@@ -1,4 +1,4 @@
-// What a TableCore's items take, and which chunks they hold: another source of table_core.h.
+// Another source of table_core.h: the memory of a TableCore's items, and the chunks that they hold.
 //
 // Tested in table_core_test.cc and chunk_holders_test.cc.
 #include <cstdint>
@@ -18,7 +18,7 @@ void add_to(KeyMap& counters, std::uint64_t key, std::uint32_t by) {
   }
 }
 
-// Subtracts 1; true when that was the last, which is then gone.
+// Subtracts 1; true if the counter reached 0, when it is removed.
 bool take_from(KeyMap& counters, std::uint64_t key) {
   std::uint32_t* const count = counters.find_value(key);
   REVERIE_CHECK(count != nullptr);
@@ -45,7 +45,7 @@ bool TableCore::count_in(const Trajectory& trajectory) {
   if (options_.is_keyed || options_.max_bytes) {
     std::size_t in_episodes = 0;  // pieces
     std::size_t in_chunks = 0;
-    const Chunk* charged = nullptr;  // and not in the map yet
+    const Chunk* charged = nullptr;  // that is not in the map yet
     try {
       for (const Piece& piece : trajectory.pieces()) {
         add_to(state_->episodes, piece.chunk->episode(), 1);

@@ -1,4 +1,4 @@
-// How a TableCore draws, and reads in the remover's order: the second source of table_core.h.
+// The second source of table_core.h: draws, and reading in the remover's order.
 //
 // Tested in table_core_test.cc.
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// Draws whose items are asked for together.
+// Draws whose items are prefetched together.
 constexpr std::size_t kDrawBlock = 64;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::size_t TableCore::sample(std::size_t count, bool distinct, TimePoint now, S
     add_to_batch(0, done, batch);
     return done;
   }
-  // An item leaves with its last sample, so each draw may change the next one.
+  // An item is removed with its last sample, so each draw may change the next one.
   while (done < count && sample_allowance() > 0) {
     const std::size_t drawn = draw(distinct ? count - done : 1, distinct, batch);
     if (drawn == 0) break;
@@ -72,7 +72,7 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   slots_.resize(count + known);
   values_.resize(count + known);
   if (!distinct) {
-    // By the block: while one is drawn, the items of the one before are on their way.
+    // In blocks: while one is drawn, the items of the previous one are being prefetched.
     for (std::size_t begin = 0; begin < count; begin += kDrawBlock) {
       const std::size_t size = std::min(kDrawBlock, count - begin);
       const std::span<Slot> slots = std::span(slots_).subspan(begin, size);
@@ -112,7 +112,7 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
     unique_count += stored.times_sampled == 0 ? 1 : 0;
     stored.times_sampled += stored.times_sampled < kSampledMax ? 1 : 0;
     const TrajectoryView& trajectory = stored.trajectory.view();
-    __builtin_prefetch(trajectory.many);  // or the chunk, whose address lies there as well
+    __builtin_prefetch(trajectory.many);  // or the chunk, whose address is in the same place
     if (rows.is_brief()) {
       rows.set_brief(i, stored.ticket(slots[i]), values_[begin + i], trajectory);
       continue;

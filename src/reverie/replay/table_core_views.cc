@@ -1,4 +1,4 @@
-// How a TableCore takes a step of many environments at once: another source of table_core.h.
+// Another source of table_core.h: inserts a step of many environments at once.
 #include <new>
 #include <utility>
 
@@ -12,7 +12,7 @@ std::size_t TableCore::insert_views(std::span<const TrajectoryView> items, TimeP
   const auto size_max = static_cast<std::size_t>(options_.max_size);
   if (items.empty() || items.size() > size_max || !limiter_.can_insert(count)) return 0;
   now_ = now;
-  // The oldest leave first, so those that make room are known before anything comes.
+  // The oldest are evicted first, so the items that make room are known before the insert.
   const std::size_t size_wanted = size() + items.size();
   const std::size_t leaving = size_wanted > size_max ? size_wanted - size_max : 0;
   if (!prepare_views(items, leaving, after)) return 0;

@@ -1,4 +1,4 @@
-// TableCore's way into a checkpoint and out of it.
+// Saves a TableCore to a checkpoint and restores it.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -13,7 +13,7 @@ Status check_free_list(std::span<const SlotRecord> records, std::span<const std:
                        Slot first) {
   std::size_t left =
       records.size() - static_cast<std::size_t>(std::count(is_in.begin(), is_in.end(), 1));
-  // A list that ran in a circle would be longer than there are free slots.
+  // A cyclic list would be longer than the number of free slots.
   for (Slot slot = first; slot != kNoSlot;) {
     if (slot >= records.size() || is_in[slot] != 0 || left-- == 0) {
       return data_loss("the list of free slots is broken at slot {}", slot);
@@ -24,7 +24,7 @@ Status check_free_list(std::span<const SlotRecord> records, std::span<const std:
   return {};
 }
 
-// The slots that are in, by their items' times of insertion.
+// The occupied slots, sorted by their items' times of insertion.
 std::vector<Slot> by_time(std::span<const SlotRecord> records,
                           std::span<const std::uint8_t> is_in) {
   std::vector<Slot> slots;
@@ -162,7 +162,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
                                 .with_context(format("table '{}', extension '{}'", options_.name,
                                                      extensions_[e]->name())));
   }
-  // Where this table is smaller than the one that was stored.
+  // If this table is smaller than the stored one.
   Aftermath after;
   if (image.options.max_size > options_.max_size) {
     while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);

@@ -23,7 +23,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
   if (!result.status.ok()) return result;
   if (!request.corrupt.empty()) take_out(request.corrupt, result);
 
-  // Each list breath by breath; what waits gets its turn in between.
+  // Each list breath by breath; waiting requests get their turn in between.
   const auto for_each_breath = [&](std::size_t count, auto step) {
     for (std::size_t begin = 0; begin < count && result.status.ok(); begin += kBreath) {
       const std::size_t size = std::min(kBreath, count - begin);
@@ -70,8 +70,8 @@ void Table::log_updates(TimePoint now) {
   log_->on_update(log_index_, now, core_->updated_slots(), core_->updated_priorities());
 }
 
-// Rare, so each has a critical section of its own. An item that left with its last sample is not
-// found, and is still counted; one that was evicted, or told by another reader, is not.
+// Rare, so each item has its own critical section. An item that was removed with its last sample is
+// not found, but still counted; one that was evicted, or reported by another reader, is not.
 void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
   struct Told {
     const CorruptItem* item;

@@ -1,4 +1,4 @@
-// Questions to a Table, which change nothing: a source of table.h.
+// A source of table.h: queries, which change nothing.
 //
 // Tested in local_service_test.cc.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Changes of a table that a log holds, made once more: a source of table_core.h.
+// A source of table_core.h: repeats the changes that a log has recorded.
 //
 // Tested in tests/sim/journal_sim_test.cc.
 #include <utility>

@@ -95,7 +95,7 @@ Status TableRules::check_item(const Item& item) const {
 }
 
 Status TableRules::check_tickets(std::span<const std::uint64_t> tickets) const {
-  // Slots are dense, and generations begin with 1; items that were handed back take a few more.
+  // Slots are dense, and generations start at 1; items that are handed back take a few more slots.
   const std::uint64_t slot_count = 2 * static_cast<std::uint64_t>(options_.max_size) + 1024;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const Ticket ticket = Ticket::unpack(tickets[i]);

@@ -53,7 +53,7 @@ Status Table::freeze_from(std::span<const std::shared_ptr<Table>> tables,
   }
   const std::shared_ptr<Table>& table = tables.front();
   Status status;
-  std::unique_ptr<FrozenTable> snapshot;  // thaws, where it is not handed over, without the lock
+  std::unique_ptr<FrozenTable> snapshot;  // if it is not handed over, it thaws without the lock
   {
     MutexLock lock(table->mutex_);
     if (table->closed_) return table->closed_status();

@@ -1,4 +1,4 @@
-// Requests of a Table that wait, and why they do: the second source of table.h.
+// The second source of table.h: waiting requests, and why they wait.
 //
 // Tested in local_service_test.cc.
 #include <algorithm>
@@ -17,7 +17,7 @@ void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
   waiting.deadline = deadline;
   first_deadline_ = std::min(first_deadline_, deadline);
   if (deadline == TimePoint::max()) return;
-  if (deadline <= now) return;  // goes on as far as the table lets it, then completes
+  if (deadline <= now) return;  // continues as far as the table permits, then completes
   waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->serve();
   });
@@ -39,8 +39,8 @@ void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effect
                              waiting.request.distinct});
 }
 
-// Whether a request that waits has to, is known only here, once nothing moves any more: between two
-// breaths one that could go on waits too. So this is where those whose time is over complete.
+// Only here, once no request can continue, is it known which requests really have to wait: between
+// two breaths, one that could continue waits too. So requests past their deadline complete here.
 void Table::serve_waiting(TimePoint now, Effects& effects) {
   if (inserts_.empty() && samples_.empty() && !watches_room_) return;
   std::size_t breath = kBreath;
@@ -51,7 +51,7 @@ void Table::serve_waiting(TimePoint now, Effects& effects) {
       has_moved = serve_samples(now, breath, effects) || has_moved;
     }
     watch_room();
-    // Room that came up between the look and the watch would be missed by everybody.
+    // Room that was freed between the check and the registration would otherwise be missed.
   } while (breath > 0 && ((watches_room_ && !lacks_room()) || complete_expired(now, effects)));
   effects.is_unfinished = breath == 0;
 }
@@ -74,8 +74,8 @@ bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
   return applied > 0 || is_over;
 }
 
-// In the order of their arrival. Only one that lacks items which it does not have yet (distinct)
-// lets those behind it through: they need not wait for what it waits for.
+// In the order of their arrival. Only a request for distinct items that lacks further ones lets
+// later requests pass: they need not wait for the same thing.
 bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) {
   for (auto it = samples_.begin(); it != samples_.end() && breath > 0; ++it) {
     const std::size_t before = it->request.batch.size();
@@ -161,7 +161,7 @@ TableInfo Table::info() {
   info.pending_samples = static_cast<std::int64_t>(samples_.size());
   info.missing_updates = missing_updates_;
   info.corrupt_items = corrupt_items_;
-  // Requests that wait now count with the time that they have waited so far.
+  // Waiting requests count with the time that they have waited so far.
   const TimePoint now = context_->clock.now();
   Duration insert_wait = insert_wait_;
   for (const WaitingInsert& waiting : inserts_) insert_wait += now - waiting.since;

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// Clients may have one part in this many of the memory in flight, unless told otherwise.
+// By default, clients' data in flight may take the memory divided by this.
 constexpr std::size_t kMemoryPart = 8;
 
 }  // namespace
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
 
 Status Server::check(std::vector<TableOptions> tables, ServerOptions options) {
   const std::vector<std::string> addresses = options.addresses;
-  options.checkpoints.reset();  // nothing is made or locked for a look
+  options.checkpoints.reset();  // a check makes and locks nothing
   REVERIE_ASSIGN_OR_RETURN(const auto server, make(std::move(tables), std::move(options)));
   return server->grpc_.check(addresses);
 }
@@ -86,13 +86,13 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
   server->port_ = endpoint.port;
   std::vector<std::string> doors = server->addresses_;
   if (addresses.front().starts_with("localhost:")) {
-    // "localhost" is [::1] too, where the machine has IPv6 and the port is free there.
+    // "localhost" is also [::1], if the machine has IPv6 and the port is free there.
     const std::string also = format("[::1]:{}", server->port_);
     if (server->grpc_.listen({also}).ok()) doors.push_back(also);
   }
   if (has_tls) return server;
   for (const std::string& address : doors) {
-    // Who took the name keeps his clients from nothing: they find TCP.
+    // If another process has the name, clients still find the TCP port.
     if (address.starts_with("unix:")) continue;
     REVERIE_ASSIGN_OR_RETURN(const Endpoint at, parse_endpoint(address));
     REVERIE_ASSIGN_OR_RETURN(const auto resolved, resolve(at));
