@@ -15,10 +15,10 @@
 namespace reverie::checkpoint {
 namespace {
 
-// What is read of a file of chunks at once.
+// Bytes of a file of chunks that are read at once.
 constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;
 
-// Reads a file front to back, and hands out views of what it has read.
+// Reads a file sequentially, and returns views of what it has read.
 class Window {
  public:
   Window(std::unique_ptr<ReadableFile> file, std::uint64_t size)
@@ -64,7 +64,7 @@ class Reader {
       return data_loss("'{}' has {} bytes; its manifest says {}", path_, bytes_.size(),
                        file.size_bytes);
     }
-    // Each section first: its message says where the damage is.
+    // The sections first, since their errors say where the damage is.
     REVERIE_ASSIGN_OR_RETURN(std::vector<Section> found,
                              read_sections(bytes_, FileKind::kTables, path_));
     if (crc32c(bytes_) != file.crc) {
@@ -108,10 +108,10 @@ class Reader {
     return {};
   }
 
-  // Where they are not kept, items are checked by what the list of chunks says.
+  // If chunks are not kept, items are checked against the list of chunks.
   Status read_chunks(const Manifest& manifest, StoredChunks& stored, bool keeps = true) {
     keeps_chunks_ = keeps;
-    // Front to back through each file.
+    // Sequentially through each file.
     std::vector<std::uint32_t> order(entries_.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
@@ -193,7 +193,7 @@ class Reader {
     return finish(tables);
   }
 
-  // Reads the table images alone.
+  // Reads only the table images.
   Status read_images(const std::vector<Section>& sections, Summary& summary) {
     for (const Section& section : sections) {
       ByteReader in(section.payload);
@@ -289,7 +289,7 @@ class Reader {
 };
 
 bool same(const ComponentSpec& a, const ComponentSpec& b) {
-  // A seed makes no other selector; its generator goes on from the checkpoint's state.
+  // The seed does not matter: the generator continues from the checkpoint's state.
   ComponentSpec x = a;
   ComponentSpec y = b;
   x.options.erase("seed");
@@ -441,7 +441,7 @@ Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
           table.name, text);
     } else if (table.is_keyed != image->options.is_keyed ||
                table.extensions.empty() != image->options.extensions.empty()) {
-      // Items of the one kind do not say what those of the other need.
+      // Items of one kind lack fields that the other kind needs.
       return failed_precondition("table '{}' cannot take the checkpoint's items: {}", table.name,
                                  text);
     }

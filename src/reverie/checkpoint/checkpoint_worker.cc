@@ -14,7 +14,7 @@ namespace {
 
 // How often the inserts are counted.
 constexpr Duration kCountInterval = std::chrono::milliseconds(250);
-// After so long another checkpoint is tried, where the journal cannot be written.
+// If the journal cannot be written, a checkpoint is tried at this interval.
 constexpr Duration kHealInterval = std::chrono::seconds(5);
 
 // Where the path arrives. Shared by the waiting and the completing thread.
@@ -38,7 +38,7 @@ CheckpointWorker::CheckpointWorker(LocalService& store, std::unique_ptr<Checkpoi
   if (looks || options_.every_time > Duration::zero()) start();
 }
 
-// In a forked child the thread stayed with the parent, and so may the lock.
+// In a forked child the thread belongs to the parent, and the lock may stay locked.
 CheckpointWorker::~CheckpointWorker() REVERIE_NO_THREAD_SAFETY_ANALYSIS {
   if (fork_guard_.check("store").ok()) {
     stop();
@@ -134,7 +134,7 @@ void CheckpointWorker::run() {
       while (requests_.empty() && !is_stopped_) {
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
-      // A request that was cancelled before its turn is not waiting any more.
+      // A request that was cancelled before its turn no longer waits.
       while (!is_stopped_ && !requests_.empty() && !requests_.front().done) requests_.pop_front();
       if (is_stopped_) break;
       is_cancelled_ = false;
@@ -165,7 +165,7 @@ void CheckpointWorker::run() {
       done(written.status());
     }
   }
-  // No further request is taken.
+  // No further requests are accepted.
   std::deque<Request> left;
   {
     const MutexLock lock(mutex_);

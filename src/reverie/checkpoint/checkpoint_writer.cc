@@ -11,16 +11,16 @@
 namespace reverie::checkpoint {
 namespace {
 
-// What is collected before it is written.
+// Bytes that are collected before they are written.
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 // Slots of one section of items.
 constexpr std::size_t kSectionSlots = 8 * ItemSlots::kSegmentSlots;
-// A file of which less than this share is referred to is written anew with the next checkpoint.
+// A file with a smaller referenced share is rewritten with the next checkpoint.
 constexpr double kLiveShareMin = 0.5;
-// Files a checkpoint has at most, before the oldest are written anew.
+// The most files of a checkpoint; beyond that, the oldest are rewritten.
 constexpr std::size_t kFilesMax = 64;
 
-// Never 0, and none is given twice as long as chunks live: 4 billion are between.
+// Never 0, and not reused while a chunk lives: 4 billion marks are in between.
 std::uint32_t next_mark() {
   static std::atomic<std::uint32_t> last{0};
   while (true) {
@@ -39,7 +39,7 @@ class Writer {
 
   Result<Written> write() {
     REVERIE_RETURN_IF_ERROR(request_.files.create_folder(folder_));
-    // The files are there before the tables are frozen, so that a full disk holds nothing up.
+    // The files are created before the tables are frozen, so that a full disk delays nothing.
     REVERIE_ASSIGN_OR_RETURN(tables_file_, create(std::string(kTablesName)));
     tables_ = std::make_unique<SectionWriter>(*tables_file_);
     REVERIE_RETURN_IF_ERROR(tables_->begin(FileKind::kTables));
@@ -58,7 +58,7 @@ class Writer {
     return written;
   }
 
-  // After write(): what the next one may build on.
+  // After write(): the stored chunks that the next checkpoint may reuse.
   StoredChunks known() {
     StoredChunks known;
     known.folder = join_path(request_.root, checkpoint_name(request_.number));
@@ -167,7 +167,7 @@ class Writer {
     return found->second;
   }
 
-  // The chunk's place in the list; it is written if it is not there.
+  // The chunk's index in the list; the chunk is written if it is not in it.
   Status chunk_index(const Chunk& chunk, std::uint32_t rows_wanted, std::uint32_t& index) {
     const auto [found, is_new] =
         chunk_indices_.try_emplace(&chunk, static_cast<std::uint32_t>(entries_.size()));
@@ -194,7 +194,7 @@ class Writer {
 
   using Stored = StoredChunks::Chunks::value_type;
 
-  // As what an earlier checkpoint has stored this object, with as many rows; else null.
+  // How an earlier checkpoint has stored this object with as many rows; null if it has not.
   const Stored* stored_as(const Chunk& chunk, std::uint32_t rows) {
     const std::uint32_t mark = chunk.checkpoint_mark();
     if (mark == 0) return nullptr;
@@ -209,7 +209,7 @@ class Writer {
     return &stored;
   }
 
-  // Reads and hashes the chunk, and writes it if no file has the same.
+  // Reads and hashes the chunk, and writes it if no file has an equal one.
   Result<const Stored*> store_chunk(const Chunk& chunk, std::uint32_t rows) {
     if (memory_ != nullptr) {
       places_.clear();
@@ -236,7 +236,7 @@ class Writer {
     return &*stored;
   }
 
-  // Gives a file of an earlier checkpoint a name in this one; false where that cannot be done.
+  // Links a file of an earlier checkpoint into this one; false if that is impossible.
   bool has_link(std::uint64_t file) {
     const auto [found, is_new] = links_.try_emplace(file, false);
     if (is_new && stored_.file_bytes.contains(file)) {
@@ -287,7 +287,7 @@ class Writer {
     return status;
   }
 
-  // Schemas, layouts and chunks, which the items have brought up.
+  // Writes the schemas, layouts and chunks that the items refer to.
   Status write_lists() {
     const auto add = [this](SectionType type, std::size_t count, std::span<const std::byte> list) {
       std::vector<std::byte> bytes;
@@ -385,7 +385,7 @@ Result<Written> write_checkpoint(LocalService& service, const WriteRequest& requ
   if (written.ok()) {
     stored = std::move(known);
   } else {
-    // What cannot be removed now is removed when the folder is next opened.
+    // Files that cannot be removed now are removed when the folder is next opened.
     (void)remove_temporaries(request.files, request.root);
   }
   return written;

@@ -77,7 +77,7 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
   REVERIE_RETURN_IF_ERROR(check_place(tables));
-  // Bounds what is loaded; the store does it again.
+  // Bounds the memory of what is loaded; the store makes its own.
   REVERIE_RETURN_IF_ERROR(ChunkHolders::make(tables, options.memory).status());
   Allocator& allocator =
       options.memory ? static_cast<Allocator&>(*options.memory) : Allocator::heap();
@@ -191,14 +191,14 @@ Result<Written> Checkpointer::write_locked(LocalService& store, std::span<const 
                checkpoint_number(known.substr(known.rfind('/') + 1)).value_or(0));
   const WriteRequest request{files_,        place_.root,  last + 1,         payload,
                              calendar_ns(), is_cancelled, journal_position_};
-  // What an earlier failure could not remove.
+  // Removes files that an earlier failure could not remove.
   REVERIE_RETURN_IF_ERROR(remove_temporaries(files_, place_.root));
   REVERIE_ASSIGN_OR_RETURN(Written written, write_checkpoint(store, request, stored_));
   remove_old(request.number);
   return written;
 }
 
-// The new checkpoint is durable: what goes wrong here is told, and tried again the next time.
+// The new checkpoint is durable: errors here are logged, and the removal is repeated the next time.
 void Checkpointer::remove_old(std::uint64_t newest) {
   auto numbers = checkpoints(files_, place_.root);
   Status status = numbers.status();
@@ -210,7 +210,7 @@ void Checkpointer::remove_old(std::uint64_t newest) {
       if (!status.ok()) break;
     }
   }
-  // A journal that does not go on: the checkpoint holds all of it.
+  // The journal does not continue: the checkpoint contains all of it.
   if (status.ok() && journal_position_ > 0) {
     const auto journal = journal_files(files_, place_.root);
     status = journal.status();

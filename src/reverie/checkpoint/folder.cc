@@ -15,7 +15,7 @@ std::string numbered(std::string_view prefix, std::uint64_t number) {
   return format("{}{:010}", prefix, number);
 }
 
-// The files of a folder, if it holds nothing but ours.
+// The files of a folder, if all of them belong to checkpoints.
 Result<std::optional<std::vector<std::string>>> our_files(FileSystem& files,
                                                           const std::string& folder) {
   REVERIE_ASSIGN_OR_RETURN(std::vector<std::string> names, files.list(folder));
@@ -111,7 +111,7 @@ Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64
   const std::string folder = join_path(root, checkpoint_name(number));
   REVERIE_ASSIGN_OR_RETURN(const auto names, our_files(files, folder));
   if (!names) return {};
-  // So that no folder of this name is ever half there.
+  // So that a folder with this name is never incomplete.
   const std::string temporary = join_path(root, temporary_name(number));
   REVERIE_RETURN_IF_ERROR(
       durable_rename(files, folder, temporary, IfThere::kRefuse, Contents::kSynced));

@@ -15,7 +15,7 @@ namespace {
 // Memory of a group that is kept for the next one.
 constexpr std::size_t kSpareBytesMax = std::size_t{1} << 20;
 
-// Bytes of rows that are not worth a lock of their own.
+// Rows below this size are not worth taking the lock separately.
 constexpr std::size_t kSmallBytes = 2048;
 
 std::vector<Durability> durability_of(const std::vector<TableOptions>& tables, Durability other) {
@@ -52,7 +52,7 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
   if (!syncs_groups()) sync_thread_ = std::make_unique<std::thread>([this] { run_syncs(); });
 }
 
-// In a forked child the threads stayed with the parent, and so may the locks.
+// In a forked child the threads belong to the parent, and the locks may stay locked.
 Journal::~Journal() {
   if (fork_guard_.check("store").ok()) {
     close();
@@ -88,7 +88,7 @@ void Journal::begin_file() {
 }
 
 void Journal::prepare(std::span<const Item> items) {
-  // What is small is as quickly written under the table's lock as the journal's is taken for it.
+  // Small rows take as long to write under the table's lock as taking the journal's lock would.
   std::size_t size_bytes = 0;
   for (const Item& item : items) {
     for (const Piece& piece : item.trajectory.pieces()) {
@@ -186,10 +186,10 @@ void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller
   const Stage stage = stage_of(table);
   const auto is_durable = [&] { return reached(stage) >= position; };
   const bool has_thread = options_.has_thread;
-  // A write that is under way is soon over, a sync is not.
+  // A write in progress ends soon, a sync does not.
   if (!is_durable() && (!has_thread || (caller == Caller::kWaits && stage == kWritten))) {
     MutexLock io(io_mutex_);
-    // The thread that held it may have written this too.
+    // The thread that had the lock may have written this too.
     if (!is_durable()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
   } else if (!is_durable() && caller == Caller::kWaits && syncs_groups() && io_mutex_.try_lock()) {
     (void)write_pending(/*syncs=*/true);
@@ -234,7 +234,7 @@ void Journal::complete_waiters(Stage stage) {
     std::vector<Waiter>& waiters = waiters_[stage];
     if (waiters.empty()) return;
     failed = failed_;
-    // One behind another that waits longer is completed with it.
+    // A waiter after one that waits longer is completed with it.
     auto end = waiters.begin();
     while (end != waiters.end() && (end->position <= until || !failed.ok())) ++end;
     if (end == waiters.end()) {
@@ -252,12 +252,12 @@ void Journal::complete_waiters(Stage stage) {
 // --- Writing ---------------------------------------------------------------------------------
 
 Status Journal::open_file(std::uint64_t number) {
-  // So that whatever is in a file that another follows was synced.
+  // So that a file that is followed by another is completely synced.
   if (open_) REVERIE_RETURN_IF_ERROR(open_->sync());
   open_.reset();
   REVERIE_ASSIGN_OR_RETURN(open_, files_.create(join_path(root_, journal_name(number))));
   open_number_ = number;
-  // A file that is longer than its header has a good one.
+  // A file that is longer than its header has a valid header.
   REVERIE_RETURN_IF_ERROR(open_->append(file_header(FileKind::kJournal)));
   REVERIE_RETURN_IF_ERROR(open_->sync());
   return files_.sync_folder(root_);
@@ -268,7 +268,7 @@ Status Journal::write_group(Pending& pending, bool syncs) {
   Group group;
   group.first = pending.first;
   group.count = pending.count;
-  // With a sync a group, all that was written before.
+  // With one sync per group: everything that was written before.
   group.synced = syncs ? pending.first - 1 : synced_.load(std::memory_order_acquire);
   group.records = std::span(pending.bytes).subspan(kGroupHeaderBytes);
   const std::vector<std::byte> header = group_header(group);
@@ -293,7 +293,8 @@ Status Journal::write_pending(bool syncs) {
   }
   Status status;
   for (Pending& group : pending) {
-    // What a group says is synced must be: with a sync a group, also between those of one write.
+    // What a group declares as synced must be synced: with one sync per group, also between the
+    // groups of one write.
     if (syncs && open_ && &group != &pending.front()) status = open_->sync();
     if (status.ok()) status = write_group(group, syncs);
     if (!status.ok()) break;
@@ -324,7 +325,8 @@ void Journal::fail(const Status& status) {
                             "though memory serves on: {}; once a checkpoint can be written it goes "
                             "on",
                             status.message()));
-    // What a checkpoint that is being written now heals comes behind its cut.
+    // Records after the cut of a checkpoint in progress are still needed, since it repairs the
+    // journal.
     if (!is_healing_) drop_records();
   }
   log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
@@ -336,7 +338,7 @@ Status Journal::sync() {
     MutexLock io(io_mutex_);
     status = write_pending(/*syncs=*/true);
   } else {
-    // No thread that writes waits for this sync.
+    // No writing thread waits for this sync.
     std::string path;
     std::uint64_t written = 0;
     {
@@ -377,7 +379,7 @@ void Journal::run() {
       is_idle_ = false;
       if (is_closed_) return;
     }
-    // Requests that wait get the error, later ones by check().
+    // Waiting requests get the error, later ones get it by check().
     if (syncs_groups()) {
       (void)sync();
       continue;
@@ -419,7 +421,8 @@ void Journal::close() {
   if (!sync().ok()) return;
   MutexLock io(io_mutex_);
   if (!open_) return;
-  // It says that all before it was synced: from now on damage there is told from a torn end.
+  // The record declares everything before it as synced, so that damage there is distinguished from
+  // an interrupted write.
   record([](RecordWriter& writer) { writer.mark(); });
   (void)write_pending(/*syncs=*/false);
   open_.reset();

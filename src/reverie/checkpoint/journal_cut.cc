@@ -1,4 +1,4 @@
-// A journal and checkpoints: the second source of journal.h.
+// The second source of journal.h: the journal during checkpoints.
 //
 // Tested in tests/sim/journal_sim_test.cc.
 #include <algorithm>
@@ -56,8 +56,8 @@ Status Journal::write_and_sync() {
   return {};
 }
 
-// While the journal heals, nothing may be written before the checkpoint is there: records before
-// the cut are missing. Then end_checkpoint() does it.
+// While the journal is being repaired, nothing may be written before the checkpoint is complete,
+// since records before the cut are missing. Then end_checkpoint() writes.
 Status Journal::before_publish() {
   MutexLock io(io_mutex_);
   {
@@ -82,7 +82,7 @@ void Journal::end_checkpoint(bool is_written) {
       cut_file = cut_file_;
       is_healing = is_healing_;
     }
-    // A file that another follows is whole, unless it is removed for good.
+    // A file that is followed by another is complete, unless it is removed.
     if (open_ && open_number_ <= cut_file) {
       if (!is_healing) (void)open_->sync();
       open_.reset();
@@ -108,7 +108,7 @@ void Journal::end_checkpoint(bool is_written) {
         drop_records();
       }
     }
-    if (must_sync) (void)write_and_sync();  // check() tells of what failed
+    if (must_sync) (void)write_and_sync();  // check() reports a failure
   }
   complete_waiters();
 }

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::string_view kJournal = "journal-";
 
-// The checksum of a group is that of all behind it.
+// The checksum of a group covers everything after it.
 std::vector<std::byte> header_behind_crc(const Group& group) {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u32(group.count).u64(group.first).u64(group.synced).u64(group.records.size());
   return bytes;
 }
 
-// The group at `offset`; none where there is no whole one.
+// The group at `offset`; empty if there is no complete one.
 std::optional<Group> group_at(std::span<const std::byte> bytes, std::uint64_t offset) {
   ByteReader in(bytes.subspan(offset));
   Group group;
@@ -75,7 +75,7 @@ Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_
                                       const std::string& path, std::uint64_t expected) {
   JournalFile file;
   if (const Status header = check_file_header(bytes, FileKind::kJournal, path); !header.ok()) {
-    // The header is synced before anything is written behind it.
+    // The header is synced before anything is written after it.
     if (is_last && bytes.size() <= kFileHeaderBytes) return file;
     return header;
   }
@@ -96,7 +96,7 @@ Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_
         "checkpoint",
         path, file.good_bytes);
   }
-  // What was not synced yet may be there in part, and in any order.
+  // Data that was not synced yet may be there in part, and in any order.
   if (next == 0) next = expected;
   for (std::uint64_t at = file.good_bytes + 1; at + kGroupHeaderBytes <= bytes.size(); ++at) {
     const auto later = group_at(bytes, at);

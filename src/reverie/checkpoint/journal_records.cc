@@ -107,7 +107,8 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
     out.u32(rows).u32(is_open ? chunk.capacity() : 0);
     out.u64(is_open ? chunk.raw_bytes() - fixed : 0);
   };
-  // By far the most: rows of fixed size that stay raw. Their bytes go where they are to lie.
+  // The usual case: rows of fixed size that stay raw. Their bytes are written directly to their
+  // place.
   if (chunk.is_raw_for_good() && !chunk.schema().has_variable()) {
     Record record(*this, RecordType::kChunk);
     describe(record.out, rows < chunk.capacity());
@@ -115,7 +116,7 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
     return;
   }
   const Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
-  // Raw rows of varying size are all that could fail, by memory.
+  // Only raw rows of varying size could fail, for lack of memory.
   REVERIE_CHECK(bytes.ok());
   Record record(*this, RecordType::kChunk);
   describe(record.out, bytes->raw && rows < chunk.capacity());
@@ -123,8 +124,8 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   for (const auto part : bytes->parts) record.out.raw(part);
 }
 
-// Only rows that are raw still: the writer of a chunk that was encoded meanwhile added none since
-// its items were written, or the whole chunk is written anew.
+// Only rows that are still raw: a chunk that was encoded meanwhile has no new rows since its items
+// were written, or the whole chunk is written again.
 void RecordWriter::write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uint32_t rows) {
   const RawRows raw(chunk);
   if (!raw || mark.is_open == 0) return write_chunk(chunk, mark);

@@ -21,9 +21,9 @@ namespace reverie::checkpoint {
 namespace {
 
 constexpr std::string_view kTemporaryName = "tmp-journal";
-// A file is begun anew long before.
+// A new file is started long before this size.
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{8} << 30;
-// Rows in memory against rows in a file: those of varying size have their places, too.
+// How much larger rows are in memory than in a file: rows of varying size also have offsets.
 constexpr std::uint64_t kRowFactorMax = 16;
 
 // The records of one file.
@@ -35,8 +35,8 @@ class FileReplay {
         allocator_(store.chunk_memory() != nullptr ? static_cast<Allocator&>(*store.chunk_memory())
                                                    : Allocator::heap()) {}
 
-  // Looks at groups before they are replayed: how much each chunk will hold. So a chunk takes no
-  // more memory than its rows take in the file, whatever the capacity that the file says.
+  // Measures the contents of each chunk before groups are replayed. So a chunk takes no more memory
+  // than its rows take in the file, whatever capacity the file declares.
   void measure(const Group& group) {
     ByteReader in(group.records);
     for (std::uint32_t i = 0; i < group.count; ++i) {
@@ -199,7 +199,7 @@ class FileReplay {
         end = run.end;
         numbers.append(run);
       }
-      // All that earlier files say of it is in this.
+      // This contains everything that earlier files say of it.
       replayed_.sessions[session] = std::move(numbers);
     }
     return {};
@@ -262,7 +262,7 @@ class FileReplay {
     return {};
   }
 
-  // The same rows in a chunk that more may follow in.
+  // The same rows in a chunk with room for more.
   Result<Ref<Chunk>> with_room(const Chunk& rows, const ChunkEntry& entry,
                                const Ref<const ChunkSchema>& schema, std::uint32_t capacity,
                                std::uint64_t var_bytes) {
@@ -382,7 +382,7 @@ class FileReplay {
     return draws;
   }
 
-  // What records of type kRows add to a chunk.
+  // The rows that records of type kRows add to a chunk.
   struct More {
     std::uint64_t rows = 0;
     std::uint64_t size_bytes = 0;
@@ -403,7 +403,7 @@ class FileReplay {
   std::vector<More> more_;
 };
 
-// Leaves the good part of a file whose end is torn.
+// Keeps the valid part of a file whose end is incomplete.
 Status mend(FileSystem& files, const std::string& root, const std::string& path,
             std::span<const std::byte> good) {
   if (good.size() <= kFileHeaderBytes) {
@@ -418,8 +418,9 @@ Status mend(FileSystem& files, const std::string& root, const std::string& path,
   return durable_rename(files, temporary, path, IfThere::kReplace);
 }
 
-// Whether the file of the first of `numbers`, whose bytes these are, holds nothing behind record
-// `position`. A checkpoint begins a file, so one record of it tells, or the first one behind it.
+// Whether the file of the first of `numbers`, with these bytes, has no record after `position`. A
+// checkpoint begins a new file, so one record of this file decides, or the first record of the next
+// one.
 Result<bool> lies_before(FileSystem& files, const std::string& root,
                          std::span<const std::uint64_t> numbers, std::span<const std::byte> bytes,
                          std::uint64_t position) {
@@ -441,7 +442,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
                                 LocalService& store) {
   Replayed replayed;
   replayed.last_record = position;
-  // What a crash left of an earlier mending.
+  // Remains of an earlier repair that a crash interrupted.
   const std::string temporary = join_path(root, kTemporaryName);
   REVERIE_ASSIGN_OR_RETURN(const PathKind there, files.kind(temporary));
   if (there == PathKind::kFile) REVERIE_RETURN_IF_ERROR(files.remove_file(temporary));
@@ -484,7 +485,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
       replayed.dropped_bytes = bytes.size() - file.good_bytes;
       REVERIE_RETURN_IF_ERROR(mend(files, root, path, std::span(bytes).first(file.good_bytes)));
     } else if (is_last) {
-      // The store that was killed may not have: what comes now says that it is on the disk.
+      // The killed store may not have synced it, and later records will declare that it is on disk.
       REVERIE_RETURN_IF_ERROR(files.sync_file(path));
       REVERIE_RETURN_IF_ERROR(files.sync_folder(root));
     }

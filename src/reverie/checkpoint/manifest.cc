@@ -48,7 +48,7 @@ Result<Manifest> read_manifest(FileSystem& files, const std::string& path) {
     file.name = in.text();
     file.size_bytes = in.u64();
     file.crc = in.u32();
-    // Nothing else, so that no name leads out of the folder.
+    // Other names are refused, so that no name leads out of the folder.
     const bool is_right = i == 0 ? file.name == kTablesName : chunks_number(file.name).has_value();
     if (in.ok() && !is_right) {
       return data_loss("file {} of '{}' is named '{}'; no checkpoint has a file of that name", i,

@@ -44,7 +44,7 @@ Result<std::string> write_as_ours(FileSystem& files, LoadedCheckpoint& loaded,
   return written.folder;
 }
 
-// A checkpoint that a journal goes on from is not what its store held last.
+// If a journal continues a checkpoint, that is not the last state of its store.
 Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
   const std::string root = parent_path(loaded.folder);
   REVERIE_ASSIGN_OR_RETURN(const JournalInspection journal, inspect_journal(files, root));

@@ -10,7 +10,7 @@
 namespace reverie::checkpoint {
 namespace {
 
-// A line end in it, which programs that take files for text change.
+// Contains a line end, which programs that treat files as text would change.
 constexpr std::array<unsigned char, 8> kMagic = {'R', 'V', 'R', 'C', 'K', 'P', '\r', '\n'};
 
 std::uint32_t section_crc(SectionType type, std::span<const std::byte> payload) {

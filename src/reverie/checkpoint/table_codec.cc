@@ -279,7 +279,7 @@ Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows) {
   ByteWriter head(bytes.head);
   bytes.raw = RawRows(chunk);
   if (!bytes.raw) {
-    // Its storage may be a message, which is kept whole.
+    // Its storage may be a message, which is kept unchanged.
     const std::span<const std::byte> enveloped = chunk.enveloped(Chunk::Envelope::kWireMessage);
     const bool is_enveloped = !enveloped.empty();
     head.u8(1).u8(is_enveloped ? 1 : 0).u32(count);
@@ -368,8 +368,8 @@ Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSche
     if (schema->is_variable(c)) var_bytes += part.size();
     decoded.push_back(std::move(rows));
   }
-  // The bytes are there for every row of fixed size, so the rows cannot ask for more memory than
-  // that; cells of varying size are bounded by the sizes that lie in the bytes.
+  // The bytes of all rows of fixed size are there, so the rows cannot need more memory than that;
+  // cells of varying size are bounded by the sizes in the bytes.
   REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
                            Chunk::open(schema, entry.origin, entry.rows, var_bytes, allocator));
   for (std::size_t c = 0; c < columns.size(); ++c) {

@@ -5,7 +5,7 @@ namespace reverie {
 Status ConnectionBudget::check_in(std::size_t bytes, std::size_t excepted) const {
   const std::size_t held = in_bytes();
   const std::size_t others = held - std::min(held, excepted);
-  // Twice: what was let come before the bound was reached may still come.
+  // Twice the bound: messages that were permitted before it was reached may still arrive.
   if (others > 0 && others + bytes > 2 * bytes_max_) {
     return resource_exhausted(
         "the connection's messages in transfer hold {} bytes and {} more would pass twice the {} "

@@ -15,10 +15,10 @@ enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 
 
 struct Varint {
   std::uint64_t value = 0;
-  std::size_t size_bytes = 0;  // 0: it goes on behind the bytes
+  std::size_t size_bytes = 0;  // 0: it continues after the bytes
 };
 
-// Nothing for one of more than `size_bytes_max` bytes.
+// Empty for a varint of more than `size_bytes_max` bytes.
 std::optional<Varint> read_varint(FieldScan::Bytes bytes, std::size_t size_bytes_max) {
   Varint varint;
   const std::size_t end = std::min(bytes.size(), size_bytes_max);
@@ -80,7 +80,7 @@ FieldScan::Bytes FieldScan::behind_held(Bytes bytes) {
 
 FieldScan::Found FieldScan::next(Bytes bytes) {
   Found found{.plain = bytes, .taken_bytes = bytes.size()};
-  std::size_t at = 0;  // what stands before is plain
+  std::size_t at = 0;  // what precedes it is plain
   while (true) {
     const std::size_t passed = std::min(content_bytes_, bytes.size() - at);
     content_bytes_ -= passed;

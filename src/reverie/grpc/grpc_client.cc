@@ -17,7 +17,7 @@
 namespace reverie {
 namespace {
 
-// Whether another attempt would meet the same.
+// Whether another attempt would fail in the same way.
 bool is_lasting(const Status& failure) {
   return failure.code() == StatusCode::kUnauthenticated ||
          failure.code() == StatusCode::kFailedPrecondition;
@@ -51,7 +51,7 @@ class AnswerReceiver final : public GrpcClientEvents {
 
 }  // namespace
 
-// Lives on one loop: all that is not marked otherwise is touched on its thread alone.
+// Lives on one loop, and is used on its thread only, except where marked.
 class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shared_from_this<Impl> {
  public:
   Impl(IoLoop& loop, std::string_view target, std::vector<Endpoint> endpoints,
@@ -85,12 +85,12 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
 
  private:
   class Session;
-  // The way to one address.
+  // The connection to one address.
   struct Channel {
     enum class State { kIdle, kConnecting, kReady, kPausing };
     Endpoint endpoint;
     State state = State::kIdle;
-    std::shared_ptr<Session> session;  // that new calls go to, or that is about to be ready
+    std::shared_ptr<Session> session;  // for new calls, or about to be ready
     ConnectHandle attempt;
     std::unique_ptr<LoopTimer> timer;  // of the pause, or of the peer's hello
     Duration pause;
@@ -118,9 +118,9 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   std::vector<std::unique_ptr<Channel>> channels_;
   std::size_t turn_ = 0;
   std::vector<std::shared_ptr<GrpcClientStream>> waiting_;  // for a connection
-  std::unique_ptr<LoopTimer> notice_timer_;  // from when one waits until a server answers
+  std::unique_ptr<LoopTimer> notice_timer_;  // from the first waiting call until a server answers
   std::unordered_map<GrpcClientStream*, std::shared_ptr<GrpcClientStream>> live_;
-  std::vector<std::weak_ptr<Session>> sessions_;  // those too that take no new calls
+  std::vector<std::weak_ptr<Session>> sessions_;  // including those that take no new calls
   bool is_closed_ = false;
 };
 
@@ -292,7 +292,8 @@ void GrpcClient::Impl::take_connection(Channel& channel, std::unique_ptr<Connect
                                  [](const auto& session) { return session.expired(); }),
                   sessions_.end());
   sessions_.push_back(channel.session);
-  // It takes calls once the server has said hello: not everything that accepts is one.
+  // It takes calls once the server has sent its hello: not everything that accepts is a gRPC
+  // server.
   channel.timer = std::make_unique<LoopTimer>(hub_->loop());
   channel.timer->start(options_.connect_timeout, [this, &channel] {
     hub_->run([&] {
@@ -317,7 +318,7 @@ void GrpcClient::Impl::note_failure(Channel& channel, const Status& why) {
   channel.state = Channel::State::kPausing;
   if (is_closed_) return;
   if (!channel.is_adopted) {
-    // Between 0.8 and 1.2 of it, so that clients do not all come back at once.
+    // Between 0.8 and 1.2 of the pause, so that clients do not all reconnect at once.
     const auto pause =
         std::chrono::duration_cast<Duration>(channel.pause * (0.8 + 0.4 * random_.uniform()));
     channel.pause = std::min(channel.pause * 2, options_.backoff_max);
@@ -325,7 +326,7 @@ void GrpcClient::Impl::note_failure(Channel& channel, const Status& why) {
     channel.timer->start(pause, [this, &channel] {
       hub_->run([&] {
         channel.state = Channel::State::kIdle;
-        dispatch_waiting();  // opens it again, if anybody waits
+        dispatch_waiting();  // opens it again, if calls wait
       });
     });
   }
@@ -393,7 +394,7 @@ GrpcClient::GrpcClient(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 GrpcClient::~GrpcClient() {
   close();
-  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  // A forked child shares sockets and loops with its parent, so it must not destroy them.
   if (!impl_->check_fork().ok()) leave_to_parent(std::move(impl_));
 }
 

@@ -211,7 +211,7 @@ void GrpcClientStream::on_peer_end() {
   if (status.ok() && !in_->is_between_messages()) {
     status = internal_error("the call's responses end in the middle of a message");
   }
-  // It wants nothing more of what we have to say.
+  // The server wants no more requests.
   if (nghttp2_session_get_stream_local_close(session_->http2(), id_) == 0) {
     session_->submit_reset(*this, NGHTTP2_NO_ERROR);
   }

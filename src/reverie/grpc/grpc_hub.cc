@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// Then other connections of the loop have their turn.
+// Then it is the turn of the loop's other connections.
 constexpr int kRoundsAtOnce = 4;
 
 }  // namespace
@@ -18,7 +18,7 @@ void GrpcHub::submit(GrpcRequest request) {
   {
     MutexLock lock(mutex_);
     requests_.push_back(std::move(request));
-    if (requests_.size() > 1) return;  // the thread that put the first in has seen to it
+    if (requests_.size() > 1) return;  // the thread that added the first request has posted it
   }
   if (loop_.is_current() && depth_ > 0) return;
   post();

@@ -11,9 +11,9 @@
 namespace reverie {
 namespace {
 
-// Below, messages are gone as soon as they were read: the C heap's.
+// Smaller messages are freed as soon as they are read, and use the C heap.
 constexpr std::size_t kBlockBytesMin = FieldScan::kApartBytesMin;
-// Below, the BlockHeap finds memory as fast as a pool.
+// For smaller messages, the BlockHeap is as fast as a pool.
 constexpr std::size_t kPooledBytesMin = std::size_t{32} << 10;
 
 }  // namespace

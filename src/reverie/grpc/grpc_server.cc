@@ -18,12 +18,12 @@
 namespace reverie {
 namespace {
 
-// Free memory that is kept for the next messages; beyond it, stored chunks may have it.
+// Free memory that is kept for later messages; more is left to stored chunks.
 constexpr std::size_t kPooledBytesMax = std::size_t{8} << 20;
-// How long a peer may take to take note of a goodbye.
+// How long a peer may take to react to a goodbye.
 constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
-// More calls of one connection at a time than any program has that is not an attack.
+// More concurrent calls on one connection than any program makes that is not an attack.
 constexpr std::size_t kManyCalls = 256;
 
 // Since when a connection has had no call. Written on its loop's thread, read on the listener's.
@@ -97,7 +97,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  // The door knows this from now on. Before the first listen().
+  // Registers this with the door. Called before the first listen().
   void open_door();
   void add_protocol(DoorProtocol protocol) { door_.add_protocol(std::move(protocol)); }
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
@@ -110,7 +110,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
 
  private:
   class Session;
-  // What lives on one loop, and is touched on its thread alone.
+  // State of one loop, used on its thread only.
   struct Part {
     std::shared_ptr<GrpcHub> hub;
     std::unordered_set<std::shared_ptr<Session>> sessions;
@@ -142,7 +142,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   Door door_;
 
   Mutex open_mutex_;
-  // Each from its first event to its last: until then it is there.
+  // Each connection from its first event to its last, while it exists.
   std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(open_mutex_);
   // The counts of connections that are closed.
   std::uint64_t bytes_received_ REVERIE_GUARDED_BY(open_mutex_) = 0;
@@ -174,7 +174,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
 
   // Any thread. IdleTime::kBusy while there is a call.
   std::int64_t idle_since_ns() const { return idle_.since_ns.load(std::memory_order_relaxed); }
-  // Any thread: the connection is to go, unless a call begins before it is told.
+  // Any thread: the connection will be closed, unless a call begins before it is notified.
   void make_way() {
     idle_.since_ns.store(IdleTime::kBusy);
     hub_->loop().post([weak = weak_from_this()] {
@@ -199,7 +199,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   void on_idle() override {
     idle_.since_ns.store(Clock::system().now().ns, std::memory_order_relaxed);
   }
-  // Looks whether it is idle for too long when it may be, not at each call.
+  // Checks for too long an idle time when that is possible, not at each call.
   void watch(Duration time) {
     after(time, [](Session& session) {
       const std::int64_t since = session.idle_since_ns();
@@ -210,7 +210,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
       session.say_farewell("it has had no call for too long");
     });
   }
-  // With a goodbye that lets no call be lost; without it when the peer takes no note.
+  // With a goodbye, so that no call is lost; without one if the peer does not react.
   void say_farewell(std::string_view why) {
     say_goodbye();
     after(kGoodbyeTime, [text = std::string(why)](Session& session) {
@@ -218,7 +218,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
     });
   }
   void leave_if_idle() {
-    if (has_call()) return;  // it says when it is idle again
+    if (has_call()) return;  // it reports when it is idle again
     say_goodbye();
     flush();
     close(unavailable("the server has no descriptors left; connect again"));
@@ -245,7 +245,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
     --server_->connection_count_;
     place_.reset();
     part_.sessions.erase(std::static_pointer_cast<Session>(shared_from_this()));
-    // What the calls had in small pieces stays with the C heap otherwise. Once they are gone.
+    // After the calls have ended; otherwise their small pieces of memory stay in the C heap.
     if (had_many_calls_) hub_->loop().post(give_back_free_memory);
   }
 
@@ -258,7 +258,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   bool had_many_calls_ = false;
 };
 
-// A client that speaks TLS to a door without it is answered in cleartext: by that it knows at once.
+// A client that uses TLS with a door without it is answered in cleartext, and so notices at once.
 void GrpcServer::Impl::open_door() {
   door_.add_protocol({.name = "h2",
                       .first_bytes = {"PRI * HTTP/2.0", "\x16\x03"},
@@ -427,7 +427,7 @@ GrpcServer::GrpcServer(IoThreads& io_threads, GrpcServerOptions options)
 
 GrpcServer::~GrpcServer() {
   stop();
-  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  // A forked child shares sockets and loops with its parent, so it must not destroy them.
   if (!impl_->check_fork().ok()) leave_to_parent(std::move(impl_));
 }
 

@@ -13,13 +13,13 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kFieldBytes = 32;  // what HTTP/2 counts for each field besides its text
-// Peers take 8 KiB of headers, and some text stands beside the message.
+// Peers accept 8 KiB of headers, which also contain other text.
 constexpr std::size_t kMessageBytesMax = 8192;
 constexpr std::size_t kMessageBytesMin = 1024;
 constexpr std::size_t kBesideMessageBytes = 512;
 constexpr std::string_view kBearer = "Bearer ";
 
-// Takes as long for a wrong text as for the right one of the same length.
+// Takes as long for a wrong text as for the right one with the same length.
 bool equals_secret(std::string_view given, std::string_view secret) {
   unsigned int difference = given.size() == secret.size() ? 0 : 1;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -29,7 +29,7 @@ bool equals_secret(std::string_view given, std::string_view secret) {
   return difference == 0;
 }
 
-// For a peer that cannot be sent trailers, since it lets nothing through.
+// For a peer that cannot receive trailers, since its window is closed.
 std::uint32_t reset_code_of(StatusCode code) {
   switch (code) {
     case StatusCode::kResourceExhausted:
@@ -44,7 +44,7 @@ std::uint32_t reset_code_of(StatusCode code) {
   }
 }
 
-// The status' text as a header that the peer is willing to take.
+// The status' text as a header that the peer accepts.
 std::string wire_message(const Status& status, const GrpcSession& session) {
   return percent_encode(status.message(),
                         std::clamp(session.header_bytes_max(), kMessageBytesMin, kMessageBytesMax) -
@@ -85,7 +85,7 @@ void GrpcServerStream::on_header(std::string_view name, std::string_view value) 
   if (!headers_) return;  // trailers of a caller are ignored
   const std::size_t size = name.size() + value.size() + kFieldBytes;
   metadata_bytes_ += size;
-  if (metadata_bytes_ > limits_.metadata_bytes_max) return;  // refused when all are here
+  if (metadata_bytes_ > limits_.metadata_bytes_max) return;  // refused when all have arrived
   if (name == ":path") {
     info_.path = value;
   } else if (name == ":method") {
@@ -221,7 +221,7 @@ void GrpcServerStream::abort_here(const Status& why) {
     end(why);
     return;
   }
-  if (headers_) return;  // there is no call yet: it goes with its connection
+  if (headers_) return;  // there is no call yet: it ends with its connection
   const bool was_finished = is_finished_;
   end(why);
   drop_unsent();
@@ -254,7 +254,7 @@ void GrpcServerStream::on_lost(const Status& why) {
   end(why);
 }
 
-// Once, when the session lets the stream go.
+// Called once, when the session releases the stream.
 void GrpcServerStream::leave() {
   budget()->give_back_in(kCallBytes);
   drop_unsent();

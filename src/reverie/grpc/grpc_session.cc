@@ -11,24 +11,25 @@
 namespace reverie {
 namespace {
 
-// Then other connections of the loop have their turn.
+// Then it is the turn of the loop's other connections.
 constexpr std::size_t kReadBytesAtOnce = std::size_t{768} << 10;
-// More of a message, or of a part of it, is read to where it belongs, without a copy. What stands
-// behind it, heads of parts, messages and frames, comes with the same read: little, since more of
-// what follows may belong in place too. Where nothing is known of what follows, it is read in
-// small.
+// Larger remainders of a message, or of a part of it, are read directly to their place, without a
+// copy. The heads of parts, messages and frames after it come with the same read, which is kept
+// short, since more of what follows may belong in place too. If what follows is unknown, small
+// reads are used.
 constexpr std::size_t kInPlaceBytesMin = std::size_t{24} << 10;
 constexpr std::size_t kBehindBytes = std::size_t{1} << 10;
 constexpr std::size_t kBetweenBytes = std::size_t{4} << 10;
 constexpr int kBatchesAtOnce = 4;                   // likewise
 constexpr std::uint32_t kFrameBytesMax = 1u << 20;  // of a received DATA frame
-// A peer that resets calls faster is read from with pauses. It is never dropped for it: a client
-// that ends each sample call by a reset is an honest one.
+// A peer that resets calls faster is read with pauses. It is never disconnected for that: a client
+// that ends each sample call by a reset is legitimate.
 constexpr std::uint32_t kResetsPerSpan = 2000;
 constexpr Duration kResetSpan = std::chrono::milliseconds(100);
-// Answers of HTTP/2's own that wait for a peer which does not read, besides one for each call.
+// How many frames of HTTP/2 itself may wait for a peer that does not read, besides one for each
+// call.
 constexpr std::size_t kWaitingFramesMax = 4096;
-// What a server that speaks TLS says to one who does not.
+// Whether the bytes are a TLS server's alert to a client without TLS.
 bool is_tls_alert(std::span<const std::byte> bytes) {
   constexpr std::byte kAlertRecord{21};
   constexpr std::byte kMajorVersion{3};
@@ -221,7 +222,7 @@ void GrpcSession::close(const Status& why) {
   if (!connection_) return;
   const auto self = shared_from_this();
   if (!is_blocked_) {
-    // What is ready, such as the reason of a hang-up, as far as it goes.
+    // Sends what is ready, such as the reason of a hang-up, as far as possible.
     if (batch_.empty()) (void)fill();
     Status ignored;
     if (!batch_.empty()) batch_.write_to(*connection_, &ignored);
@@ -243,7 +244,7 @@ void GrpcSession::await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw
   hub_->touch(*this);
 }
 
-// Each of those that wait now is told at most once: one that finds no room waits again, as the
+// Each stream that waits now is notified at most once: one that finds no room waits again, as the
 // last.
 void GrpcSession::tell_room() {
   for (std::size_t n = waits_to_send_.size(); n > 0 && budget_->may_send(); --n) {

@@ -1,4 +1,4 @@
-// What nghttp2 tells a GrpcSession: the second source of grpc_session.h.
+// The second source of grpc_session.h: the callbacks of nghttp2.
 //
 // Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include <algorithm>
@@ -12,8 +12,7 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kSentFrameBytesMax = 256u
-                                           << 10;  // calls of a connection take turns by frames
+constexpr std::size_t kSentFrameBytesMax = 256u << 10;  // calls of a connection alternate by frames
 
 std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
@@ -32,7 +31,7 @@ std::vector<nghttp2_nv> as_http2(const GrpcHeaders& headers) {
 
 }  // namespace
 
-// nghttp2 calls back with the session as `self`, and knows a stream by its address.
+// nghttp2 calls back with the session as `self`, and identifies a stream by its address.
 struct GrpcSession::Callbacks {
   static GrpcStream* stream_of(nghttp2_session* http2, std::int32_t id) {
     return static_cast<GrpcStream*>(nghttp2_session_get_stream_user_data(http2, id));
@@ -79,7 +78,7 @@ struct GrpcSession::Callbacks {
         }
         return 0;
       case NGHTTP2_PING:
-        // A peer that answers has seen the announcement sent before it: its last calls are here.
+        // A peer that answers has seen the earlier announcement, so its last calls have arrived.
         if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 && session.is_goodbye_said_ &&
             std::equal(kGoodbyePing.begin(), kGoodbyePing.end(), frame->ping.opaque_data)) {
           nghttp2_submit_goaway(http2, NGHTTP2_FLAG_NONE,
@@ -132,7 +131,7 @@ struct GrpcSession::Callbacks {
   }
 
   static int frame_sent(nghttp2_session* http2, const nghttp2_frame* frame, void* self) {
-    // A server has said all: a caller that has not need not any more.
+    // The server has finished: the caller need not send any more.
     const auto& session = *static_cast<GrpcSession*>(self);
     if (session.role_ != Role::kServer || frame->hd.type != NGHTTP2_HEADERS ||
         (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0 ||

@@ -50,13 +50,13 @@ bool GrpcStream::ask_for_room(bool is_to_draw) {
   if (has_ended()) return false;
   if (queued_bytes_.load() >= limits_.room_bytes) {
     wants_room_.store(true);
-    // Between the two the queue may have emptied, with no one told to tell.
+    // The queue may have become empty between the two checks, when no notification was requested.
     if (queued_bytes_.load() >= limits_.room_bytes || !wants_room_.exchange(false)) return false;
   }
   if (has_connection_room(is_to_draw)) return true;
   wants_room_.store(true);
   wants_to_draw_.store(is_to_draw);
-  // The I/O thread looks whether there is room by then.
+  // The I/O thread checks whether there is room by then.
   if (!awaits_connection_.exchange(true)) request(GrpcRequest::Kind::kAwaitRoom);
   return false;
 }
@@ -86,7 +86,7 @@ void GrpcStream::carry_out(GrpcRequest& request) {
       if (!has_ended()) on_overflow(request.status);
       return;
     default:
-      REVERIE_CHECK(false);  // the end that knows the others sees to them
+      REVERIE_CHECK(false);  // handled by the derived class
   }
 }
 
@@ -143,8 +143,8 @@ void GrpcStream::on_data(std::span<const std::byte> bytes) {
   deny_or_credit(size);
 }
 
-// The peer is let send further: not while reading is paused, nor a message for which the connection
-// has no room yet.
+// Permits the peer to send more, but not while reading is paused, nor for a message for which the
+// connection has no room yet.
 void GrpcStream::deny_or_credit(std::size_t bytes) {
   if (ignores_data_ ||
       (!is_paused_.load(std::memory_order_relaxed) && session_->lets_come(*this))) {

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-constexpr int kGzip = 15 + 16;              // zlib's word for a gzip stream of any window
+constexpr int kGzip = 15 + 16;              // zlib's value for a gzip stream with any window
 constexpr std::size_t kEnvelopeBytes = 18;  // header and trailer at least
 constexpr std::size_t kRatioMax = 1032;     // of deflate: a stream that claims more is refused
 

@@ -9,13 +9,13 @@
 namespace reverie {
 namespace {
 
-// What one compressed message may inflate to: this many bytes, or this many times its size. Deflate
-// can pack a thousand bytes into one, honest messages are not like that.
+// A compressed message may inflate to this many bytes, or this many times its size. Deflate can
+// compress a thousand bytes into one, but real messages do not.
 constexpr std::size_t kInflatedBytesMax = std::size_t{16} << 20;
 constexpr std::size_t kInflatedRatioMax = 8;
 
-// Copies what `message` has room for, and says how much that is; nothing is copied of bytes that
-// were read to where they belong.
+// Copies as much as `message` has room for, and returns how much; bytes that were read directly to
+// their place are not copied.
 std::size_t copy_into(GrpcMessage& message, std::size_t* filled_bytes,
                       std::span<const std::byte> bytes) {
   const std::span<std::byte> room = message.writable().subspan(*filled_bytes);
@@ -91,7 +91,7 @@ Status MessageReader::fill(std::span<const std::byte> bytes) {
     } else {
       const FieldScan::Found found = scan_.next(bytes);
       if (!message_ && found.held.size() + found.plain.size() > 0) {
-        // All before this is in parts, and there may be none to come.
+        // Everything before this is in parts, and there may be no further ones.
         REVERIE_ASSIGN_OR_RETURN(message_,
                                  GrpcMessage::make(pool_, found.held.size() + left_bytes_));
       }

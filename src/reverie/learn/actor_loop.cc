@@ -66,7 +66,7 @@ Status ActorLoop::save(ByteWriter& out) const {
   if (!is_begun_) return {};
   REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> envs, envs_->state());
   write_array<std::byte>(envs, out);
-  // Whether they are what they were is seen by this.
+  // Used to check that the restored environments are the same.
   write_array<float>({envs_->rows().obs, obs_.size()}, out);
   return {};
 }
@@ -106,7 +106,7 @@ Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number)
   policy_->act(weights, {obs_.data(), count, width, width}, step_number, random_, actions_);
   Status status = envs_->step(actions_);
   if (!status.ok()) {
-    // A step that a stop has cut off was not taken: one that goes on from here takes it again.
+    // A step that a stop has interrupted was not taken: a resumed training takes it again.
     random_ = before;
     return status;
   }

@@ -15,8 +15,8 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kCoreCountMax = 1024;
-// Steps in the table before learners are measured: more than any cache of one line holds, and few
-// enough to be had in a moment.
+// Steps in the table before learners are measured: enough not to stay in a small cache, and few
+// enough to be collected quickly.
 constexpr std::uint64_t kFillSteps = 2'000;
 
 // The first error of several threads.
@@ -36,8 +36,8 @@ class FirstError {
   Status status_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// Runs work(i) on thread i, again and again, for a time; each call gives what it has done. Returns
-// the sum a second. `release` ends calls that wait for each other.
+// Runs work(i) on thread i repeatedly for a time; each call returns how much it has done. Returns
+// the sum per second. `release` ends calls that wait for each other.
 Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
                     const std::function<Result<double>(std::size_t)>& work,
                     const std::function<void()>& release) {
@@ -83,7 +83,7 @@ Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
   REVERIE_RETURN_IF_ERROR(error.status());
   double sum = 0;
   for (const double part : done) sum += part;
-  // A batch that takes longer than the time given still counts for something.
+  // A batch that takes longer than the given time still counts as half of one.
   return std::max(sum, 0.5) / elapsed_s;
 }
 

@@ -65,7 +65,7 @@ Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
   REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<ReplayBuffer> replay,
                            open_replay(settings, agent.spec(), service));
   const std::size_t actor_count = std::max<std::size_t>(settings.actors, 1);
-  // Each actor has streams of its own, so that none waits for another's.
+  // Each actor has its own streams, so that none waits for another's.
   loops.replays.push_back(replay);
   for (std::size_t i = 1; i < actor_count + outside_count; ++i) {
     loops.replays.push_back(replay->beside(derived_seed(seed, SeedUse::kChunks, i)));

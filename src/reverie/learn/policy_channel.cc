@@ -43,7 +43,7 @@ Status publish_policy(Weights& channel, std::uint64_t version, const nn::Paramet
   writer.begin(ValueKind::kDict, 1);
   writer.text(kParameters);
   const std::int64_t shape[] = {static_cast<std::int64_t>(parameters.float_count())};
-  // Lent until publish() has copied it.
+  // Lent only until publish() has copied it.
   writer.lent_tensor(DType::kFloat32, shape, std::as_bytes(parameters.span()), TensorMaker::kNumpy,
                      nullptr);
   return channel.publish(version, payload);

@@ -9,15 +9,15 @@
 namespace reverie {
 namespace {
 
-// A report is due after so many steps, or after so much time.
+// A report is due after this many steps, or after this time.
 constexpr std::uint64_t kReportSteps = 64;
 constexpr Duration kReportInterval = std::chrono::milliseconds(20);
-// A learner answers within this, unless it is to be waited for.
+// A learner answers within this time, unless its actors are to wait longer.
 constexpr Duration kAnswerWithin = std::chrono::seconds(30);
 constexpr Duration kGoneAfter = std::chrono::seconds(3);
-// How often a wait looks whether it is to end.
+// How often a wait checks whether it must end.
 constexpr Duration kLookInterval = std::chrono::milliseconds(50);
-// Episodes of one report; those beyond are told by the next.
+// The most episodes of a report; further ones are in the next report.
 constexpr std::size_t kEpisodesOfReport = 1024;
 
 }  // namespace
@@ -48,7 +48,7 @@ Result<std::unique_ptr<RemoteActor>> RemoteActor::open(RemoteActorParts parts) {
   actor->loop_ = std::make_unique<ActorLoop>(
       std::move(envs), own.agent->make_policy(own.settings.envs_per_actor), std::move(steps),
       actor->log_, derived_seed(seed, SeedUse::kExploration, number));
-  // How the training stands.
+  // The state of the training.
   actor->there_at_ = Clock::system().now();
   REVERIE_RETURN_IF_ERROR(actor->begin_report());
   return actor;
@@ -80,8 +80,8 @@ Result<bool> RemoteActor::finish_report(TimePoint until) {
   return true;
 }
 
-// Whether it was, at some time of the last kGoneAfter. A call to a peer that cannot be reached
-// waits for it.
+// Whether the learner was reachable at some time in the last kGoneAfter. A call to an unreachable
+// peer waits for it.
 bool RemoteActor::is_learner_there() {
   const TimePoint now = Clock::system().now();
   for (const PeerInfo& other : parts_.peer->peers()) {

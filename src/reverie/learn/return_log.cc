@@ -7,7 +7,7 @@ namespace reverie {
 void ReturnLog::add(const EpisodeRecord& episode) {
   MutexLock lock(mutex_);
   episodes_.push_back(episode);
-  // Summed anew now and then, so that rounding errors do not add up.
+  // Summed again periodically, so that rounding errors do not accumulate.
   const std::size_t count = episodes_.size();
   if (count > window_ && count % window_ != 0) {
     window_sum_ += episode.episode_return - episodes_[count - window_ - 1].episode_return;

@@ -71,7 +71,7 @@ Result<std::shared_ptr<ReplayBuffer>> fill_buffer(const checkpoint::LoadedCheckp
   ByteReader in(loaded.manifest.payload);
   REVERIE_ASSIGN_OR_RETURN(settings, read_settings_of(in));
   REVERIE_ASSIGN_OR_RETURN(ReplayPlan plan, read_replay_plan(in));
-  // Which entries are read tells how rows lie; how goals are drawn is the caller's.
+  // The saved entries determine the layout of rows; the caller decides how goals are drawn.
   if (plan.options.hindsight && options.hindsight) {
     plan.options.hindsight->strategy = options.hindsight->strategy;
     plan.options.hindsight->share = options.hindsight->share;

@@ -19,11 +19,11 @@
 namespace reverie {
 namespace {
 
-// How often weights are published at most: actors act many steps with each.
+// Weights are published at most this often, since actors use each version for many steps.
 constexpr Duration kPublishInterval = std::chrono::milliseconds(10);
-// An actor that was not heard of for this long does not count, and gives up its place.
+// An actor that has been silent for this long does not count, and loses its place.
 constexpr Duration kSilence = std::chrono::seconds(2);
-// How long those that may not go on yet are waited for before others are read.
+// How long to wait until actors may continue, before other reports are read.
 constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
 constexpr std::size_t kReportsMax = 4096;
 
@@ -44,7 +44,8 @@ class ServedActors::Impl {
     return {};
   }
 
-  // On the peer's I/O thread, which must not wait: as an add to the table may, while it is saved.
+  // On the peer's I/O thread, which must not wait; an insert into the table may wait while it is
+  // saved.
   void on_report(Request request) {
     const PeerTurn peer(turns_);
     if (!peer) return;
@@ -106,7 +107,7 @@ class ServedActors::Impl {
     std::size_t count_ = 0;
   };
 
-  // What actors do next.
+  // The order for actors.
   Payload order() const {
     ActorOrder order;
     const TrainProgress now = trainer_.progress();
@@ -127,7 +128,7 @@ class ServedActors::Impl {
     return {};
   }
 
-  // Reads reports, publishes now and then, and answers those that had to wait.
+  // Reads reports, publishes weights periodically, and answers reports that had to wait.
   void run() {
     Clock& clock = Clock::system();
     while (true) {
@@ -143,19 +144,19 @@ class ServedActors::Impl {
         is_waited_for = !waiting_.empty();
       }
       for (const Request& report : reports) read(report);
-      // A version that cannot be published is followed by another.
+      // If a version cannot be published, a later one will be.
       if (const TimePoint now = clock.now(); now >= publish_at_) {
         (void)publish();
         publish_at_ = now + kPublishInterval;
       }
       if (!is_waited_for) continue;
-      // Others may be ahead, and have come meanwhile: so not for long.
+      // Other reports may have arrived meanwhile, so it does not wait for long.
       if (trainer_.wait_to_collect(clock.now() + kHoldInterval)) answer_waiting();
     }
     answer_waiting();
   }
 
-  // Puts steps into the table, and answers, now or once the actor may go on.
+  // Inserts the steps into the table, and answers now or once the actor may continue.
   void read(const Request& request) {
     const PeerTurn peer(turns_);
     if (!peer) return;
@@ -173,7 +174,7 @@ class ServedActors::Impl {
     const std::size_t env_count = trainer_.settings().envs_per_actor;
     const Result<StepReport::Read> read =
         StepReport::read(payload, trainer_.agent().spec(), env_count, sink);
-    // What is in the table counts, also of a report that broke off.
+    // Steps in the table count, even those of an incomplete report.
     trainer_.collect(sink.count() * env_count, read.ok()
                                                    ? std::span<const EpisodeRecord>(read->episodes)
                                                    : std::span<const EpisodeRecord>());
@@ -254,7 +255,7 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
 
 ServedActors::~ServedActors() {
   close();
-  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  // A forked child has none of the waiting threads, so it must not destroy what they use.
   if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 

@@ -13,11 +13,11 @@
 namespace reverie {
 namespace {
 
-// Beyond any use, and small enough that no product of two overflows.
+// Larger than any useful value, and small enough that no product of two overflows.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 40;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Keeps the first complaint.
+// Keeps the first error.
 class Checker {
  public:
   void count(const char* name, std::uint64_t value, std::uint64_t least,
@@ -189,7 +189,7 @@ Status check_settings(const TrainSettings& s) {
         "learners is {} but actors is 0, which is one thread that does both; give actors too",
         s.learners));
   }
-  // So that some environment has a whole transition when the first batch is drawn.
+  // So that some environment has a complete transition when the first batch is drawn.
   const std::uint64_t envs = std::max<std::uint64_t>(s.actors, 1) * s.envs_per_actor;
   if (s.warmup_steps < (s.n_step + 1) * envs) {
     check.keep(invalid_argument(

@@ -1,4 +1,4 @@
-// Threads, evaluations and what callers ask. Checkpoints are in trainer_checkpoint.cc.
+// Threads, evaluations and queries. Checkpoints are in trainer_checkpoint.cc.
 //
 // Tested in tests/integration/training_test.cc.
 #include "reverie/learn/trainer.h"
@@ -15,8 +15,8 @@
 namespace reverie {
 namespace {
 
-// Where one thread acts and learns, not every version is needed. Nor is it by actors on other
-// cores, for whom a step changes little, while each copy takes its lines from their caches.
+// If one thread acts and learns, not every version is needed. Nor do actors on other cores need
+// every one: a step changes little, while each copy evicts lines from their caches.
 constexpr std::uint64_t kPublishInTurn = 64;
 constexpr std::uint64_t kPublishToActors = 4;
 
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
   checkpoint::LoadedCheckpoint* const resume = parts.resume;
   if (resume != nullptr) {
     REVERIE_CHECK(parts.store != nullptr);
-    // Before the parameter server, which begins with the weights that the agent has then.
+    // Before the parameter server, which starts with the agent's weights at that time.
     REVERIE_RETURN_IF_ERROR(restore_agent(parts));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
@@ -92,8 +92,8 @@ UpdateRatioOptions Trainer::ratio_options() const {
 
 Trainer::~Trainer() {
   if (!check_usable().ok()) {
-    // A forked child: the threads are the parent's, and what they held or waited for at the fork
-    // stays so. All that has a lock in it is left alone.
+    // In a forked child the threads belong to the parent, and what they held or waited for at the
+    // fork stays so. Nothing that contains a lock is destroyed.
     leave_to_parent(std::move(threads_));
     leave_to_parent(std::move(loops_));
     leave_to_parent(std::move(service_));
@@ -175,8 +175,8 @@ void Trainer::end(TrainEnd how, Status status) {
     changed_->notify_all();
   }
   gate_->stop();
-  // A gradient that waits for no other one is still used: what was begun is then whole, and saved
-  // so.
+  // A gradient that waits for no other one is still used, so that a step that was begun is
+  // completed and saved.
   if (!settings_.asynchronous && settings_.learners > 1) server_->stop();
 }
 
@@ -208,7 +208,7 @@ Status Trainer::run_learner(std::size_t learner) {
     const std::uint64_t steps = gate_->ratio().collected();
     REVERIE_RETURN_IF_ERROR(learn_once(learner, steps));
     gate_->learn(1);
-    // Where no actor's thread is here that could.
+    // Without actor threads, the learner evaluates.
     if (settings_.actors == 0 && learner == 0 && is_evaluation_due(steps)) {
       REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, policy()));
     }
@@ -220,7 +220,7 @@ Status Trainer::run_in_turn() {
   const UpdateRatio begin = gate_->ratio();
   std::uint64_t batch = begin.learned();
   std::uint64_t steps = begin.collected();
-  // What a checkpoint was written before comes first.
+  // A batch that a checkpoint was written before comes first.
   for (;;) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *agent_->weights().networks[0]));
@@ -289,7 +289,7 @@ Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& wei
       reverie::evaluate(make_envs_, *agent_, weights, seed, options);
   MutexLock lock(evaluation_mutex_);
   if (!returns.ok()) {
-    evaluated_ = steps / interval - 1;  // one that goes on from here begins with it
+    evaluated_ = steps / interval - 1;  // a resumed training starts with it
     return returns.status();
   }
   double sum = 0;
@@ -333,7 +333,7 @@ TrainProgress Trainer::progress() const {
 }
 
 nn::Parameters Trainer::policy() {
-  // Before the first step and behind the last no learner is at work.
+  // No learner runs before the first step and after the last one.
   bool is_at_rest = false;
   {
     MutexLock lock(mutex_);

@@ -1,4 +1,4 @@
-// What a training writes into its checkpoints, and how it goes on from one.
+// Saves a training to a checkpoint, and resumes it from one.
 //
 // Tested in tests/integration/training_test.cc.
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace reverie {
 namespace {
 
-// What a payload of a checkpoint of a training begins with.
+// The first text in the payload of a training's checkpoint.
 constexpr std::string_view kStateKind = "reverie training, 1";
 
 using NamedTexts = std::map<std::string, std::string>;
@@ -36,7 +36,7 @@ void write_identity(const std::string& identity, const TrainSettings& settings, 
   for (const auto& [name, text] : texts) out.text(name).text(text);
 }
 
-// Refuses a checkpoint of another training by what differs first.
+// Refuses a checkpoint of another training with the first difference.
 Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
   if (const std::string kind = in.text(); kind != kStateKind) {
     return invalid_argument(
@@ -73,7 +73,7 @@ Status check_identity(const std::string& identity, const TrainSettings& settings
   return {};
 }
 
-// A part of the state: bytes that are judged alone.
+// A part of the state, which is checked separately.
 template <typename Save>
 Status write_part(ByteWriter& out, Save&& save) {
   std::vector<std::byte> bytes;
@@ -100,7 +100,7 @@ Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
   }
   if (!is_at_work) return write(to);
   const bool is_paused = gate_->pause();
-  // One that is stopped is over within a step of each thread.
+  // A stopped training ends within one step of each thread.
   if (!is_paused) wait(TimePoint::max());
   Result<std::string> folder = write(to);
   gate_->go_on();

@@ -98,14 +98,15 @@ std::uint64_t RatioGate::add_collected(std::uint64_t steps) {
 
 bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
   if (number >= batch_count_) return false;
-  // Others of the round wait for this thread, and no longer for steps.
+  // Other threads of the round now wait for this thread, no longer for steps.
   const auto is_begun = [&] {
     mutex_.assert_held();
     return in_round && number < rounds_end_;
   };
   if (!is_stopped_ && !is_begun() && (is_paused_ || !ratio_.is_due(number))) {
     const TimePoint begin = clock_.now();
-    // A learner that has caught up lets a few batches gather, so as not to be woken for each.
+    // A learner that has caught up waits for several batches' steps, so that it is not woken for
+    // each.
     const double wanted =
         ratio_.is_due(number)
             ? 0

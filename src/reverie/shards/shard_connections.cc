@@ -109,7 +109,7 @@ void ShardConnections::lose(ShardIndex shard, const Status& why) {
   for (const RequestId request : *lost) endpoint.shard.service->cancel(request);
   events_.on_change();
   alarm_.set(clock_.now() + options_.probe_interval);
-  // Last: the log's sink may make this thread wait, and requests are not to wait with it.
+  // Last: the log's sink may block this thread, and requests must not wait for it.
   log_warning("{} does not answer and is left out until it does: {}", endpoint.text, why.message());
 }
 

@@ -39,7 +39,7 @@ ShardCall ShardHealth::open_call(ShardIndex shard, TimePoint now) {
     state.patience = options_.probe_interval;
   }
   Pending& pending = state.calls[++last_id_];
-  // It went down after the caller had looked.
+  // It went down after the caller's check.
   pending.is_lost = !state.is_up;
   return {shard, last_id_};
 }
@@ -117,7 +117,7 @@ ShardHealth::Look ShardHealth::look_around(TimePoint now) {
 
 ShardHealth::Probed ShardHealth::take_probe(ShardIndex shard, const Status& status, TimePoint now) {
   State& state = states_[shard];
-  // A service that refuses us is there; requests will say so.
+  // A service that refuses this client is up; requests will report the refusal.
   const bool is_gone = says_gone(status.code()) || status.code() == StatusCode::kDeadlineExceeded;
   if (!is_gone && !state.is_up && !is_closed_) return Probed::kReturning;
   state.is_probed = false;

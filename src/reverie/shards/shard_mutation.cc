@@ -39,14 +39,14 @@ MutateResult ShardMutationTotal::sum_up(
     whole.updated += result->updated;
     whole.deleted += result->deleted;
   }
-  // A service that cannot know counts all it was asked for.
+  // A service that cannot know the number counts all requested updates.
   whole.updated = std::min(whole.updated, update_count);
   whole.deleted = std::min(whole.deleted, delete_count);
   whole.missing = update_count - whole.updated + delete_count - whole.deleted;
   whole.status = undone;
   for (std::size_t s = 0; s < results.size(); ++s) {
     if (!results[s] || results[s]->status.ok()) continue;
-    // Priorities for a shard that is gone are those of items that are gone.
+    // Items of a lost shard are lost, and so are their new priorities.
     const bool is_gone = results[s]->status.code() == StatusCode::kUnavailable;
     if (!is_gone || (whole.status.ok() && has_deletes[s])) whole.status = results[s]->status;
     if (!is_gone) break;

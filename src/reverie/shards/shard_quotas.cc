@@ -45,7 +45,7 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
     given += out[s];
     credits_[s] -= static_cast<double>(out[s]);
   }
-  // What rounding left goes to the shard that it owes most.
+  // Samples left by rounding go to the shard with the largest credit.
   for (; given < count; ++given) {
     std::size_t best = shards;
     for (std::size_t s = 0; s < shards; ++s) {
@@ -54,7 +54,7 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
     ++out[best];
     credits_[best] -= 1;
   }
-  // Shards come and go: one that returns must not be flooded with what it was owed before.
+  // A shard that returns must not be flooded because of its earlier credit.
   for (double& credit : credits_) credit = std::clamp(credit, -1.0, 1.0);
 }
 

@@ -81,7 +81,7 @@ void ShardSampler::cancel(RequestId id) {
     MutexLock lock(mutex_);
     calls = core_.begin_cancel(id);
   }
-  // Those that complete at once bring what they had drawn.
+  // Calls that complete at once return the samples that they have drawn.
   for (const ShardCall& call : calls) connections_.cancel(call);
   apply([&](ShardSamplerCore& core, Work& work) { core.end_cancel(id, work); });
 }

@@ -11,8 +11,8 @@ constexpr double kLate = 3.0;  // times the usual answer
 constexpr unsigned kRequestsPerQuestion = 64;
 constexpr double kSmoothing = 0.1;  // of one answer in the usual one
 
-// The power that a server's own selector raises priorities to; 0 where it does not look at them.
-// Only asked of servers that do not tell the mass of a table: those of dm-reverb.
+// The exponent that a server's selector applies to priorities; 0 if it does not use them. Needed
+// only for servers that do not report a table's mass: dm-reverb's.
 double exponent_of(const ComponentSpec& sampler) {
   if (sampler.name != "Prioritized") return 0.0;
   const auto found = sampler.options.find("priority_exponent");
@@ -39,14 +39,14 @@ struct ShardSamplerCore::Draw {
   std::size_t coming = 0;                  // samples of asks that are not late
   TimePoint hedge_at = TimePoint::max();   // of retry_clock
   TimePoint give_up_at;                    // of retry_clock: while no shard answers
-  Status shortage;                         // what a shard said whose time was up
+  Status shortage;                         // the error of a shard that timed out
   bool is_cancelled = false;
   bool is_over = false;
 };
 
 // One table.
 struct ShardSamplerCore::Pool {
-  // Drawn for a request that was over by then.
+  // Samples that arrived after their request had ended.
   struct Leftover {
     SampleBatch batch;
     std::size_t begin = 0;
@@ -61,15 +61,15 @@ struct ShardSamplerCore::Pool {
 
   const std::string table;
   ShardQuotas quotas;
-  std::vector<int> late;            // asks under way, by shard, whose draw is over
-  std::vector<std::int64_t> sizes;  // that the shards last told; 0 before
+  std::vector<int> late;            // by shard: asks in progress whose draw has ended
+  std::vector<std::int64_t> sizes;  // last reported by the shards; 0 before
   std::deque<Leftover> leftovers;
   std::vector<DrawPtr> draws;  // that wait, oldest first
   std::vector<SampleBatch> spare;
   double answer_s = 0.02;       // smoothed: how long an answer takes
-  bool needs_exponent = false;  // some shard does not tell its mass
+  bool needs_exponent = false;  // some shard does not report its mass
   bool knows_exponent = false;
-  unsigned unknowing = 0;  // requests that came before it was known
+  unsigned unknowing = 0;  // requests made before it was known
   double exponent = 1.0;
 };
 
@@ -82,7 +82,7 @@ ShardSamplerCore::ShardSamplerCore(Shards shards, const ShardSamplerOptions& opt
       ask_sizes_at_(shards_.count, retry_clock.now()) {}
 
 ShardSamplerCore::~ShardSamplerCore() {
-  // A draw and what was asked for it hold each other while it waits.
+  // A draw and its asks refer to each other while it waits.
   for (const auto& [table, pool] : pools_) {
     for (const DrawPtr& draw : pool->draws) draw->asks.clear();
   }
@@ -298,7 +298,7 @@ void ShardSamplerCore::on_result(const std::shared_ptr<Ask>& ask, SampleResult r
     if (pool.spare.size() < shards_.count) pool.spare.push_back(std::move(result.batch));
   } else {
     pool.leftovers.push_back({std::move(result.batch), taken, ask->shard});
-    // Pins hold back what their tables free, and these may wait for long.
+    // Pins delay freeing in their tables, and these samples may wait for long.
     pool.leftovers.back().batch.retain();
   }
   if (!pool.draws.empty()) step_all(pool, work);
@@ -310,7 +310,7 @@ void ShardSamplerCore::hand_over(const DrawPtr& draw, const std::shared_ptr<Ask>
   if (!ask->is_late_) draw->coming -= ask->count;
   const StatusCode code = result.status.code();
   const bool is_short = code == StatusCode::kDeadlineExceeded || code == StatusCode::kCancelled;
-  // One that gave up before its time would do so again.
+  // A shard that gave up before its deadline would do so again.
   const bool may_ask_again = code == StatusCode::kDeadlineExceeded &&
                              ask->deadline < draw->deadline &&
                              clock_.now() + options_.ask_time / 2 >= ask->deadline;

@@ -1,4 +1,4 @@
-// Inserts of a ShardedService, and shards that come back after they had been lost.
+// Inserts of a ShardedService, and shards that return after they were lost.
 //
 // Tested in tests/integration/sharded_store_test.cc.
 #include <utility>
@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// The episode of the newest chunk; none where the item has no chunk.
+// The episode of the newest chunk; empty if the item has no chunk.
 std::optional<std::uint64_t> episode_of(const Item& item) {
   if (item.trajectory.empty() || item.trajectory.pieces().empty()) return std::nullopt;
   const Chunk* const newest = item.trajectory.pieces().back().chunk;
@@ -19,7 +19,7 @@ std::optional<std::uint64_t> episode_of(const Item& item) {
 
 }  // namespace
 
-// An insert on its way.
+// An insert in progress.
 struct ShardedService::Insert {
   RequestId id = 0;
   std::string table;
@@ -66,7 +66,7 @@ RequestId ShardedService::insert(InsertRequest request, Done<InsertResult> done)
   return if_pending(id);
 }
 
-// To a shard, or to none until one is up.
+// Sends it to a shard, or keeps it until one is up.
 void ShardedService::send(const std::shared_ptr<Insert>& insert) {
   const std::optional<std::uint64_t> episode = episode_of(insert->items[insert->applied]);
   std::optional<ShardIndex> shard;
@@ -84,7 +84,7 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
     });
     return;
   }
-  // The items stay here, for another shard if need be: these are references to them.
+  // The items stay here, in case another shard needs them: these are references to them.
   std::vector<Item> items;
   items.reserve(insert->items.size() - insert->applied);
   for (std::size_t i = insert->applied; i < insert->items.size(); ++i) {
@@ -127,7 +127,7 @@ void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, ShardInd
     }
   }
   if (!is_to_go_on) return complete(insert, std::move(result.status));
-  // Back so soon that on_return() did not see these.
+  // The shard has returned so soon that on_return() did not see these.
   if (connections_.is_up(shard)) delete_strays(shard, [](const Status&) {});
   bool is_cancelled = false;
   {
@@ -150,8 +150,9 @@ void ShardedService::complete(const std::shared_ptr<Insert>& insert, Status stat
 
 // --- Shards that come back ------------------------------------------------------------------
 
-// A shard that answers again may have read what was sent before it was lost, and went elsewhere
-// since. It gives that up, and says how large its tables are, before it is used.
+// A shard that answers again may have processed items that were sent before it was lost, and have
+// been inserted elsewhere since. Before it is used again, it deletes them and reports the sizes of
+// its tables.
 void ShardedService::on_return(ShardIndex shard, const std::function<void(Status)>& done) {
   bool is_settled = false;
   {
@@ -173,8 +174,8 @@ void ShardedService::on_return(ShardIndex shard, const std::function<void(Status
   });
 }
 
-// Strays are put back where the shard is lost again. `done` is told that, and nothing else: what a
-// shard refuses it would refuse again.
+// If the shard is lost again, strays are kept for its next return, and `done` gets that error.
+// Other errors are ignored: a shard that refuses would do so again.
 void ShardedService::delete_strays(ShardIndex shard, const std::function<void(Status)>& done) {
   struct Deletion {
     Mutex mutex;

@@ -27,7 +27,7 @@ Status ShardedService::closed_status() {
   return cancelled("the client is closed");
 }
 
-// One question to several shards.
+// One query to several shards.
 template <typename T>
 struct ShardedService::Fan {
   Mutex mutex;
@@ -76,7 +76,7 @@ ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& 
                  [this](ShardIndex shard) { return connections_.is_up(shard); }) {}
 
 ShardedService::~ShardedService() {
-  if (!fork_guard_.check("client").ok()) return;  // what is under way is the parent's
+  if (!fork_guard_.check("client").ok()) return;  // requests in progress belong to the parent
   close();
   timers_.stop();
   connections_.drain();
@@ -188,7 +188,7 @@ void ShardedService::wake_parked() {
   for (const RetryQueue::Waiting& waiting : all) waiting.go({});
 }
 
-// Ends those whose time is up.
+// Ends requests past their deadline.
 void ShardedService::look_at_parked() {
   const TimePoint now = clock_.now();
   const TimePoint retry_now = retry_clock_.now();
@@ -225,7 +225,7 @@ RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done)
     return 0;
   }
   if (sampler_.must_learn(request.table)) {
-    // What shards that do not tell their mass raise priorities to. Their parts are even until it is
+    // Asks for the exponent of shards that do not report their mass. Quotas are even until it is
     // known.
     info([](const Result<Infos>&) {});
   }

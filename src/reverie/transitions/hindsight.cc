@@ -45,7 +45,7 @@ void HindsightIndex::add_chunk(std::size_t env, std::uint64_t number, Ref<const 
   places_[chunk->key()] = {env, number};
   stream.chunks.push_back({std::move(chunk), 0});
   drop_old(env);
-  // Only this releases the chunks of a stream that makes no steps.
+  // This alone releases the chunks of a stream without new steps.
   drop_old(next_swept_);
   next_swept_ = (next_swept_ + 1) % streams_.size();
 }
@@ -84,7 +84,7 @@ bool HindsightIndex::copy_goal(const Stream& stream, std::uint64_t row, std::byt
   if (behind == stream.episodes.begin()) return false;
   const Episode& episode = *std::prev(behind);
   if (row + 1 >= episode.end) return false;
-  std::uint64_t begin = row + 1;  // what the step itself achieved counts too
+  std::uint64_t begin = row + 1;  // the step's own achieved goal counts too
   if (options_.strategy == HindsightStrategy::kFinal) begin = episode.end - 1;
   if (options_.strategy == HindsightStrategy::kEpisode) {
     begin = std::max(episode.begin + 1, stream.first_chunk << plan_.chunk_shift());
@@ -168,7 +168,7 @@ Status HindsightIndex::read_stream(std::size_t env, ByteReader& in,
     const std::uint64_t last_step = in.u64();
     const auto found = chunks.find(key);
     if (found == chunks.end()) {
-      // The last two of a stream stay in the index when their items have left.
+      // The last two chunks of a stream stay in the index after their items are removed.
       if (!stream.chunks.empty()) return data_loss("chunk {} of a replay buffer is missing", key);
       ++stream.first_chunk;
       continue;

@@ -44,7 +44,7 @@ ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string t
 
 std::unique_ptr<ReplayBuffer> ReplayBuffer::beside(std::uint64_t seed) const {
   REVERIE_CHECK(hindsight_ == nullptr);
-  // The copy shares the schema, by which items are known as this buffer's.
+  // The copy shares the schema, which identifies items as this buffer's.
   return std::unique_ptr<ReplayBuffer>(new ReplayBuffer(service_, table_, plan_, seed));
 }
 

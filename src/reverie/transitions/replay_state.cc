@@ -48,7 +48,7 @@ Status check_spec(const TensorSpec& spec) {
   return data_loss("column '{}' of a replay buffer has an invalid type or shape", spec.name);
 }
 
-// Files carry these.
+// The order is part of the file format.
 constexpr std::array kCodecs = {CodecChoice::kRaw, CodecChoice::kLz4, CodecChoice::kZstd,
                                 CodecChoice::kAuto};
 
@@ -116,7 +116,7 @@ class ReplayState {
 
   TransitionPlan& plan() const { return buffers_.front()->plan_; }
 
-  // With the adds of buffers before number `locked` held back.
+  // While the adds of buffers before number `locked` are blocked.
   Status write_from(std::size_t locked, std::vector<std::byte>& bytes,
                     const std::function<Status()>& save_store);
   // The caller holds the add_mutex_ of all buffers.
@@ -128,18 +128,18 @@ class ReplayState {
   // The rows of a column; those of an encoded chunk are decoded into `room`.
   static Result<std::span<const std::byte>> rows_of(const Chunk& chunk, std::size_t column,
                                                     std::vector<std::byte>& room);
-  // The same rows as the buffers' own lie. Each chunk is made once.
+  // The same rows in the layout of the buffers' own chunks. Each chunk is made once.
   Result<const Chunk*> own(const Chunk& stored);
   Result<Ref<Chunk>> own_raw(const Chunk& stored) const;
-  // A chunk that its stream was done with when it was saved: its columns stay encoded.
+  // A chunk that was complete when it was saved: its columns stay encoded.
   Result<Ref<Chunk>> own_encoded(const Chunk& stored) const;
   Result<Trajectory> own(const Trajectory& stored);
   Status check_item(ItemShape shape, std::span<const Piece> pieces) const;
   Status read_streams(ByteReader& in);
   Status read_goals(ReplayBuffer& buffer, ByteReader& in) const REVERIE_REQUIRES(buffer.add_mutex_);
   Result<Ref<Chunk>> read_chunk(ByteReader& in);
-  // The chunk that items have already of what a stream goes on writing; null where none has its
-  // rows. One stream gets it: keys of two writers may be the same.
+  // The items' chunk that a stream continues to write; null if no item has its rows. Only one
+  // stream gets it, since keys of two writers may be equal.
   Ref<Chunk> take_chunk(ChunkKey key, std::uint32_t rows,
                         std::span<const std::span<const std::byte>> columns);
   Status check_stream(const Stream& stream) const;
@@ -195,9 +195,8 @@ Result<std::span<const std::byte>> ReplayState::rows_of(const Chunk& chunk, std:
 Status ReplayState::write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const {
   out.u64(stream.row).u8(stream.is_open ? 1 : 0).u64(stream.episode_begin).u64(stream.item_begin);
   out.u64(stream.first_chunk).u64(stream.chunks.size());
-  // Items refer to the row that is open for its observation. It counts as published from now on, so
-  // that it is saved; what else is in it is still written by the stream alone, and no reader of an
-  // item looks at it.
+  // Items refer to the open row for its observation. It counts as published from now on, so that it
+  // is saved; only the stream writes its other columns, and no reader of an item reads them.
   if (stream.is_open) writer.publish(stream, stream.row + 1);
   const ChunkSchema& schema = *plan().schema();
   for (const Ref<Chunk>& chunk : stream.chunks) {
@@ -304,7 +303,7 @@ Status ReplayState::check_stream(const Stream& stream) const {
   const TransitionOptions& options = plan().options();
   const std::uint64_t shift = plan().chunk_shift();
   const std::uint64_t reach = options.frame_stack - 1 + options.burn_in;
-  // What the writer may look at again begins here.
+  // The first row that the writer may read again.
   const std::uint64_t oldest =
       std::max(stream.episode_begin, stream.item_begin - std::min(stream.item_begin, reach));
   const std::uint64_t chunk_end = stream.first_chunk + stream.chunks.size();
@@ -336,7 +335,7 @@ Result<Ref<Chunk>> ReplayState::read_chunk(ByteReader& in) {
   if (!chunk) {
     REVERIE_ASSIGN_OR_RETURN(chunk, open_chunk(origin));
   }
-  if (!chunk->is_raw()) return chunk;  // it has these rows, and is done with
+  if (!chunk->is_raw()) return chunk;  // it has these rows, and is complete
   for (std::size_t i = 0; i < schema.column_count(); ++i) {
     std::ranges::copy(columns[i], const_cast<std::byte*>(chunk->row(i, 0)));
   }

@@ -24,7 +24,7 @@ Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   draw.over_buffer = options_.over_buffer;
   draw.deadline = options_.timeout ? Clock::system().now() + *options_.timeout : TimePoint::max();
   const Status status = buffer_->sample(draw, layout_.targets(places), wait);
-  // An empty buffer is an end in good order: no thread adds any more.
+  // An empty buffer ends the stream without an error: no thread adds any more.
   if (status.code() == StatusCode::kFailedPrecondition) {
     return deadline_exceeded("{}", status.message());
   }

@@ -10,11 +10,12 @@
 namespace reverie {
 namespace {
 
-// Headers are prefetched this many items ahead: twice the misses that a core can have under way.
+// Headers are prefetched this many items ahead: twice the cache misses that a core can have in
+// progress.
 constexpr std::size_t kItemsAhead = 24;
 constexpr std::size_t kLineBytes = 64;
 
-// A leaf as a gather sees it: where it lies in a row of its column, and how far apart rows are.
+// A leaf during a gather: its offset in a row of its column, and the distance of rows.
 struct Column {
   std::size_t begin;
   std::size_t row_bytes;
@@ -205,9 +206,9 @@ Status TransitionGather::for_each_item(const TransitionPlan& plan,
 
 // --- Single steps --------------------------------------------------------------------------------
 
-// Small leaves one after the other: a loop over one is so short that the processor runs ahead over
-// many items. Large leaves item by item: the frames that an observation and the next one share are
-// still in the cache when they are copied again.
+// Small leaves one after the other: the loop over one is so short that the processor works on many
+// items at once. Large leaves item by item: the frames that an observation and the next one share
+// are still in the cache when they are copied again.
 Status TransitionGather::copy_leaves(const TransitionPlan& plan,
                                      std::span<const TrajectoryView> items,
                                      const TransitionTargets& targets) {

@@ -10,17 +10,17 @@
 namespace reverie {
 namespace {
 
-// A leaf as large as this has a column of its own: the frames of a stack then lie side by side.
+// A leaf of at least this size has its own column, so that the frames of a stack are contiguous.
 constexpr std::size_t kLargeBytes = 512;
 // Small rows share pages: an item's cost one miss of the address cache, not one for each column.
-constexpr std::size_t kChunkBytes = 4096 - 64;  // with what the heap puts around it
-// An item over two chunks costs 48 bytes more, so let few be.
+constexpr std::size_t kChunkBytes = 4096 - 64;  // including the heap's overhead
+// An item over two chunks costs 48 bytes more, so few items should be.
 constexpr std::uint64_t kItemsPerChunk = 16;
-// Where chunks are encoded: a draw decodes as many rows as come before the one that it wants, and
-// the first row of a chunk has none before it that it resembles.
+// For encoded chunks: a draw decodes all rows before the one that it wants, and the first row of a
+// chunk has no earlier row to refer to.
 constexpr std::uint64_t kPackedRows = 32;
 constexpr std::uint64_t kPackedItemsPerChunk = 4;
-// A chunk is freed with its last item: of the table's rows, at most so small a part is waste.
+// A chunk is freed with its last item, so at most this fraction of the table's rows is wasted.
 constexpr std::uint64_t kChunksPerStream = 16;
 
 std::size_t size_of(const TensorSpec& spec) {
@@ -97,8 +97,8 @@ Result<TransitionPlan> TransitionPlan::make(const TransitionOptions& options,
   plan.action_ = std::move(action);
   if (options.hindsight) REVERIE_RETURN_IF_ERROR(plan.find_goals());
 
-  // Column 0 has the small leaves, an observation's first: those of the next row follow what was
-  // done about this one.
+  // Column 0 has the small leaves, an observation's first, so that the next row's observation
+  // follows this row's action and reward.
   std::uint32_t small_bytes = 0;
   std::vector<TensorSpec> columns(1);
   const auto place = [&](std::size_t size, const TensorSpec* spec) -> LeafPlace {

@@ -16,7 +16,7 @@ const std::byte* row_of(const TensorView& leaf, std::size_t env, std::size_t siz
   return leaf.bytes.data() + env * size;
 }
 
-// memcmp that stays inline for the sizes that most rows have.
+// A memcmp that is inlined for the sizes of most rows.
 bool is_same_row(const std::byte* a, const std::byte* b, std::size_t size) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   if (size < kWord || size > 64) return size == 0 || std::memcmp(a, b, size) == 0;
@@ -147,10 +147,10 @@ Status TransitionWriter::check(const StepArrays& step) const {
 Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
   if (is_packed_) pack_full_chunks(stream);
   drop_old_chunks(stream);
-  // A cut ends the last step's row and begins another; the observation after it is one more.
+  // A cut ends the last step's row and begins another; the observation after it needs one more.
   const std::uint64_t last = stream.row + 2;
   while (chunk_number(last) >= stream.first_chunk + stream.chunks.size()) {
-    // Streams have no episodes of their own in a table's count: a chunk may hold many.
+    // Streams do not count episodes in the table: a chunk may contain many.
     const ChunkOrigin origin{next_key_++, env, 0};
     const bool is_compressible = is_packed_ && packer_.wants(*plan_.schema());
     REVERIE_ASSIGN_OR_RETURN(
@@ -161,7 +161,7 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
     if (hindsight_ != nullptr) hindsight_->add_chunk(env, number, chunk);
     stream.chunks.push_back(std::move(chunk));
   }
-  // With older chunks there is something to drop, sooner or later.
+  // Older chunks will have to be dropped later.
   stream.room_end = stream.chunks.size() == 1 ? (stream.first_chunk + 1) << chunk_shift_ : 0;
   return {};
 }
@@ -296,7 +296,7 @@ void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end,
     }
     return;
   }
-  // The last whole sequence reached this far; a shorter one is for steps beyond.
+  // The last complete sequence ended here; a shorter one covers later steps.
   const bool is_first = stream.item_begin == stream.episode_begin;
   const std::uint64_t reached =
       is_first ? stream.item_begin : stream.item_begin - options.period + options.sequence_length;
