@@ -10,13 +10,13 @@ from reverie.errors import ReverieError
 _Self = TypeVar("_Self")
 
 
-class Closing:
-    """A mixin for what has ``close()``: leaving a ``with`` block calls it."""
+class Scoped:
+    """A mixin for context managers: leaving a ``with`` block calls ``_leave``."""
 
     __slots__ = ()
 
-    def close(self) -> None:
-        """Ends what the object holds. May be repeated."""
+    def _leave(self, error: BaseException | None) -> None:
+        """Ends the block, which raised ``error`` if that is not None."""
         raise NotImplementedError
 
     def __enter__(self: _Self) -> _Self:
@@ -28,13 +28,26 @@ class Closing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._leave(error)
+
+
+class Closing(Scoped):
+    """A mixin for classes with ``close()``: leaving a ``with`` block calls it."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Ends what the object holds. Idempotent."""
+        raise NotImplementedError
+
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         self.close()
 
 
-class Flushing:
-    """A mixin for what has ``flush()``: leaving a ``with`` block calls it.
+class Flushing(Scoped):
+    """A mixin for classes with ``flush()``: leaving a ``with`` block calls it.
 
-    Not after an error of the library, which says more than that of the flush would.
+    It is not called after an error of the library, which matters more than one of the flush.
     """
 
     __slots__ = ()
@@ -43,14 +56,6 @@ class Flushing:
         """Waits until what was given has arrived."""
         raise NotImplementedError
 
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None or not issubclass(kind, ReverieError):
+    def _leave(self, error: BaseException | None) -> None:
+        if not isinstance(error, ReverieError):
             self.flush()

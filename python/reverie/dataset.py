@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from reverie import _checks, _reverie
+from reverie._closing import Scoped
 from reverie._process_bound import ProcessBound
 from reverie.frameworks import Output, converter
 from reverie.packages import import_package
@@ -22,7 +22,7 @@ _FLUSH_S = 10.0  # for the answers to updates, at the end
 _OPENS = "that of a client or buffer; call its dataset()"
 
 
-class Dataset(ProcessBound, Generic[BatchT]):
+class Dataset(ProcessBound, Scoped, Generic[BatchT]):
     """An iterator over batches that its own thread draws ahead.
 
     ``reverie.Client.dataset()`` and ``reverie.ReplayBuffer.dataset()`` make one::
@@ -110,15 +110,7 @@ class Dataset(ProcessBound, Generic[BatchT]):
         if was_open and self._flush is not None:
             self._flush(timeout_s=_FLUSH_S)
 
-    def __enter__(self) -> Dataset[BatchT]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if error is not None:  # which tells more than what its updates came to
             self._flush = None
         self.close()

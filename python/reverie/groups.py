@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from reverie import _checks, _reverie
-from reverie._closing import Closing
+from reverie._closing import Closing, Scoped
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     DeadlineExceededError,
@@ -187,7 +186,7 @@ class Round(ProcessBound):
         return self.result()
 
 
-class Group(ProcessBound):
+class Group(ProcessBound, Scoped):
     """The membership of a peer in a group of a broker.
 
     All members see the same members, in the same order, in numbered epochs. A member is dropped
@@ -389,15 +388,7 @@ class Group(ProcessBound):
     def __repr__(self) -> str:
         return f"<reverie.Group {self._name!r} of {self._rpc.name!r}>"
 
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         self.leave()
 
 

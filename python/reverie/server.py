@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
+from reverie._closing import Scoped
 from reverie._options import CODECS, Codec, Durability, OnCorrupt, native_files, raises_on_corrupt
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
@@ -18,8 +19,6 @@ from reverie.store import checked_tables
 from reverie.table import Table
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from reverie.external import Files
     from reverie.tls import ServerTls
 
@@ -94,7 +93,7 @@ _LIMITS_MAX = {
 }
 
 
-class Server(Checkpointed, ProcessBound):
+class Server(Checkpointed, ProcessBound, Scoped):
     """A store that clients of reverie and of dm-reverb insert into and sample from, by network.
 
     It listens on this machine only unless told otherwise, and stops when it is deleted. A
@@ -259,15 +258,7 @@ class Server(Checkpointed, ProcessBound):
         while not self._stopped.wait(_POLL_S):
             pass
 
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         self.stop()
 
     def __repr__(self) -> str:

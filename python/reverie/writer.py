@@ -1,9 +1,9 @@
 """The writer whose items are the last whole steps. Reverb's first, kept for its users."""
 
-from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
+from reverie._closing import Scoped
 from reverie._process_bound import ProcessBound
 from reverie.errors import InvalidArgumentError
 
@@ -11,7 +11,7 @@ _DEFAULT_CHUNK_LENGTH = 10
 _UNLIMITED_IN_FLIGHT = 1_000_000
 
 
-class Writer(ProcessBound):
+class Writer(ProcessBound, Scoped):
     """Appends steps, and makes items of the last ones.
 
     ``reverie.Client.writer()`` makes one. All steps must have the same structure. A context
@@ -147,11 +147,6 @@ class Writer(ProcessBound):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         if not self._writer.closed:
             self.close()

@@ -18,12 +18,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._closing import Scoped
 from reverie._options import OptionValue
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.agents import loop_checkpoint
@@ -47,7 +47,7 @@ __all__ = ["Learner", "Loop", "Policy"]
 _LOOK_S = 0.1
 
 
-class Loop(ProcessBound, LoopThreads):
+class Loop(ProcessBound, LoopThreads, Scoped):
     """Trains a policy and a learner in any environment. A context manager that stops it.
 
         with Loop(agent, agent, "CartPole-v1", TrainSettings(seed=1, steps=20_000)) as loop:
@@ -311,15 +311,7 @@ class Loop(ProcessBound, LoopThreads):
         except (KeyError, TypeError, ValueError) as error:
             raise DataLossError(f"{folder!r} is damaged: {error!r}") from None
 
-    def __enter__(self) -> Loop:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         if not self._fork_guard.is_here():
             return  # a forked child leaves all to its parent
         try:

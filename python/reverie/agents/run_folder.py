@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reverie._closing import Scoped
 from reverie._options import OptionValue
 from reverie.agents._drawing import drawn_alone
 from reverie.agents.event_file import EventFile
@@ -98,7 +98,7 @@ def _greedy(algorithm: str, policy: Mlp, observation: np.ndarray, spec: EnvSpec)
     return scaled
 
 
-class Events:
+class Events(Scoped):
     """Event files of a training, where TensorBoard is installed to read them."""
 
     def __init__(
@@ -129,14 +129,6 @@ class Events:
             self._file.add(step, {"return_without_exploration": mean})
         self._evaluations = len(evaluations)
 
-    def __enter__(self) -> Events:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         if self._file is not None:
             self._file.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from reverie import _checks
+from reverie._closing import Scoped
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
@@ -62,7 +62,7 @@ class TorchPolicy:
             raise DataLossError(f"{os.fspath(path)!r} is damaged: {error}") from None
 
 
-class TorchTrainer(ProcessBound):
+class TorchTrainer(ProcessBound, Scoped):
     """A training whose learner is PyTorch's, with the methods of `Trainer`.
 
     Args:
@@ -131,7 +131,7 @@ class TorchTrainer(ProcessBound):
             if checkpoint is not None:
                 self._loop.load(checkpoint)
         except BaseException:
-            self._loop.__exit__(None, None, None)
+            self._loop._leave(None)
             raise
 
     @property
@@ -245,16 +245,8 @@ class TorchTrainer(ProcessBound):
                 self.agent.publish()
         return self._loop.evaluate(episodes=episodes, seed=seed)
 
-    def __enter__(self) -> TorchTrainer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._loop.__exit__(kind, error, traceback)
+    def _leave(self, error: BaseException | None) -> None:
+        self._loop._leave(error)
 
 
 def evaluate_saved(

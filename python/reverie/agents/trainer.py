@@ -7,10 +7,10 @@ import contextlib
 import os
 import weakref
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 from reverie import _checks, _reverie
+from reverie._closing import Scoped
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents.envs import env_source, raised_by
@@ -83,7 +83,7 @@ def _stop_all() -> None:
             trainer.stop()
 
 
-class Trainer(ProcessBound):
+class Trainer(ProcessBound, Scoped):
     """One training. A context manager that stops it at its end.
 
         with Trainer("dqn", "CartPole-v1", TrainSettings(seed=1)) as trainer:
@@ -308,15 +308,7 @@ class Trainer(ProcessBound):
         with raised_by(self._source):
             return self._native.evaluate(policy._native, episodes, seed)
 
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         self.stop()
         if self._door is not None:
             self._door.close(self)
