@@ -1,6 +1,7 @@
 """What all Python tests have in common: the log, and which of them take minutes."""
 
 import logging
+import sys
 
 import pytest
 
@@ -19,9 +20,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(autouse=True)
-def log_level():
-    """Other tests of this process find the log's level as it was."""
+def settings():
+    """Other tests of this process find the log, and what moolib's names configure, as it was."""
     logger = logging.getLogger("reverie")
-    level = logger.level
+    level, handlers = logger.level, list(logger.handlers)
     yield
     logger.setLevel(level)
+    logger.handlers[:] = handlers
+    moolib = sys.modules.get("reverie.moolib_settings")
+    if moolib is not None:
+        vars(moolib.DEFAULTS).clear()

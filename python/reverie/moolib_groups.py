@@ -10,7 +10,8 @@ from reverie import _checks, groups
 from reverie._process_bound import ProcessBound
 from reverie.accumulator import Accumulator as _Accumulator
 from reverie.errors import CancelledError, DeadlineExceededError, GroupChangedError, ReverieError
-from reverie.moolib_rpc import Rpc, RpcError
+from reverie.moolib_rpc import Rpc, addresses_of
+from reverie.moolib_settings import RpcError, called
 
 __all__ = ["Accumulator", "AllReduce", "Broker", "Group"]
 
@@ -68,6 +69,8 @@ class AllReduce(ProcessBound):
             return (yield from self._round.__await__())
         except ReverieError as error:
             raise _translated(error) from error
+
+    __iter__ = __await__
 
 
 class Group(ProcessBound):
@@ -180,17 +183,15 @@ class Broker(ProcessBound):
 
     Args:
         rpc: the peer that they call; None makes one of the name ``"broker"``.
-        token: of the peer that is made.
+        token: of the peer that is made; None is what ``configure`` has set.
         insecure: of the peer that is made.
     """
 
     _stays_because = "a Broker lives in this process and cannot be pickled or copied"
 
     def __init__(
-        self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool = False
+        self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool | None = None
     ) -> None:
-        token = None if token is None else _checks.text("token", token)
-        insecure = _checks.flag("insecure", insecure)
         if rpc is None:
             rpc = Rpc(token=token, insecure=insecure)
             rpc.set_name("broker")
@@ -232,7 +233,9 @@ class Accumulator(_Accumulator):
         name: the same on all members.
         parameters: ``model.parameters()``.
         buffers: ``model.buffers()``.
-        group: None makes one of that name, with a peer of its own.
+        group: None makes one of that name, with an ``Rpc`` of its own.
+        token: of the ``Rpc`` that is made, and so is ``insecure``.
+        insecure: see ``Rpc``.
         options: the others of ``reverie.Accumulator``.
     """
 
@@ -242,11 +245,19 @@ class Accumulator(_Accumulator):
         parameters: Iterable[Any],
         buffers: Iterable[Any] = (),
         group: Group | None = None,
+        *,
+        token: str | None = None,
+        insecure: bool | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
-        if group is not None:
-            group = _checks.instance("group", group, Group)
+        owns = group is None
+        if group is None:
+            group = Group(Rpc(token=token, insecure=insecure), name)
         options = {"average": "contributions", **options}
-        super().__init__(
-            name, parameters, buffers, None if group is None else group._group(), **options
-        )
+        made = _checks.instance("group", group, Group)
+        super().__init__(name, parameters, buffers, made._group(), **options)
+        self._owns = owns
+
+    def connect(self, address: str) -> None:
+        """Connect its ``Rpc`` to the broker, at an address as ``Rpc.connect`` takes it."""
+        called(super().connect, addresses_of(address)[0])

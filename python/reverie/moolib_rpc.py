@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from reverie import _checks, _reverie, rpc, rpc_batches
-from reverie._process_bound import ProcessBound
+from reverie import _checks, rpc, rpc_batches
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
+    DataLossError,
     DeadlineExceededError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -21,61 +23,19 @@ from reverie.errors import (
     ReverieError,
     UnsupportedTypeError,
 )
+from reverie.moolib_settings import DEFAULTS, RpcError, WrongArgumentError, called, create_uid
 
 __all__ = [
     "Future",
     "Queue",
     "Rpc",
     "RpcDeferredReturn",
-    "RpcError",
-    "create_uid",
-    "set_log_level",
-    "set_logging",
-    "set_max_threads",
 ]
 
-Queue = rpc_batches.Queue
 RpcDeferredReturn = rpc.DeferredReturn
 
-_LEVELS = ("none", "error", "info", "verbose", "debug")
-_LOGGING = {
-    "none": logging.CRITICAL + 1,
-    "error": logging.ERROR,
-    "info": logging.INFO,
-    "verbose": logging.INFO,
-    "debug": logging.DEBUG,
-}
-_FIND_S = 3600.0  # a name is looked for as long as its call may take
-_defaults = {"max_threads": 32}
-
-
-class RpcError(ReverieError, RuntimeError):
-    """What a call ended with."""
-
-
-def create_uid() -> str:
-    """16 hexadecimal digits, different at each call."""
-    return f"{_reverie.random_seed():016x}"
-
-
-def set_log_level(level: str | int) -> None:
-    """What is logged: ``"none"``, ``"error"``, ``"info"``, ``"verbose"``, ``"debug"``; 0 to 4."""
-    if not isinstance(level, str):
-        level = _LEVELS[_checks.integer("level", level, 0, len(_LEVELS) - 1)]
-    logging.getLogger("reverie").setLevel(_LOGGING[_checks.choice("level", level, _LEVELS)])
-
-
-def set_logging(logging_module: object = None) -> None:
-    """Log by Python's ``logging``, as Reverie always does; None, or that module."""
-    if logging_module is not None and not hasattr(logging_module, "getLogger"):
-        raise UnsupportedTypeError(
-            f"logging_module is {_checks.shown(logging_module)}; it must be the module logging"
-        )
-
-
-def set_max_threads(count: int) -> None:
-    """How many handlers and callbacks of an Rpc that is made later run at the same time."""
-    _defaults["max_threads"] = _checks.integer("count", count, 1, 1024)
+_FIND_S = 3600.0  # a name, or an address, is looked for as long as its call may take
+_Entry = tuple[Callable[[Any], object], "tuple[Any, ...] | None", "dict[str, Any] | None"]
 
 
 def _translated(error: ReverieError, peer: str, function: str) -> RpcError:
@@ -89,6 +49,8 @@ def _translated(error: ReverieError, peer: str, function: str) -> RpcError:
     if isinstance(error, RemoteError):
         text = f"{error.error_type}: {error.error_text}\n{error.traceback_text}"
         return RpcError(f"Remote exception during RPC call ({function}): {text}")
+    if isinstance(error, DataLossError):
+        return RpcError(f"Deserialization error: {error}")
     if isinstance(error, FailedPreconditionError) and "itself" in str(error):
         return RpcError(
             f"Attempt to call function {function} on myself! Self-calling is not supported"
@@ -139,23 +101,122 @@ class Future:
         except ReverieError as error:
             raise _translated(error, self._peer, self._function) from error
 
+    __iter__ = __await__
 
-def _address(given: object) -> str:
-    """Moolib's spellings of an address: a port alone, ``*:port``, ``tcp://``, ``ipc://name``."""
+
+class Queue(ProcessBound):
+    """Calls of a function, from ``Rpc.define_queue``; or a queue by itself, which a program fills.
+
+    ``await queue`` gives ``(return_callback, args, kwargs)``; ``get`` gives the same to a program
+    without an event loop.
+    """
+
+    _stays_because = "a Queue lives in this process and cannot be pickled or copied"
+
+    def __init__(self) -> None:
+        self._fork_guard = ForkGuard()
+        self._calls: rpc_batches.Queue | None = None
+        self._changed = threading.Condition()
+        self._entries: deque[_Entry] = deque()
+        self._wakes: set[Callable[[], None]] = set()
+
+    @classmethod
+    def _of(cls, calls: rpc_batches.Queue) -> Queue:
+        made = cls()
+        made._calls = calls
+        return made
+
+    def enqueue(
+        self,
+        return_callback: Callable[[Any], object],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an entry, to a queue that the program itself has made.
+
+        Raises:
+            FailedPreconditionError: the calls of other peers come in here.
+        """
+        _checks.function("return_callback", return_callback)
+        if args is not None:
+            args = tuple(_checks.items("args", args, "arguments, or None"))
+        if kwargs is not None:
+            kwargs = dict(_checks.instance("kwargs", kwargs, dict, "a dict, or None"))
+        if self._calls is not None:
+            raise FailedPreconditionError(
+                "this queue was made by define_queue, and has the calls of other peers alone; "
+                "make a Queue() for entries of the program's own"
+            )
+        self._fork_guard.check("queue")
+        with self._changed:
+            self._entries.append((return_callback, args, kwargs))
+            self._changed.notify()
+            wakes, self._wakes = self._wakes, set()
+        for wake in wakes:
+            wake()
+
+    def __len__(self) -> int:
+        """How many entries wait."""
+        self._fork_guard.check("queue")
+        return len(self._entries) if self._calls is None else len(self._calls)
+
+    def get(self, timeout_s: float | None = None) -> _Entry:
+        """The next entry; ``RpcError`` when ``timeout_s`` seconds are up first."""
+        limit = _checks.timeout("timeout_s", timeout_s)
+        if self._calls is not None:
+            return called(self._calls.get, limit)
+        self._fork_guard.check("queue")
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._entries, limit):
+                raise RpcError("The operation timed out")
+            return self._entries.popleft()
+
+    def __await__(self) -> Generator[Any, None, _Entry]:
+        """``await queue`` takes the next entry."""
+        return (self._take() if self._calls is None else self._calls._take()).__await__()
+
+    async def _take(self) -> _Entry:
+        import asyncio  # costs more to import than all of this package
+
+        self._fork_guard.check("queue")
+        loop = asyncio.get_running_loop()
+        while True:
+            came = asyncio.Event()
+
+            def wake(came: asyncio.Event = came) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(came.set)
+
+            with self._changed:
+                if self._entries:
+                    return self._entries.popleft()
+                self._wakes.add(wake)
+            try:
+                await came.wait()
+            finally:
+                with self._changed:
+                    self._wakes.discard(wake)
+
+
+def addresses_of(given: object) -> list[str]:
+    """Moolib's spellings of an address: a port alone, ``*:port``, ``tcp://``, ``ipc://name``.
+
+    A wildcard is one of IPv4 and one of IPv6.
+    """
     text = _checks.text("address", given)
     if text.startswith("ipc://"):
-        return f"unix:@moolib-{text[len('ipc://') :]}"
+        return [f"unix:@moolib-{text[len('ipc://') :]}"]
     text = text.removeprefix("tcp://")
     if text.isdigit():
         text = f":{text}"
     host, colon, port = text.rpartition(":")
     if colon and host in ("", "*"):
-        return f"0.0.0.0:{port}"
-    return text
+        return [f"0.0.0.0:{port}", f"[::]:{port}"]
+    return [text]
 
 
 class Rpc(ProcessBound):
-    """A peer, as moolib has it.
+    """A peer, as moolib has it. What is None is what ``configure`` has set.
 
     Args:
         token: a secret that all peers share. Without it, or ``insecure``, an Rpc listens at this
@@ -165,9 +226,11 @@ class Rpc(ProcessBound):
 
     _stays_because = "an Rpc lives in this process and cannot be pickled or copied"
 
-    def __init__(self, *, token: str | None = None, insecure: bool = False) -> None:
-        self._token = None if token is None else _checks.text("token", token)
-        self._insecure = _checks.flag("insecure", insecure)
+    def __init__(self, *, token: str | None = None, insecure: bool | None = None) -> None:
+        self._token = DEFAULTS.token if token is None else _checks.text("token", token)
+        self._insecure = (
+            DEFAULTS.insecure if insecure is None else _checks.flag("insecure", insecure)
+        )
         self._name = f"{create_uid()}-{create_uid()}"
         self._timeout_s = 120.0
         self._transports: tuple[str, ...] = ("shm", "unix", "tcp")
@@ -183,8 +246,9 @@ class Rpc(ProcessBound):
                         token=self._token,
                         insecure=self._insecure,
                         transports=self._transports,
-                        max_threads=_defaults["max_threads"],
+                        max_threads=DEFAULTS.max_threads,
                         find_timeout_s=_FIND_S,
+                        reach_timeout_s=_FIND_S,
                     )
         return self._made
 
@@ -210,7 +274,7 @@ class Rpc(ProcessBound):
         """``"tcp"``, ``"ipc"`` or both; before anything else."""
         known = {"tcp": "tcp", "ipc": "unix"}
         chosen = [
-            known[_checks.choice("names", str(name).lower(), known)]
+            known[called(_checks.choice, "names", str(name).lower(), known)]
             for name in _checks.items("names", names, "'tcp' and 'ipc'")
         ]
         if not chosen:
@@ -219,16 +283,17 @@ class Rpc(ProcessBound):
         self._transports = tuple(chosen)
 
     def listen(self, address: str) -> None:
-        """Let others connect; ``RpcError`` where that cannot be."""
-        where = _address(address)
-        try:
-            self._rpc().listen(where)
-        except ReverieError as error:
-            raise _as_rpc_error(error) from error
+        """Let others connect; a ``RuntimeError`` where that cannot be."""
+        first, *others = addresses_of(address)
+        chosen = called(self._rpc().listen, first)
+        port = chosen.rpartition(":")[2]
+        for other in others:
+            with contextlib.suppress(ReverieError):  # a machine without IPv6
+                self._rpc().listen(f"{other.rpartition(':')[0]}:{port}")
 
     def connect(self, address: str) -> None:
         """Keep a connection to the peer that listens there, now or later."""
-        self._rpc().connect(_address(address))
+        called(self._rpc().connect, addresses_of(address)[0])
 
     def define(
         self,
@@ -239,12 +304,13 @@ class Rpc(ProcessBound):
         device: str | None = None,
     ) -> None:
         """Serve a function. With a ``batch_size``, one run serves that many calls."""
+        _checks.function("function", function)
         made = self._rpc()
-        made._batch_leaves = "first"
-        try:
-            made.define(name, function, batch_size=batch_size, max_wait_s=None, device=device)
-        except ReverieError as error:
-            raise _as_rpc_error(error) from error
+        if batch_size is None:
+            called(made.define, name, function)
+            return
+        called(_batches(batch_size, device).define, made._native, name, function)
+        made._pool.help_if_none()
 
     def define_deferred(
         self,
@@ -257,17 +323,11 @@ class Rpc(ProcessBound):
         """Serve ``function(return_callback, *args)``; ``return_callback(value)`` answers."""
         _checks.function("function", function)
         made = self._rpc()
-        try:
-            if batch_size is None:
-                made.define_deferred(name, function)
-                return
-            made._batch_leaves = "first"
-            made._batches(batch_size, None, False, False, False, device, None).define(
-                made._native, name, function, deferred=True
-            )
-            made._pool.help_if_none()
-        except ReverieError as error:
-            raise _as_rpc_error(error) from error
+        if batch_size is None:
+            called(made.define_deferred, name, function)
+            return
+        called(_batches(batch_size, device).define, made._native, name, function, deferred=True)
+        made._pool.help_if_none()
 
     def define_queue(
         self,
@@ -275,22 +335,22 @@ class Rpc(ProcessBound):
         *,
         batch_size: int | None = None,
         device: str | None = None,
-        dynamic_batching: bool = False,
+        dynamic_batching: bool | None = None,
     ) -> Queue:
         """Collect calls; ``await queue`` gives ``(return_callback, args, kwargs)``."""
-        is_dynamic = _checks.flag("dynamic_batching", dynamic_batching)
+        is_dynamic = dynamic_batching is not None and _checks.flag(
+            "dynamic_batching", dynamic_batching
+        )
         made = self._rpc()
-        made._batch_leaves = "each" if is_dynamic else "first"
-        try:
-            return made.define_queue(
-                name,
-                batch_size=batch_size,
-                max_wait_s=None,
-                dynamic_batching=is_dynamic,
-                device=None if is_dynamic else device,
-            )
-        except ReverieError as error:
-            raise _as_rpc_error(error) from error
+        options = _batches(
+            1 if batch_size is None else batch_size,
+            None if is_dynamic else device,
+            is_dynamic=is_dynamic,
+        )
+        gatherer = called(options.define, made._native, name, None, batched=batch_size is not None)
+        assert gatherer is not None
+        made._pool.help_if_none()
+        return Queue._of(rpc_batches.Queue._of(gatherer, made._pool))
 
     def undefine(self, name: str) -> None:
         """Serve it no more; names that are not defined are ignored."""
@@ -303,7 +363,7 @@ class Rpc(ProcessBound):
             return made._native.sync(peer, function, args, kwargs, self._timeout_s, False)
         except ReverieError as error:
             if _is_argument_error(error):
-                raise
+                raise _as_argument_error(error) from error
             raise _translated(error, peer, function) from error
 
     def async_(self, peer: str, function: str, /, *args: Any, **kwargs: Any) -> Future:  # noqa: ANN401
@@ -315,7 +375,7 @@ class Rpc(ProcessBound):
             )
         except ReverieError as error:
             if _is_argument_error(error):
-                raise
+                raise _as_argument_error(error) from error
             raise _translated(error, peer, function) from error
         return Future(future, peer, function)
 
@@ -336,7 +396,7 @@ class Rpc(ProcessBound):
             error = future.exception()
             callback(None if error else future.result(), str(error) if error else None)
 
-        future._future.add_done_callback(on_done)
+        future._future._call_later(on_done)
 
     def debug_info(self) -> None:
         """Print what there is to know about connections."""
@@ -354,9 +414,18 @@ def _is_argument_error(error: ReverieError) -> bool:
     return isinstance(error, (InvalidArgumentError, UnsupportedTypeError))
 
 
-def _as_rpc_error(error: ReverieError) -> ReverieError:
-    return (
-        error
-        if isinstance(error, RuntimeError) or _is_argument_error(error)
-        else RpcError(str(error))
+def _as_argument_error(error: ReverieError) -> ReverieError:
+    """The same; a ``RuntimeError`` too, unless the type of a value is wrong."""
+    if isinstance(error, (UnsupportedTypeError, RuntimeError)):
+        return error
+    if "bytes of values and" in str(error):
+        return WrongArgumentError(f"RPC request is too large! {error}")
+    return WrongArgumentError(str(error))
+
+
+def _batches(size: int, device: object, *, is_dynamic: bool = False) -> rpc_batches.BatchOptions:
+    where = None if device is None else str(device)
+    leaves = "each" if is_dynamic else "first"
+    return called(
+        rpc_batches.BatchOptions(size, None, is_dynamic, False, False, where, None, leaves).checked
     )

@@ -34,6 +34,19 @@ __all__ = ["DeferredReturn", "Future", "Rpc", "create_uid"]
 _TRANSPORTS = ("shm", "unix", "tcp")
 
 
+def _ways(transports: Sequence[str]) -> tuple[bool, bool, bool]:
+    """Whether Unix sockets, TCP and shared memory are used."""
+    used = [
+        _checks.choice("transports", one, _TRANSPORTS)
+        for one in _checks.items("transports", transports, "'shm', 'unix' and 'tcp'")
+    ]
+    if not used:
+        raise InvalidArgumentError(
+            "transports is empty; it must hold at least one of 'shm', 'unix' and 'tcp'"
+        )
+    return "unix" in used or "shm" in used, "tcp" in used, "shm" in used
+
+
 class Rpc(ProcessBound, Closing):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
@@ -86,22 +99,15 @@ class Rpc(ProcessBound, Closing):
     ) -> None:
         self._name = create_uid() if name is None else _checks.text("name", name)
         self._timeout_s = _checks.timeout("timeout_s", timeout_s)
-        used = [
-            _checks.choice("transports", one, _TRANSPORTS)
-            for one in _checks.items("transports", transports, "'shm', 'unix' and 'tcp'")
-        ]
-        if not used:
-            raise InvalidArgumentError(
-                "transports is empty; it must hold at least one of 'shm', 'unix' and 'tcp'"
-            )
+        uses_unix, uses_tcp, uses_shared_memory = _ways(transports)
         threads_max = _checks.integer("max_threads", max_threads, 1, 1024)
         native = _reverie.RpcPeer(
             self._name,
             "" if token is None else _checks.text("token", token),
             _checks.flag("insecure", insecure),
-            "unix" in used or "shm" in used,
-            "tcp" in used,
-            "shm" in used,
+            uses_unix,
+            uses_tcp,
+            uses_shared_memory,
             _checks.integer("max_pending_calls", max_pending_calls, 1, 1 << 24),
             _checks.number("dead_after_s", dead_after_s, 0.1, 3600.0),
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
@@ -111,7 +117,6 @@ class Rpc(ProcessBound, Closing):
         self._pool = ServingThreads(native, threads_max)
         self._native = native
         self._streams: rpc_streams.Streams | None = None
-        self._batch_leaves = "stack"
 
     # --- Who and where.
 
@@ -221,9 +226,9 @@ class Rpc(ProcessBound, Closing):
         """
         _checks.function("function", function)
         if batch_size is not None:
-            self._batches(
+            rpc_batches.BatchOptions(
                 batch_size, max_wait_s, dynamic_batching, cat, pad, device, is_ready
-            ).define(self._native, name, function)
+            ).checked().define(self._native, name, function)
             self._pool.help_if_none()
             return
 
@@ -296,7 +301,7 @@ class Rpc(ProcessBound, Closing):
         The arguments are those of ``define``. ``queue.get()`` and ``await queue`` give
         ``(answer, args, kwargs)``; ``answer(value)`` answers.
         """
-        options = self._batches(
+        options = rpc_batches.BatchOptions(
             1 if batch_size is None else batch_size,
             max_wait_s,
             dynamic_batching,
@@ -304,14 +309,11 @@ class Rpc(ProcessBound, Closing):
             pad,
             device,
             is_ready,
-        )
+        ).checked()
         gatherer = options.define(self._native, name, None, batched=batch_size is not None)
         assert gatherer is not None
         self._pool.help_if_none()
         return rpc_batches.Queue._of(gatherer, self._pool)
-
-    def _batches(self, *options: Any) -> rpc_batches.BatchOptions:  # noqa: ANN401
-        return rpc_batches.BatchOptions(*options).checked()._replace(leaves=self._batch_leaves)
 
     def undefine(self, name: str) -> bool:
         """Stop serving ``name``; False if it was not defined. Calls that run continue."""

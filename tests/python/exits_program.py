@@ -1629,6 +1629,22 @@ for _name in ("wait", "result", "done", "cancel", "exception"):
     )
 moolib_call("Future.__await__", lambda m: awaited(m.client.async_("server", "never")))
 moolib_call("AllReduce.__await__", lambda m: awaited(m.group.all_reduce("await", STEP["x"])))
+for _name in ("Future", "AllReduce"):  # a generator: the same as __await__
+    CASES[f"moolib.{_name}.__iter__"] = CASES[f"moolib.{_name}.__await__"]
+
+
+def moolib_queue(count=1):
+    made = reverie.moolib.Queue()
+    for _ in range(count):
+        made.enqueue(print_not)
+    return made
+
+
+simple("moolib.Queue.__init__", lambda _w: moolib_queue)
+simple("moolib.Queue.enqueue", lambda _w: with_new(moolib_queue, lambda q: q.enqueue(print_not)))
+simple("moolib.Queue.__len__", lambda _w: with_new(moolib_queue, len))
+simple("moolib.Queue.get", lambda _w: with_new(moolib_queue, lambda q: (q.get(), q.get())))
+simple("moolib.Queue.__await__", lambda _w: with_new(lambda: moolib_queue(0), awaited))
 moolib_call("Future.__init__", lambda m: m.client.async_("server", "echo", 1))
 moolib_call("AllReduce.__init__", lambda m: m.group.all_reduce("init", STEP["x"]))
 for _name in ("update", "members", "sync_id", "name", "active"):

@@ -61,6 +61,7 @@ PLAIN = {
         "Acted",
     ),
     *("CoreTuning", "Episode", "Learner", "Policy", "TrainProgress", "RpcError"),
+    *("WrongArgumentError", "WrongTypeError"),
     *("DefaultCheckpointer", "TempDirCheckpointer"),
 }
 # Functions that neither wait nor let the interpreter's lock go, with what says so.
@@ -68,6 +69,7 @@ BRIEF_FUNCTIONS = {
     "load_plugin": "loads once; a plugin that loads runs its own code",
     "algorithms": "gives a list of names",
     "create_uid": "makes a str",
+    "configure": "Python code",
     "make_native": "GymVectorEnv's own",
     "register": "Python code",
     "set_log_level": "Python code",

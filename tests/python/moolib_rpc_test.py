@@ -1,6 +1,7 @@
 """moolib's calls between peers: its call shapes, its one error type, its texts."""
 
 import asyncio
+import logging
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+from eventually import eventually
 from reverie import moolib
 
 DEADLINE_S = 30.0
@@ -73,8 +75,21 @@ def test_errors_have_one_type_and_moolibs_texts(pair):
     release.set()
     with pytest.raises(RuntimeError):
         host.define("slow", print)
-    with pytest.raises(RuntimeError):
-        client.listen(host._rpc().addresses[0])
+    for address in (host._rpc().addresses[0], "nonsense", "host:99999"):
+        with pytest.raises(RuntimeError):
+            client.listen(address)
+    with pytest.raises(RuntimeError, match="nonsense"):
+        client.connect("nonsense")
+
+
+def test_arguments_that_cannot_be_sent_are_refused_at_once(pair):
+    host, client = pair
+    host.define("size", len)
+    with pytest.raises(RuntimeError, match=r"^RPC request is too large! .*'size' on 'host'"):
+        client.sync("host", "size", bytes(65 << 20))
+    with pytest.raises(TypeError, match="args holds a object"):
+        client.async_("host", "size", object())
+    assert client.sync("host", "size", b"abc") == 3
 
 
 def test_callbacks_get_a_result_or_a_text(pair):
@@ -84,6 +99,7 @@ def test_callbacks_get_a_result_or_a_text(pair):
     came = threading.Semaphore(0)
 
     def note(result, error):
+        assert threading.current_thread() is not threading.main_thread()
         got.append((result, error))
         came.release()
 
@@ -144,6 +160,130 @@ def test_a_queue_is_awaited(pair):
     assert single.result(DEADLINE_S) == ((1,), {"k": 2})
 
 
+def test_a_callback_waits_for_nothing_that_its_caller_holds(pair):
+    host, client = pair
+    host.define("f", lambda: 1)
+    lock = threading.Lock()
+    came = threading.Event()
+
+    def note(_result, _error):
+        with lock:
+            came.set()
+
+    for _ in range(100):  # some have ended before the call returns
+        came.clear()
+        with lock:
+            client.async_callback("host", "f", note)
+        assert came.wait(DEADLINE_S)
+
+
+def test_a_queue_of_ones_own_gives_what_was_put_in():
+    queue = moolib.Queue()
+    got = []
+    queue.enqueue(got.append, (1, 2), {"k": 3})
+    queue.enqueue(got.append)
+    assert len(queue) == 2
+    answer, args, kwargs = queue.get()
+    answer(args)
+    assert (got, kwargs) == ([(1, 2)], {"k": 3})
+
+    async def take():
+        first = await queue
+        waiting = asyncio.gather(later(0), later(1))
+        return [first, *await waiting]
+
+    async def later(i):
+        threading.Thread(target=queue.enqueue, args=(got.append, (i,))).start()
+        return await queue
+
+    first, *others = asyncio.run(asyncio.wait_for(take(), DEADLINE_S))
+    assert first[1:] == (None, None)
+    assert sorted(args for _, args, _ in others) == [(0,), (1,)]
+    with pytest.raises(RuntimeError, match="timed out"):
+        queue.get(0.01)
+    with pytest.raises(TypeError, match="return_callback"):
+        queue.enqueue(1)
+
+
+def test_a_wait_for_a_queue_that_was_cancelled_takes_nothing():
+    queue = moolib.Queue()
+
+    async def take():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(queue._take(), 0.01)
+        queue.enqueue(print, (1,))
+        return await queue
+
+    assert asyncio.run(take())[1] == (1,)
+    assert not queue._wakes
+
+
+def test_a_queue_of_calls_takes_no_entries(pair):
+    host, client = pair
+    queue = host.define_queue("ask")
+    assert isinstance(queue, moolib.Queue)
+    with pytest.raises(RuntimeError, match="define_queue"):
+        queue.enqueue(print)
+    future = client.async_("host", "ask", 4)
+    answer, args, _ = queue.get(DEADLINE_S)
+    answer(args[0] + 1)
+    assert future.result(DEADLINE_S) == 5
+    host.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        queue.get(DEADLINE_S)
+
+
+def test_what_is_configured_holds_for_all_that_is_made_later():
+    with pytest.raises(ValueError, match="token"):
+        moolib.Rpc().listen("0.0.0.0:0")
+    moolib.configure(token="secret")
+    try:
+        broker = moolib.Broker()
+        broker.listen("0.0.0.0:0")
+        accumulator = moolib.Accumulator("a", [np.zeros(2)])
+        accumulator.connect(f"tcp://127.0.0.1:{broker._rpc._rpc().addresses[0].split(':')[-1]}")
+        eventually(lambda: accumulator.update() or accumulator.connected())
+        accumulator.close()
+        broker.close()
+    finally:
+        moolib.configure()
+    with pytest.raises(RuntimeError, match="token"):
+        moolib.Rpc().listen("0.0.0.0:0")
+
+
+def test_a_wildcard_is_one_of_both_families():
+    rpc = moolib.Rpc(insecure=True)
+    rpc.listen("*:0")
+    ports = {a.rpartition(":")[2] for a in rpc._rpc().addresses if not a.startswith("unix")}
+    assert len(ports) == 1
+    rpc.close()
+
+
+def test_messages_go_where_they_are_sent(capsys):
+    lines = []
+
+    class Log:
+        info = staticmethod(lambda text: lines.append(("info", text)))
+        error = staticmethod(lambda text: lines.append(("error", text)))
+
+    logger = logging.getLogger("reverie")
+    before = list(logger.handlers)
+    try:
+        moolib.set_logging(Log)
+        logger.warning("100 %")
+        logger.error("bad")
+        assert lines == [("info", "100 %"), ("error", "bad")]
+        moolib.set_logging(None)
+        logger.error("seen")
+        assert capsys.readouterr().out == "seen\n"
+        with pytest.raises(TypeError, match="logging_module"):
+            moolib.set_logging(object())
+    finally:
+        moolib.set_logging(logging)
+    assert logger.handlers == before
+    assert len(lines) == 2
+
+
 def test_a_host_that_is_deleted_and_made_again_is_found_again():
     host = moolib.Rpc()
     host.set_name("host")
@@ -181,7 +321,7 @@ def test_names_and_transports_are_set_before_use():
     named.listen("ipc://reverie-moolib-test")
     assert any(a.startswith("0.0.0.0:") for a in named._rpc().addresses)
     named.close()
-    with pytest.raises(ValueError, match="tcp/ip"):
+    with pytest.raises(RuntimeError, match="tcp/ip"):
         moolib.Rpc().set_transports(["tcp/ip"])
 
 
@@ -192,10 +332,6 @@ def test_the_modules_functions():
         moolib.set_log_level(level)
     with pytest.raises(ValueError, match="level"):
         moolib.set_log_level("loud")
-    import logging
-
-    moolib.set_logging(logging)
-    moolib.set_logging(None)
     moolib.set_max_threads(32)
 
 

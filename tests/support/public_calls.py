@@ -52,7 +52,7 @@ PUBLIC = [
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|external|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
-    r"|moolib\.broker|moolib_groups|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"|moolib\.broker|moolib_groups|moolib_rpc|moolib_settings|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|caller|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
@@ -599,6 +599,9 @@ VALID = {
     "max_wait_s": 0.005,
     "moolib.Future.future": lambda world: rpc(world).async_("server", "f"),
     "moolib.Future.function": "f",
+    "moolib.Queue.enqueue.return_callback": lambda _: lambda *_: 0,
+    "moolib.Queue.enqueue.args": None,
+    "moolib.Queue.enqueue.kwargs": None,
     "names": ("tcp", "ipc"),
     "seconds": 0.05,
     "Rpc.batch_size": None,
@@ -868,6 +871,15 @@ def moolib_rpc(world):
     return made
 
 
+def moolib_queue(_world):
+    from reverie import moolib
+
+    made = moolib.Queue()
+    for _ in range(9):
+        made.enqueue(print)
+    return made
+
+
 def closed_queue(world):
     """One that does not wait."""
     home = rpc(world)
@@ -936,6 +948,7 @@ SUBJECTS = {
     "moolib.Group": moolib_group,
     "moolib.Batcher": moolib_batcher,
     "moolib.EnvPool": moolib_pool,
+    "moolib.Queue": moolib_queue,
     "moolib.Future": lambda world: moolib_rpc(world).async_("server", "f"),
     "moolib.Rpc": moolib_rpc,
     "Weights": weights,

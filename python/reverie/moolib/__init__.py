@@ -8,7 +8,7 @@
     host.define("add", lambda a, b: a + b)
     host.listen("127.0.0.1:4431")
 
-What differs: an ``Rpc`` listens where other machines reach it only with ``token=`` or
+What differs: an ``Rpc`` listens where other machines reach it only with a token or
 ``insecure=True``; a function that raises gives its caller an error, and a peer that dies does so
 within two seconds; nothing is pickled by an ``Rpc``, and NumPy arrays travel. Environments may be
 moolib's, with ``reset() -> obs`` and ``step(action) -> (obs, reward, done)``, or Gymnasium's.
@@ -25,7 +25,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +36,20 @@ from reverie.batcher import Batcher as _Batcher
 from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import UnsupportedTypeError
 from reverie.moolib_groups import Accumulator, AllReduce, Broker, Group
-from reverie.moolib_rpc import (
-    Future,
-    Queue,
-    Rpc,
-    RpcDeferredReturn,
+from reverie.moolib_rpc import Future, Queue, Rpc, RpcDeferredReturn
+from reverie.moolib_settings import (
     RpcError,
+    WrongArgumentError,
+    WrongTypeError,
+    configure,
     create_uid,
     set_log_level,
     set_logging,
     set_max_threads,
 )
+from reverie.moolib_settings import called as _called
 
 __all__ = [
     "Accumulator",
@@ -63,34 +64,14 @@ __all__ = [
     "Rpc",
     "RpcDeferredReturn",
     "RpcError",
+    "WrongArgumentError",
+    "WrongTypeError",
+    "configure",
     "create_uid",
     "set_log_level",
     "set_logging",
     "set_max_threads",
 ]
-
-
-class WrongArgumentError(InvalidArgumentError, RuntimeError):
-    """An argument that moolib refuses with ``RuntimeError``."""
-
-
-class WrongTypeError(UnsupportedTypeError, RuntimeError):
-    """An argument of a type that moolib refuses with ``RuntimeError``."""
-
-
-_Given = TypeVar("_Given")
-
-
-def _called(function: Callable[..., _Given], *arguments: object) -> _Given:
-    """The call, with errors that are ``RuntimeError`` too."""
-    try:
-        return function(*arguments)
-    except UnsupportedTypeError as error:
-        raise WrongTypeError(str(error)) from None
-    except InvalidArgumentError as error:
-        if isinstance(error, RuntimeError):
-            raise
-        raise WrongArgumentError(str(error)) from None
 
 
 class Batcher(_Batcher):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 from collections.abc import Sequence
 
 from reverie import moolib
+from reverie.tls import TOKEN
 
 _PAUSE_S = 0.25
 
@@ -17,12 +19,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "address", nargs="?", help="default: 0.0.0.0:4431 with a token, else 127.0.0.1:4431"
     )
-    parser.add_argument("--token", help="a secret that all peers share")
+    parser.add_argument(
+        "--token", default=os.environ.get(TOKEN), help=f"a secret that all peers share; or {TOKEN}"
+    )
     parser.add_argument("--insecure", action="store_true", help="accept others without a token")
     given = parser.parse_args(argv)
     is_open = given.insecure or given.token is not None
     address = given.address or ("0.0.0.0:4431" if is_open else "127.0.0.1:4431")
-    rpc = moolib.Rpc(token=given.token, insecure=given.insecure)
+    rpc = moolib.Rpc(token=given.token, insecure=given.insecure or None)
     rpc.set_name("broker")
     broker = moolib.Broker(rpc)
     broker.listen(address)
