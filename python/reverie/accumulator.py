@@ -425,7 +425,7 @@ class Accumulator(ProcessBound, Closing):
             if gradient is None:
                 arrays.append(np.zeros(shape, _model_arrays.sum_dtype(parameter)))
                 continue
-            array = np.array(
+            array = np.asarray(  # contribute() copies it
                 _model_arrays.wide(gradient), dtype=_model_arrays.sum_dtype(parameter), order="C"
             )
             if array.shape != shape:
@@ -436,9 +436,7 @@ class Accumulator(ProcessBound, Closing):
                 raise InvalidArgumentError(
                     f"gradients[{i}] holds values that are not finite, on '{self._me}'"
                 )
-            if weight != 1:
-                array *= weight
-            arrays.append(array)
+            arrays.append(array if weight == 1 else array * array.dtype.type(weight))
         return arrays
 
     def _zero(self) -> None:
@@ -476,7 +474,11 @@ class Accumulator(ProcessBound, Closing):
         divisor = max(number, 1)
         self._reduced = []
         for i, parameter in enumerate(self._parameters):
-            total = done.array(i + 1)
-            self._reduced.append(total / total.dtype.type(divisor))
+            total = done.array(i + 1)  # memory of this round, which no other object uses
+            if total.dtype.kind not in "fc":
+                total = total / total.dtype.type(divisor)
+            elif divisor != 1:
+                np.divide(total, total.dtype.type(divisor), out=total)
+            self._reduced.append(total)
             _model_arrays.set_grad(parameter, self._reduced[i])
         self._wants = False
