@@ -4,6 +4,7 @@ r"""Training with torch on peers that come and go; the loop is Algorithm 1 of th
     torchrun --nproc-per-node 4 examples/elastic_training.py
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \
         examples/elastic_training.py                        # on each host; see below
+    srun --ntasks 8 python examples/elastic_training.py     # tasks of a Slurm job
 
 Each peer computes gradients of its own batches. ``reverie.Accumulator`` sums them until there are
 256 samples, whichever peers brought them, and all take the same step. A peer that dies takes
@@ -12,12 +13,15 @@ leader.
 
 Under torchrun the first process has the broker, at the port behind torchrun's own. torchrun
 itself restarts all processes of a host when one dies (``--max-restarts``), unless a process is
-started again by other means. Between hosts peers need a token: REVERIE_TOKEN, the same on all.
+started again by other means. Under srun task 0 has it, on the first host of the step, at a port
+that the job's number gives; ``--no-kill`` and ``--kill-on-bad-exit=0`` leave the other tasks when
+one dies. Between hosts peers need a token: REVERIE_TOKEN, the same on all.
 """
 
 import argparse
 import multiprocessing
 import os
+import re
 import time
 
 import torch
@@ -70,10 +74,20 @@ def train(address: str, name: str, token: str | None) -> None:
         raise SystemExit(f"{name} has learned nothing")
 
 
-def under_torchrun() -> None:
-    """One process of many that torchrun has started."""
-    rank, token = int(os.environ["RANK"]), os.environ.get("REVERIE_TOKEN")
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
+def first_host(hosts: str) -> str:
+    """The first of Slurm's list of hosts: "a7" of "a7,b2", and of "a[7-9,12],b2"."""
+    name, bracket, numbers = hosts.split(",")[0].partition("[")
+    return name + re.split("[-,\\]]", numbers)[0] if bracket else name
+
+
+def under_a_launcher() -> None:
+    """One process of many that torchrun or srun has started."""
+    given, token = os.environ, os.environ.get("REVERIE_TOKEN")
+    if "TORCHELASTIC_RUN_ID" in given:
+        rank, host, port = int(given["RANK"]), given["MASTER_ADDR"], int(given["MASTER_PORT"]) + 1
+    else:
+        rank, port = int(given["SLURM_PROCID"]), 20_000 + int(given["SLURM_JOB_ID"]) % 10_000
+        host = first_host(given["SLURM_STEP_NODELIST"]) if token else "127.0.0.1"
     if rank > 0:
         train(f"{host}:{port}", f"peer-{rank}", token)
         return
@@ -114,7 +128,7 @@ def on_this_host() -> None:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        under_torchrun()
+    if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
+        under_a_launcher()
     else:
         on_this_host()
