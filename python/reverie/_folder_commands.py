@@ -52,7 +52,7 @@ class FolderCommand:
         for path, text in paths.items():
             parser.add_argument(path, help=text)
 
-        def told(given: argparse.Namespace) -> int:
+        def run_and_report(given: argparse.Namespace) -> int:
             try:
                 return run(*(getattr(given, path) for path in paths))
             except (ReverieError, OSError) as error:
@@ -62,7 +62,7 @@ class FolderCommand:
                 print(f"reverie {self._name}: interrupted", file=sys.stderr)
                 return 130
 
-        parser.set_defaults(run=told)
+        parser.set_defaults(run=run_and_report)
 
 
 def size_text(size: int) -> str:

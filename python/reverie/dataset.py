@@ -63,7 +63,7 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         self._flush: Callable[..., None] | None = None  # of the client's updates
         self._convert = convert if convert is None else _checks.function("convert", convert)
         self._is_ahead = _checks.flag("is_ahead", is_ahead)
-        self._ahead: list[BatchT] = []  # at most one batch, converted already
+        self._prefetched: list[BatchT] = []  # at most one batch, converted already
 
     def __iter__(self) -> Dataset[BatchT]:
         """The dataset itself: it goes on where the last iteration stopped."""
@@ -73,18 +73,18 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         """The next batch, waited for up to ``timeout_s``."""
         if not self._is_ahead:
             return self._next()
-        if not self._ahead:
-            self._ahead.append(self._next())
-        batch = self._ahead.pop()
+        if not self._prefetched:
+            self._prefetched.append(self._next())
+        batch = self._prefetched.pop()
         with contextlib.suppress(StopIteration):  # the next call finds out again
-            self._ahead.append(self._next())
+            self._prefetched.append(self._next())
         return batch
 
     def _next(self) -> BatchT:
         try:
             drawn: Any = self._stream.next()
         except StopIteration:
-            if not self._ahead:
+            if not self._prefetched:
                 self._end()
             raise
         batch: BatchT = drawn if self._convert is None else self._convert(drawn)
@@ -100,7 +100,7 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
             ReverieError: the server refused an update of priorities, and no call has reported
                 that yet.
         """
-        self._ahead.clear()
+        self._prefetched.clear()
         self._stream.close()
         self._end()
 

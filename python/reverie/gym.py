@@ -25,7 +25,7 @@ from reverie.errors import UnimplementedError
 __all__ = ["AutoresetMode", "GymVectorEnv", "make_native", "register"]
 
 NAMESPACE = "reverie"
-_OURS = ("autoreset_mode", "num_workers", "timeout_s", "copy")
+_POOL_OPTIONS = ("autoreset_mode", "num_workers", "timeout_s", "copy")
 
 
 def make_native(env_id: str, num_envs: int = 1, **kwargs: Any) -> GymVectorEnv:  # noqa: ANN401
@@ -39,8 +39,8 @@ def make_native(env_id: str, num_envs: int = 1, **kwargs: Any) -> GymVectorEnv: 
     """
     # Gymnasium 0.29 passes a limit of None.
     kwargs = {name: value for name, value in kwargs.items() if value is not None}
-    ours = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
-    return GymVectorEnv(env_id, num_envs, backend="native", env_kwargs=kwargs, **ours)
+    pool_options = {name: kwargs.pop(name) for name in _POOL_OPTIONS if name in kwargs}
+    return GymVectorEnv(env_id, num_envs, backend="native", env_kwargs=kwargs, **pool_options)
 
 
 def register() -> None:

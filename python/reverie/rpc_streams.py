@@ -294,7 +294,7 @@ class Stream(ProcessBound, Closing):
         made._reading = _OneThread("reads")
         made._sending = _OneThread("sends")
         made.result = None
-        made._watch = made._say("watch", timeout_s=None)
+        made._watch = made._call_server("watch", timeout_s=None)
         made._is_over = False
         try:
             for _ in range(window):
@@ -304,11 +304,11 @@ class Stream(ProcessBound, Closing):
             raise
         return made
 
-    def _say(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
+    def _call_server(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
         return self._rpc.async_(self._peer, STREAMS, self._number, *what, timeout_s=timeout_s)
 
     def _ask(self) -> None:
-        self._wanted.append(self._say("next", self._asked, timeout_s=None))
+        self._wanted.append(self._call_server("next", self._asked, timeout_s=None))
         self._asked += 1
 
     def __iter__(self) -> Iterator[Any]:
@@ -365,7 +365,7 @@ class Stream(ProcessBound, Closing):
                         f"{self._timeout_s} s; send again, or close the stream"
                     )
                 unread.popleft().result()
-            unread.append(self._say("send", self._sent, value, timeout_s=None))
+            unread.append(self._call_server("send", self._sent, value, timeout_s=None))
             self._sent += 1
 
     def finish(self) -> None:
@@ -373,7 +373,7 @@ class Stream(ProcessBound, Closing):
         self._fork_guard.check("stream")
         with self._sending:
             if not self._is_over:
-                self._say("finish", self._sent).result()
+                self._call_server("finish", self._sent).result()
 
     def close(self) -> None:
         """End the stream; the function's iterator is closed. Idempotent."""

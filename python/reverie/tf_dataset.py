@@ -78,10 +78,10 @@ def tf_dataset(
         drawn = tf.data.Dataset.from_generator(
             batches, output_signature=signature, args=(number, *arguments)
         )
-        told = tf.data.Dataset.from_generator(
+        generated = tf.data.Dataset.from_generator(
             errors, output_signature=tf.TensorSpec((), tf.string), args=(number,)
         )
-        return drawn.concatenate(told.map(as_is(raised)))
+        return drawn.concatenate(generated.map(as_is(raised)))
 
     as_is = tf.autograph.experimental.do_not_convert
     number_of = as_is(lambda _: tf.numpy_function(lambda: np.int64(next(numbers)), [], tf.int64))

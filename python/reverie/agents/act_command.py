@@ -108,9 +108,9 @@ def _run(arguments: argparse.Namespace) -> int:
             patience_s=arguments.patience_s,
         )
     except (ReverieError, OSError) as error:
-        return _said(error, 1)
+        return _print_error(error, 1)
     except KeyboardInterrupt:
-        return _said("interrupted", _INTERRUPTED)
+        return _print_error("interrupted", _INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)
     print(
@@ -124,6 +124,6 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _said(error: BaseException | str, status: int) -> int:
+def _print_error(error: BaseException | str, status: int) -> int:
     print(f"reverie act: {error}", file=sys.stderr)
     return status

@@ -125,7 +125,7 @@ class LoopThreads:
         self._algorithm = algorithm
         # Calls of the policy and the learner by thread, and when a caller last looked at them.
         self._calls: dict[int, _Call] = {}
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
         self._is_frozen = False
 
     # --- What both its threads and a caller ask.
@@ -194,7 +194,7 @@ class LoopThreads:
     def _frozen(self) -> str | None:
         """The call that has taken too long, if one has. For callers that wait."""
         now = time.monotonic()
-        since, self._looked = min(now - self._looked, _LOOK_MAX_S), now
+        since, self._last_check = min(now - self._last_check, _LOOK_MAX_S), now
         for call in list(self._calls.values()):
             call.waited_s += since
             if call.waited_s > self._agent_timeout_s:
@@ -212,9 +212,9 @@ class LoopThreads:
             "longer "
             "agent_timeout_s"
         )
-        was_told, self._is_frozen = self._is_frozen, True
+        was_reported, self._is_frozen = self._is_frozen, True
         self._finish("failed", error)
-        if not was_told:
+        if not was_reported:
             raise error
 
     def _is_stuck(self, thread: threading.Thread) -> bool:

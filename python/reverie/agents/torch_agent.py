@@ -32,7 +32,7 @@ except ImportError as error:
 _DISCRETE = ("dqn", "ddqn")
 _LOG_STD = (-20.0, 2.0)
 _PUBLISH = 16  # gradient steps between two copies for the actor
-_ASK = 64  # gradient steps between two looks at an accelerator's gradients
+_CHECK_STEPS = 64  # gradient steps between two looks at an accelerator's gradients
 
 
 class TorchAgent:
@@ -197,7 +197,7 @@ class TorchAgent:
         rule = self._learn_q if self._is_discrete else self._learn_continuous
         errors = rule(tensors)
         self._updates += 1
-        if not self._asks_at_once and self._updates % _ASK == 0:
+        if not self._asks_at_once and self._updates % _CHECK_STEPS == 0:
             self.check_finite()
         self._follow()
         if self._updates % _PUBLISH == 0:

@@ -37,10 +37,10 @@ __all__ = ["PrioritizedEpisodeReplayBuffer"]
 versions.check("ray", "reverie.contrib.rllib")
 
 _LEAST = 1e-12  # of a priority, as RLlib has it
-_Theirs: Any = prioritized_episode_buffer.PrioritizedEpisodeReplayBuffer
+_RllibBuffer: Any = prioritized_episode_buffer.PrioritizedEpisodeReplayBuffer
 
 
-class PrioritizedEpisodeReplayBuffer(_Theirs):  # type: ignore[misc]
+class PrioritizedEpisodeReplayBuffer(_RllibBuffer):  # type: ignore[misc]
     """The last transitions of episodes, each observation stored once, drawn by priority.
 
     A chunk of an episode may come behind one of another; transitions over several steps end where

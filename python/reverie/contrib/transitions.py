@@ -124,9 +124,9 @@ class TransitionBuffer:
         done = np.asarray(done, bool).reshape(self.n_envs)
         cut = self._none
         if self.handle_timeout_termination and True in done and not isinstance(infos, Mapping):
-            told = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-            if True in told:
-                cut = np.array(told) & done
+            time_limits = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+            if True in time_limits:
+                cut = np.array(time_limits) & done
                 done = done & ~cut
         action = np.asarray(action).reshape((self.n_envs, self._action_size))
         if action.dtype == np.float64:

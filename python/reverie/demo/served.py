@@ -252,7 +252,7 @@ class _Training:
         with (
             ThreadPoolExecutor(1) as sender,
             client.dataset("replay", _BATCH, timeout_s=PATIENCE_S) as batches,
-            Trainer("ddqn", ENVIRONMENT, TrainSettings(hidden=SETTINGS.hidden)) as judge,
+            Trainer("ddqn", ENVIRONMENT, TrainSettings(hidden=SETTINGS.hidden)) as evaluator,
         ):
             sent: Future[int] = sender.submit(int)
             for step in range(first, self._steps + 1):
@@ -265,11 +265,11 @@ class _Training:
                 if step % _PUBLISHED_EVERY == 0:
                     self._publish()
                 if step % (settings.evaluation_interval or 1) == 0:
-                    self._try(judge, step)
+                    self._evaluate_policy(evaluator, step)
                 if step % _TOLD_EVERY == 0:
                     self._save(step)
             sent.result()
-            returns = judge.evaluate(self._best, episodes=FINAL_EPISODES, seed=1 << 40)
+            returns = evaluator.evaluate(self._best, episodes=FINAL_EPISODES, seed=1 << 40)
         self._tell(
             "outcome",
             steps=self._steps,
@@ -290,9 +290,9 @@ class _Training:
         priorities: np.ndarray = np.abs(errors) + np.float32(SETTINGS.priority_epsilon or 0.0)
         return priorities
 
-    def _try(self, judge: Trainer, step: int) -> None:
+    def _evaluate_policy(self, evaluator: Trainer, step: int) -> None:
         episodes = SETTINGS.evaluation_episodes or 1
-        greedy = float(np.mean(judge.evaluate(self._dqn.online, episodes=episodes, seed=step)))
+        greedy = float(np.mean(evaluator.evaluate(self._dqn.online, episodes=episodes, seed=step)))
         if greedy >= self._best_return:
             self._best_return, self._best_step = greedy, step
             self._best.approach(self._dqn.online, 1.0)

@@ -221,10 +221,10 @@ class ProcessPool:
             self.mails[index : index + 1] = [mail]
         ours, theirs = socket.socketpair()
         self._start_worker(index, task, theirs, mail)
-        messages.send(ours, self._told(task), mail.descriptors() if mail else ())
+        messages.send(ours, self._task_message(task), mail.descriptors() if mail else ())
         return ours
 
-    def _told(self, task: dict[str, Any]) -> dict[str, Any]:
+    def _task_message(self, task: dict[str, Any]) -> dict[str, Any]:
         """What is sent to a worker first."""
         return task
 

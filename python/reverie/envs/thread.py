@@ -69,7 +69,7 @@ class ThreadPool(ProcessPool):
     def _mail(self) -> rows.Mail | rows.ThreadMail:
         return rows.ThreadMail()
 
-    def _told(self, task: dict[str, Any]) -> dict[str, Any]:
+    def _task_message(self, task: dict[str, Any]) -> dict[str, Any]:
         return {"worker": task["worker"]}  # the thread has the rest already
 
     def _ending(self) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ class TFClient:
                 kind = _TF_NAMES.get(type(error), "UnknownError")
                 raise getattr(tf.errors, kind)(None, None, str(error)) from error
 
-        def told(*arrays: Any) -> list[Any]:  # noqa: ANN401
+        def sampled(*arrays: Any) -> list[Any]:  # noqa: ANN401
             try:
                 return [b"", *function(*arrays)]
             except NotFoundError as error:
@@ -77,7 +77,7 @@ class TFClient:
                 ]
                 return [missing_file(error).encode(), *nothing]
 
-        missing, *given = tf.numpy_function(told, inputs, [tf.string, *dtypes], name=name)
+        missing, *given = tf.numpy_function(sampled, inputs, [tf.string, *dtypes], name=name)
         missing.set_shape(())
 
         def fail() -> Any:  # noqa: ANN401

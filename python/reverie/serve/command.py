@@ -151,10 +151,10 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
     try:
         config = _config(arguments)
         for remark in config.remarks:
-            _say(program, remark)
+            _print_line(program, remark)
         if arguments.check:
             config.check()
-            _say(program, f"{_tables_text(config)}: the configuration is right")
+            _print_line(program, f"{_tables_text(config)}: the configuration is right")
             return 0
         with _signals_held() as signals:
             return _serve(config, program, signals, begin, arguments)
@@ -173,8 +173,8 @@ def _serve(
 ) -> int:
     with config.open() as server:
         _notify("READY=1")
-        told = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
-        _say(program, "listens at " + ", ".join(told))
+        status_parts = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
+        _print_line(program, "listens at " + ", ".join(status_parts))
         stops_by_journal = config.on_journal_failure == "stop"
         why = _wait(
             signals,
@@ -184,7 +184,7 @@ def _serve(
         has_failed = stops_by_journal and server.journal_error is not None
         _notify("STOPPING=1")
         server.stop(grace_s=arguments.grace)
-        _say(program, _farewell(server, why, time.monotonic() - begin))
+        _print_line(program, _farewell(server, why, time.monotonic() - begin))
     return 1 if has_failed else 0
 
 
@@ -315,8 +315,8 @@ def _wait(
         sources.append(_STDIN)
     why = ""
     while not why:
-        if failure is not None and (told := failure()) is not None:
-            why = told
+        if failure is not None and (reason := failure()) is not None:
+            why = reason
         for ready in select.select(sources, [], [], 0 if why else poll_s)[0]:
             if ready is signals:
                 why = signal.Signals(signals.recv(1)[0]).name
@@ -371,7 +371,7 @@ def _notify(state: str) -> None:
         notices.sendto(state.encode(), address.replace("@", "\0", 1))
 
 
-def _say(program: str, text: str) -> None:
+def _print_line(program: str, text: str) -> None:
     try:
         print(f"{program}: {text}", file=sys.stderr, flush=True)
     except OSError:
@@ -383,5 +383,5 @@ def _say(program: str, text: str) -> None:
 
 
 def _refuse(program: str, text: str, *, status: int = _REFUSED) -> int:
-    _say(program, text)
+    _print_line(program, text)
     return status

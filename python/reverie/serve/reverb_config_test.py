@@ -86,7 +86,7 @@ def test_what_a_server_never_looks_at_is_told_of():
         (" samples_per_insert: 2", "", "7: rate_limiter lacks 'samples_per_insert'"),
         ("insert: 2", "insert: 0", "7: rate_limiter: samples_per_insert is 0"),
         ("to_sample: 10", "to_sample: 300", "1: table 'replay' has max_size 200, but its rate"),
-        ("tables: {", "port: 65536 tables: {", "1: port is 65536; it must lie between 0 and 65535"),
+        ("tables: {", "port: 65536 tables: {", "1: port is 65536; it must be between 0 and 65535"),
     ],
 )
 def test_what_makes_no_table_is_refused_with_its_line(old, new, says):
