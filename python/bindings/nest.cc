@@ -11,6 +11,7 @@
 #include "python/bindings/numpy_api.h"
 #include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
+#include "reverie/base/json_quote.h"
 
 namespace reverie::python {
 namespace {
@@ -42,21 +43,6 @@ std::string key_text(nb::handle key) {
 
 std::string join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : format("{}/{}", path, key);
-}
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out += '"';
 }
 
 // Builds a structure: the nodes and leaves first, then the canonical order.
@@ -146,7 +132,7 @@ class Canonical {
       case NestKind::kDataclass:
         return format("{{\"{}\": {}, \"fields\": {}}}",
                       node.kind == NestKind::kDataclass ? "dataclass" : "namedtuple",
-                      json_text(class_name(node.type)), members(node, in_order(node)));
+                      json_quote(class_name(node.type)), members(node, in_order(node)));
     }
     return "";
   }
@@ -187,7 +173,7 @@ class Canonical {
       if (text.size() > 1) text += ", ";
       const nb::object& key = node.keys[i];
       text += '[';
-      text += PyUnicode_Check(key.ptr()) ? json_text(key_text(key)) : key_text(key);
+      text += PyUnicode_Check(key.ptr()) ? json_quote(key_text(key)) : key_text(key);
       text += ", ";
       text += visit(node.children[i]);
       text += ']';

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/json_quote.h"
 #include "reverie/reverb_wire/tensor_type.h"
 
 namespace reverie::wire {
@@ -18,21 +19,6 @@ constexpr std::uint32_t kList = bytes_field(51);
 constexpr std::uint32_t kTuple = bytes_field(52);
 constexpr std::uint32_t kDict = bytes_field(53);
 constexpr std::uint32_t kNamedTuple = bytes_field(54);
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 class SignatureReader {
  public:
@@ -131,7 +117,7 @@ Status SignatureReader::read_members(const std::vector<Member>& members, const s
   for (const Member& member : members) {
     text_ += is_first ? "[" : ", [";
     is_first = false;
-    text_ += json_text(member.key) + ", ";
+    text_ += json_quote(member.key) + ", ";
     REVERIE_RETURN_IF_ERROR(read_value(member.value, join(path, member.key), depth + 1));
     text_ += ']';
   }
@@ -170,7 +156,7 @@ Status SignatureReader::read_named_tuple(Bytes message, const std::string& path,
     reader.skip();
     return Status();
   }));
-  text_ += "{\"namedtuple\": " + json_text(name) + ", \"fields\": [";
+  text_ += "{\"namedtuple\": " + json_quote(name) + ", \"fields\": [";
   REVERIE_RETURN_IF_ERROR(read_members(members, path, depth));
   text_ += "]}";
   return {};

@@ -1,11 +1,27 @@
 #include "reverie/service/request_checks.h"
 
 #include <array>
+#include <span>
 
 #include <gtest/gtest.h>
 
 namespace reverie {
 namespace {
+
+TEST(RequestChecks, AnErrorNamesTheItemOfSeveral) {
+  std::array<Item, 2> items;
+  EXPECT_EQ(check_item(items[0]).message(),
+            "the item has no trajectory; give it at least one column");
+  const auto refuse_second = [&](const Item& item) -> Status {
+    return &item == &items[1] ? invalid_argument("no") : Status();
+  };
+  EXPECT_TRUE(check_each({}, check_item).ok());
+  EXPECT_TRUE(check_each(std::span(items).first(1), refuse_second).ok());
+  EXPECT_EQ(check_each(std::span(items).last(1), refuse_second).message(), "no");
+  const Status both = check_each(items, refuse_second);
+  EXPECT_EQ(both.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(both.message().find("item 1 of 2"), std::string::npos) << both.message();
+}
 
 TEST(RequestChecks, ASampleAsksForSomething) {
   SampleRequest request;

@@ -2,7 +2,6 @@
 #include "reverie/adapters/peer/peer_store_client.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "reverie/adapters/peer/peer_store_client_parts.h"
@@ -22,17 +21,6 @@ constexpr int kPumpShift = 48;
 
 Status closed_status() {
   return cancelled("the client is closed");
-}
-
-// Checks an item before it shares a message with others.
-Status check_item(const Item& item) {
-  if (item.trajectory.empty()) {
-    return invalid_argument("the item has no trajectory; give it at least one column");
-  }
-  if (item.priority && std::isnan(*item.priority)) {
-    return invalid_argument("the priority of item {} is NaN; it must be a number", item.key);
-  }
-  return check_trajectory(item.trajectory.view());
 }
 
 }  // namespace
@@ -339,12 +327,7 @@ std::shared_ptr<InsertPump> PeerStoreClient::pump_of(std::string_view table, std
 
 RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done) {
   Status status = check_usable();
-  for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
-    status = check_item(request.items[i]);
-    if (!status.ok() && request.items.size() > 1) {
-      status = status.with_context(format("item {} of {}", i, request.items.size()));
-    }
-  }
+  if (status.ok()) status = check_each(request.items, check_item);
   if (!status.ok() || request.items.empty()) {
     done({std::move(status), 0});
     return 0;

@@ -2,7 +2,6 @@
 #include "reverie/adapters/reverb/reverb_client.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -23,14 +22,8 @@ constexpr int kSenderShift = 48;
 constexpr std::size_t kSendersMax = 60'000;
 
 // Checks an item before it shares a stream with others.
-Status check_item(const Item& item) {
-  if (item.trajectory.empty()) {
-    return invalid_argument("the item has no trajectory; give it at least one column");
-  }
-  if (item.priority && std::isnan(*item.priority)) {
-    return invalid_argument("the priority of item {} is NaN; it must be a number", item.key);
-  }
-  REVERIE_RETURN_IF_ERROR(check_trajectory(item.trajectory.view()));
+Status check_sendable(const Item& item) {
+  REVERIE_RETURN_IF_ERROR(check_item(item));
   for (const LayoutColumn& column : item.trajectory.layout().columns()) {
     if (!wire::dtype_to_wire(column.spec.dtype)) {
       return unimplemented("column '{}' is {}, which Reverb's protocol has no number for",
@@ -267,12 +260,7 @@ RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
   // In a forked child the locks may be held for ever, by threads that it does not have.
   Status status = fork_guard_.check("client");
   if (status.ok() && is_closed()) status = closed_status();
-  for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
-    status = check_item(request.items[i]);
-    if (!status.ok() && request.items.size() > 1) {
-      status = status.with_context(format("item {} of {}", i, request.items.size()));
-    }
-  }
+  if (status.ok()) status = check_each(request.items, check_sendable);
   if (!status.ok() || request.items.empty()) {
     done({std::move(status), 0});
     return 0;
