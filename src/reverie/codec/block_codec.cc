@@ -21,8 +21,8 @@ namespace {
 constexpr int kLz4Level = 6;
 constexpr int kZstdLevel = 3;
 
-// What a library works with, a megabyte or so, lent for a call: kept by each thread, those of 64
-// writers would hold more than what they compressed.
+// Working memory of the libraries, about a megabyte, lent for each call: if each thread kept one,
+// those of 64 writers would take more than the data that they compress.
 template <typename Context>
 class ContextPool {
  public:
@@ -31,7 +31,7 @@ class ContextPool {
 
   explicit ContextPool(Make make) : make_(make) {}
 
-  // Gives it back at the end of its scope.
+  // Returns it at the end of its scope.
   class Lent {
    public:
     explicit Lent(ContextPool& pool) : pool_(pool), context_(pool.take()) {}

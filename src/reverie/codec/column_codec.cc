@@ -22,7 +22,7 @@ Status unknown_codec(CodecId codec, const TensorSpec& spec) {
 Result<ColumnRows> decode_fixed(const TensorSpec& spec, std::size_t element_count,
                                 std::size_t row_count, std::span<const std::byte> bytes) {
   const std::size_t row_bytes = element_count * dtype_size_bytes(spec.dtype);
-  // Divided, not multiplied: the product of two foreign numbers may overflow.
+  // Divided, not multiplied: the product of two untrusted numbers may overflow.
   const bool fits = row_bytes == 0
                         ? bytes.empty()
                         : bytes.size() % row_bytes == 0 && bytes.size() / row_bytes == row_count;

@@ -67,7 +67,7 @@ Status ColumnDecoder::open_compressed(CodecId codec, const TensorSpec& spec, std
   REVERIE_ASSIGN_OR_RETURN(const CompressedColumn column, parse_compressed(codec, spec, bytes));
   const bool are_records = column.filter == Filter::kRowDiff;
   const PlaneShape planes = plane_shape(spec.dtype, row_count, row_bytes_);
-  // Divided, not multiplied: the product of two foreign numbers may overflow.
+  // Divided, not multiplied: the product of two untrusted numbers may overflow.
   bool fits = false;
   if (are_records) {
     fits = row_bytes_ > 0 && row_count > 0 &&

@@ -36,7 +36,7 @@ void add_rows_up(std::span<std::byte> bytes, std::size_t row_bytes) {
   }
 }
 
-// Differences of rows; from behind, so that the row before is still what it was.
+// Differences of rows, computed from the end, so that the previous row is still unchanged.
 template <typename T>
 void take_rows_apart(std::span<std::byte> bytes, std::size_t row_bytes) {
   const std::size_t width = row_bytes / sizeof(T);
@@ -102,7 +102,7 @@ Status encode_varying(const TensorSpec& spec, std::span<const RowSpan> rows,
                       std::vector<std::byte>& out) {
   const auto elements = static_cast<std::size_t>(element_count(spec.shape));
   for (const RowSpan row : rows) {
-    // A cell that was left unset is elements of no bytes.
+    // An unset cell has elements without bytes.
     if (row.empty()) out.insert(out.end(), elements, std::byte{0});
     for_each_element(row, [&](RowSpan element) { append_varint(element.size(), out); });
   }
@@ -114,7 +114,7 @@ Status encode_varying(const TensorSpec& spec, std::span<const RowSpan> rows,
 }
 
 // Takes the lengths of all elements off the front: begin(count) first, then visit(length) for each.
-// What is left are their bytes, as many as the lengths say.
+// The rest is their bytes, as many as the lengths say.
 template <typename Begin, typename Visit>
 Status take_sizes(const TensorSpec& spec, std::size_t element_count, std::size_t row_count,
                   std::span<const std::byte>& bytes, Begin begin, Visit visit) {

@@ -21,15 +21,16 @@ namespace reverie {
 namespace {
 
 constexpr int kPortTries = 16;
-// Descriptors that connections leave to everything else in the process, and to those that are
-// accepted before others have gone.
+// Descriptors that are reserved for the rest of the process, and for connections that are accepted
+// before others have closed.
 constexpr std::size_t kReservedDescriptors = 96;
 constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
 constexpr int kClosedAtOnce = 16;
-// What a connection whose protocol is not known yet may have sent.
+// How many bytes a connection may send before its protocol is known.
 constexpr std::size_t kUndecidedBytesMax = 1024;
 
-// From this number on a new descriptor says that they run out: the lowest free one is given out.
+// A new descriptor with this number or a higher one shows that descriptors run out, since the
+// lowest free one is used.
 std::size_t scarce_descriptor() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
@@ -77,7 +78,7 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
   const std::shared_ptr<std::atomic<std::size_t>> places_ =
       std::make_shared<std::atomic<std::size_t>>(0);
   std::atomic<bool> has_warned_{false};
-  std::atomic<std::size_t> scarce_count_{kNotScarce};  // listeners may be several
+  std::atomic<std::size_t> scarce_count_{kNotScarce};  // there may be several listeners
 
   Mutex mutex_;
   std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
@@ -136,7 +137,7 @@ class Door::Impl::Look final : public ConnectionEvents, public std::enable_share
   LoopTimer timer_;
 };
 
-// All that comes before listening: makes tls_, and looks addresses up.
+// Everything before listening: makes tls_, and looks up addresses.
 Result<std::vector<SocketAddress>> Door::Impl::prepare(const std::vector<std::string>& addresses) {
   REVERIE_RETURN_IF_ERROR(check_fork());
   {
@@ -223,9 +224,9 @@ void Door::Impl::accept(int socket, const SocketAddress& peer) {
   look_at(std::move(guest));
 }
 
-// A high number is a sign, a low one is not: connections that made way, the oldest, leave low
-// numbers free. So as many connections as there were at the last sign are the bound, until there
-// are half as many. On the listener's thread.
+// A high number shows a shortage, but a low one does not show its absence: the oldest connections,
+// which were closed, leave low numbers free. So the number of connections at the last shortage is
+// the bound, until there are half as many. On the listener's thread.
 bool Door::Impl::is_scarce(int socket) {
   const std::size_t count = connection_count();
   if (static_cast<std::size_t>(socket) >= scarce_descriptor()) {

@@ -14,9 +14,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// Where an entry may lie behind the place that its key gives: two cache lines of keys.
+// How far an entry may be from the place that its key determines: two cache lines of keys.
 constexpr std::size_t kProbes = 16;
-// All windows: what is mapped must fit beside all else that a process maps.
+// The size of all windows, which must fit into the address space besides other mappings.
 constexpr std::size_t kWindowsMax = std::size_t{1} << 40;
 
 constexpr std::size_t whole_pages(std::size_t size_bytes) {
@@ -26,7 +26,8 @@ constexpr std::size_t whole_pages(std::size_t size_bytes) {
 }  // namespace
 
 std::size_t ShareSegment::window_bytes_for(std::size_t member_count) {
-  // More than a member can bring at a time: what was read lies there until the last has read it.
+  // More than a member needs at a time, since arrays stay there until the last member has read
+  // them.
   const std::size_t wanted = 2 * std::max(memory_size_bytes(), std::size_t{2} << 30);
   return std::min(wanted, kWindowsMax / member_count) / kPageBytes * kPageBytes;
 }
@@ -72,7 +73,7 @@ ShareSegment::ShareSegment(SharedMemory memory, std::size_t member, std::size_t 
       member_count_(member_count),
       window_bytes_(window_bytes),
       windows_(memory_.bytes().data() + windows_offset(member_count)) {
-  // A process that crashes writes none of it to its core file.
+  // Not written to the core file of a crashed process.
   (void)madvise(memory_.bytes().data(), memory_.bytes().size(), MADV_DONTDUMP);
 }
 
@@ -111,7 +112,7 @@ void ShareSegment::set_state(std::size_t place, ShareState state) {
 
 void ShareSegment::withdraw(std::size_t place) {
   table(member_).keys[place].store(0, std::memory_order_release);
-  // What is written to the window from here on is not seen by who still saw the entry after it.
+  // Later writes to the window are not seen by members that still see the entry after reading.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -138,7 +139,7 @@ ShareEntry ShareSegment::entry(std::size_t member, std::size_t place) const {
 
 std::optional<ShareState> ShareSegment::state(std::size_t member, std::size_t place,
                                               std::uint64_t key) const {
-  // What was read of its window before is read before this.
+  // Earlier reads of its window happen before this.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Table& theirs = table(member);
   const std::uint32_t state = theirs.slots[place].state.load(std::memory_order_acquire);

@@ -17,13 +17,13 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kSlotAlignment = 256;
-// What is reduced at a time: it stays in the cache of a core, on all levels of a tree.
+// Bytes that are reduced at a time: they stay in a core's cache, on all levels of a tree.
 constexpr std::size_t kBlockBytes = std::size_t{16} << 10;
 constexpr std::size_t kLevels = 7;  // of a tree of 64 members
-// Each member reduces an array for itself if it reads no more than this.
+// Each member reduces the complete array itself if it reads at most this.
 constexpr std::size_t kDirectBytesMax = std::size_t{512} << 10;
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
-// How long a thread of the group's leaves a round to a thread that is about to wait for it.
+// How long the group's thread leaves a round to a thread that is about to wait for it.
 constexpr Duration kNap = std::chrono::milliseconds(2);
 constexpr int kNapsMax = 25;
 constexpr Duration kIdle = std::chrono::seconds(1);
@@ -34,14 +34,14 @@ constexpr std::size_t slot_bytes(std::size_t size_bytes) {
          kSlotAlignment;
 }
 
-// Arrays from here on do not fit in caches: what is written of them is not read from there.
+// Arrays of this size and more do not fit into caches, so they are written past them.
 constexpr std::size_t kStreamedMin = std::size_t{16} << 20;
 
 void plain_copy(std::byte* to, const std::byte* from, std::size_t size_bytes) {
   std::memcpy(to, from, size_bytes);
 }
 
-// Copies past the caches. Requires 16-byte aligned memory.
+// Copies past the caches. Requires memory aligned to 16 bytes.
 void stream(std::byte* to, const std::byte* from, std::size_t size_bytes) {
 #if defined(__SSE2__)
   std::size_t at = 0;
@@ -121,7 +121,7 @@ void SharedRounds::retire(const OnePtr& one) {
   one->offset.reset();
 }
 
-// Frees what all others have taken.
+// Frees arrays that all other members have taken.
 void SharedRounds::sweep() {
   for (std::size_t i = 0; i < lingering_.size();) {
     One& one = *lingering_[i];
@@ -159,7 +159,7 @@ void SharedRounds::begin(Start start) {
     wakes = wakes || is_deep_;
   }
   if (wakes) changed_.notify_all();
-  // What lies in the buffer is left to who waits, or to the group's thread.
+  // Work on arrays in the buffer is left to a waiting thread, or to the group's thread.
   if (one->start.offset) (void)step();
 }
 
@@ -172,7 +172,7 @@ void SharedRounds::forget(std::uint64_t id) {
     const OnePtr one = *place;
     one->is_forgotten.store(true);
     if (!one->is_busy.exchange(true)) {
-      // For good: no thread works on it any more. Else the one that does, does this.
+      // No thread works on it any more; otherwise the working thread retires it.
       retire(one);
       active_.erase(place);
       active_count_.store(active_.size());
@@ -254,7 +254,7 @@ bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
                                     [](const auto& other) { return other.is_taken; });
     if (!is_all || one.is_forgotten.load()) return has_moved;
     if (!is_whole(one)) {
-      one.phase = Phase::kStuck;  // a member dropped out: word of it is on its way
+      one.phase = Phase::kStuck;  // a member has left: the notification follows
       return has_moved;
     }
     segment_->set_state(*one.place, ShareState::kTaken);
@@ -264,13 +264,13 @@ bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
   return has_moved;
 }
 
-// Puts the own array into the window, and tells of it.
+// Copies the own array into the window, and publishes its entry.
 bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
   const std::size_t size = one.start.layout->size_bytes();
   if (!one.offset) {
     MutexLock lock(mutex_);
     one.offset = allocate_locked(size);
-    if (!one.offset && !lingering_.empty()) return false;  // which go in a moment
+    if (!one.offset && !lingering_.empty()) return false;  // which end soon
   }
   if (!one.offset) {
     one.phase = One::Phase::kStuck;
@@ -314,7 +314,7 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
     if (!place) continue;
     const ShareEntry entry = segment_->entry(m, *place);
     const std::size_t size = one.start.layout->size_bytes();
-    // A member that withdraws it meanwhile may have put another round there.
+    // A member that withdrew it meanwhile may have put another round there.
     if (!segment_->state(m, *place, one.start.key)) continue;
     if (entry.signature != one.start.layout->signature_hash()) {
       one.phase = One::Phase::kStuck;
@@ -339,7 +339,7 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
   return has_moved;
 }
 
-// What the tree below `member` gives for these bytes: in its window, or in `scratch`.
+// The result of the tree below `member` for these bytes: in its window, or in `scratch`.
 const std::byte* SharedRounds::reduce_block(const One& one, std::size_t member, std::size_t tree,
                                             std::size_t begin, std::size_t end, std::size_t level,
                                             std::byte* scratch) const {
@@ -362,7 +362,7 @@ void SharedRounds::reduce_part(One& one, std::size_t part, std::byte* to_window)
   const auto divisor = static_cast<double>(segment_->member_count());
   for (std::size_t begin = part_begin; begin < part_end; begin += kBlockBytes) {
     const std::size_t end = std::min(begin + kBlockBytes, part_end);
-    // The root has children, so the result lies in the scratch memory.
+    // The root has children, so the result is in the scratch memory.
     (void)reduce_block(one, owner(part), part, begin, end, 0, scratch.data());
     layout.finish_range(begin, end, scratch.data(), divisor);
     const auto copy = layout.size_bytes() >= kStreamedMin ? stream : plain_copy;
@@ -391,7 +391,7 @@ bool SharedRounds::take_parts(One& one) {
   return has_moved;
 }
 
-// Whether all that was read was still what it should be.
+// Whether everything that was read was still valid.
 bool SharedRounds::is_whole(const One& one) const {
   for (std::size_t m = 0; m < one.others.size(); ++m) {
     if (!segment_->state(m, *one.others[m].place, one.start.key)) return false;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
 // The bytes of one row of a chunk, at most. Products of it with a number of rows cannot overflow.
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
-// Rows may have no bytes: what is announced costs nothing to send, but time to walk.
+// Rows may have no bytes: announcing them costs nothing, but iterating over them takes time.
 constexpr std::int64_t kRowsMax = 1 << 24;
 
 // The bytes of a schema, apart from its shape.
@@ -31,10 +31,10 @@ struct Tensor {
   TensorSpec spec;  // of one row
   std::int64_t rows = 0;
   Bytes content;
-  bool has_strings = false;  // in fields of their own, not in the content
+  bool has_strings = false;  // in separate fields, not in the content
 };
 
-// Columns of no bytes cost a peer next to nothing to send, and us their descriptions.
+// Columns without bytes cost a peer almost nothing to send, but their schemas take memory here.
 bool may_have_columns(std::size_t count, std::size_t sent_bytes) {
   return count * kColumnBytes <= kColumnBytesFree + 2 * sent_bytes;
 }
@@ -195,7 +195,7 @@ Status check(const Parts& parts) {
       parts.origin.key, content_bytes, plain_bytes, kUnfoldedBytesMax, kUnfoldedRatioMax);
 }
 
-// A tensor up to its content, as a field of ChunkData.Data.
+// The start of a tensor, up to its content, as a field of ChunkData.Data.
 std::string tensor_head(std::int64_t number, const Shape& shape, std::size_t content_bytes) {
   std::string fields;
   put_int(fields, 1, number);
@@ -211,7 +211,7 @@ std::size_t snappy_bytes_max(std::size_t plain_bytes) {
   return 32 + plain_bytes + plain_bytes / 6;
 }
 
-// The message with the strings of its tensors where they are kept.
+// The message with the strings of its tensors moved to where they are stored.
 Result<Buffer> move_strings(Bytes message) {
   REVERIE_ASSIGN_OR_RETURN(const std::string moved,
                            read_message("ChunkData", [&]() -> Result<std::string> {
@@ -222,7 +222,7 @@ Result<Buffer> move_strings(Bytes message) {
   return buffer;
 }
 
-// The rows [begin, end) of one column; `decoded` keeps them where they were encoded.
+// The rows [begin, end) of one column; `decoded` keeps them if they were encoded.
 Result<std::vector<RowSpan>> rows_of(const Chunk& chunk, bool is_raw, std::size_t column,
                                      std::uint32_t begin, std::uint32_t end,
                                      std::optional<ColumnRows>& decoded) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kPlacesMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
-// A field with a number below 16, written.
+// The size of a written field with a number below 16.
 constexpr std::size_t kDoubleBytes = 9;
 constexpr std::size_t kBoolBytes = 2;
 
@@ -105,7 +105,7 @@ std::string write_time(std::int64_t ns) {
   return out;
 }
 
-// What put_uint() and put_int() write.
+// The bytes that put_uint() and put_int() write.
 std::size_t uint_bytes(std::uint32_t number, std::uint64_t value) {
   return value == 0 ? 0 : varint_bytes(varint_field(number)) + varint_bytes(value);
 }
@@ -295,8 +295,8 @@ Status TrajectoryReader::place_column(const WireItem& item, std::size_t c,
   return {};
 }
 
-// Steps that come one by one are chunks of a row each, of which an observation and the next one, as
-// stacks, have all but two in common.
+// Steps that are inserted one by one are chunks of one row each; an observation and the next one,
+// as stacks, share all of them but two.
 std::size_t TrajectoryReader::share_pieces(std::size_t begin) {
   const auto same = [](const Piece& a, const Piece& b) {
     return a.chunk == b.chunk && a.offset == b.offset && a.length == b.length;
@@ -311,7 +311,7 @@ std::size_t TrajectoryReader::share_pieces(std::size_t begin) {
     pieces_.resize(begin);
     return place;
   }
-  // The most that the end of one and the beginning of the other have in common.
+  // The longest overlap of the end of one and the beginning of the other.
   const auto overlap = [&](std::span<const Piece> a, std::span<const Piece> b) {
     std::size_t count = std::min(a.size(), b.size());
     while (!std::ranges::equal(a.last(count), b.first(count), same)) --count;
@@ -363,7 +363,7 @@ const Ref<const Layout>& TrajectoryReader::find_layout(const ColumnNames& names)
     column.piece_begin = place.piece_begin;
     column.piece_end = place.piece_end;
     column.squeezed = place.squeezed;
-    // Which of Reverb's writers made the item is not said, and some have signatures of one step.
+    // It is unknown which of Reverb's writers made the item, and some have signatures of one step.
     column.stepwise = true;
   }
   Kept made{make_ref<Layout>(std::move(columns), used.structure), &names};

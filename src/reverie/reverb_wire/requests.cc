@@ -8,19 +8,18 @@
 namespace reverie::wire {
 namespace {
 
-// Our own field of ServerInfo's request and answer.
+// Reverie's own field of ServerInfo's request and answer.
 constexpr std::uint32_t kClientNumber = 1000;
 
-// Ours, beside Reverb's fields of InsertStreamRequest and InsertStreamResponse.
+// Reverie's own fields of InsertStreamRequest and InsertStreamResponse.
 constexpr std::uint32_t kFirstNumber = 15;
 constexpr std::uint32_t kSettledBelow = 16;
 constexpr std::uint32_t kRequestsTaken = 15;
 constexpr std::uint32_t kConfirmed = 16;
 constexpr std::uint32_t kStoredChunkVersion = 17;
-// Far from the numbers that Reverb may give.
+// Far from the numbers that Reverb may use.
 constexpr std::uint32_t kCorruptField = 1000;
-// What honest items, columns and slices take at least: memory for more of them than there can be in
-// a message is not taken.
+// The least size of an item, column or slice, which bounds how many memory is allocated for.
 constexpr std::size_t kPlaceBytes = 4;
 constexpr std::size_t kPlacesOfItem = 4;
 constexpr std::size_t kPlaceBytesFree = std::size_t{64} << 10;

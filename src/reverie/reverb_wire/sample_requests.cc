@@ -1,4 +1,4 @@
-// The messages of SampleStream, both directions: the second source of requests.h.
+// The second source of requests.h: the messages of SampleStream, in both directions.
 //
 // Tested in tests/integration/reverb_wire_oracle_test.cc.
 #include <utility>
@@ -8,7 +8,7 @@
 namespace reverie::wire {
 namespace {
 
-// Ours, far from the numbers that Reverb may give.
+// Reverie's own, far from the numbers that Reverb may use.
 constexpr std::uint32_t kPackedField = 1000;
 constexpr std::uint32_t kReceivedField = 1001;
 constexpr std::uint32_t kSamplerMassField = 1001;
@@ -113,7 +113,7 @@ Result<PackedResponse> read_packed_response(Bytes message) {
   return read_message("SampleStreamResponse", [&]() -> Result<PackedResponse> {
     PackedResponse response;
     Reader reader = reader_of(message);
-    // In front, or not at all: entries are not walked twice.
+    // It is the first field or absent, so that entries are not read twice.
     if (!reader.next() || reader.tag_and_type() != bytes_field(kPackedField)) return response;
     response.samples = get_bytes(reader);
     while (reader.next()) {

@@ -52,7 +52,7 @@ Status SignatureReader::read_value(Bytes message, const std::string& path, int d
   if (depth > kNestingMax) {
     return invalid_argument("a signature is nested deeper than {}", kNestingMax);
   }
-  // The last member of a oneof that came counts.
+  // The last member of a oneof counts.
   std::uint32_t kind = 0;
   Bytes value;
   REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
@@ -187,8 +187,7 @@ Status SignatureReader::read_spec(Bytes message, const std::string& path) {
 
 // --- To the wire -----------------------------------------------------------------------------
 
-// Walks the text of a structure, which is ours and well-formed; what is not is refused all the
-// same.
+// Parses the text of a structure, which Reverie wrote; malformed text is refused nevertheless.
 class SignatureWriter {
  public:
   explicit SignatureWriter(const Signature& signature)

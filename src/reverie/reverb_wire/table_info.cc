@@ -9,7 +9,7 @@
 namespace reverie::wire {
 namespace {
 
-// Ours, far from the numbers that Reverb may give.
+// Reverie's own, far from the numbers that Reverb may use.
 constexpr std::uint32_t kCorruptItems = 1000;
 
 Status read_completed(Bytes message, std::int64_t& completed) {
@@ -118,7 +118,7 @@ Result<TableInfo> read_table_info(Bytes message) {
   return read_message("TableInfo", [&]() -> Result<TableInfo> {
     TableInfo info;
     REVERIE_RETURN_IF_ERROR(read_fields(message, info));
-    // Every item that is gone was deleted. What comes may be any numbers.
+    // Every removed item counts as deleted. The received numbers may be anything.
     const bool is_plausible = info.current_size >= 0 && info.inserts >= info.current_size;
     info.deletes = is_plausible ? info.inserts - info.current_size : 0;
     return info;

@@ -72,7 +72,7 @@ void to_first_draw(std::span<double> probabilities) {
   double left = 1;
   for (double& probability : probabilities) {
     const double conditional = probability;
-    // Nothing that weighs anything is left: then certainty is that of an order without chance.
+    // No item with a weight is left: the order is then deterministic.
     const bool is_certain = conditional >= 1;
     probability = left > 0 || !is_certain ? conditional * left : 1;
     left *= 1 - conditional;
@@ -89,7 +89,7 @@ void to_inclusion(std::span<double> probabilities, std::size_t table_size, doubl
   double rest = 1;
   for (const double share : probabilities) rest -= share;
   if (count >= table_size || rest < kNothing) {
-    // All that weighs anything is in the batch; of what weighs nothing, some by chance.
+    // All items with a weight are in the batch, and some of those without, at random.
     const auto light = static_cast<std::size_t>(std::ranges::count(probabilities, 0.0));
     const std::size_t heavy = count - light;
     const double of_light =

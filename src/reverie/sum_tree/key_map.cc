@@ -98,7 +98,7 @@ void KeyMap::split(std::uint64_t mixed) {
     ++depth_;
   }
   const int bit = old->depth + 1;
-  // All memory is taken before an entry moves: without it the map stays as it is.
+  // All memory is allocated before an entry moves: if that fails, the map does not change.
   auto upper = std::make_unique<Segment>(bit);
   if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size());
   const auto moved =

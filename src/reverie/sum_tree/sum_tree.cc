@@ -17,7 +17,7 @@ using sum_tree::Tree;
 
 namespace {
 
-// For `count` elements, twice as many as before at least.
+// Reserves for `count` elements, at least twice as many as before.
 template <typename Vector>
 void make_room(Vector& vector, std::size_t count) {
   if (vector.capacity() < count) vector.reserve(std::max(count, 2 * vector.capacity()));
@@ -36,7 +36,7 @@ void SumTree::reach(Slot slot) {
   while (slot >= capacity()) add_segment();
 }
 
-// All that takes memory comes first: without it the tree stays as it is.
+// All allocations come first: if one fails, the tree does not change.
 void SumTree::add_segment() {
   auto segment = std::make_unique<Segment>();
   make_room(tree_.segments, tree_.segments.size() + 1);
@@ -67,7 +67,7 @@ void SumTree::add_segment() {
   // The new segment weighs nothing, so the sums above stand; there only have to be enough nodes.
   each_level([&](std::size_t k, std::size_t children) {
     if (k == tree_.levels.size()) {
-      // Its first child is what was the root: whatever is new lies further along the mass.
+      // Its first child is the former root: new slots come after it along the mass.
       fresh.sums[0].values[0] = tree_.total;
       std::fill_n(fresh.below[0].values + 1, kFanout - 1, tree_.total);
       tree_.levels.push_back(std::move(fresh));
@@ -116,11 +116,11 @@ void SumTree::update(std::span<const Slot> slots, std::span<const float> weights
       const Slot slot = slots[i];
       Segment& segment = *segments[slot / kSegmentSlots];
       segment.weights[slot % kSegmentSlots] = weights[i];
-      // The lines that the refresh will change, on their way by then.
+      // Prefetches the cache lines that the refresh will change.
       const std::size_t node = slot % kSegmentSlots / kSegmentGroups;
       __builtin_prefetch(segment.group_sums + node * kFanout, 1);
       __builtin_prefetch(segment.group_sums + node * kFanout + kFanout / 2, 1);
-      // Slots that follow each other often share a group; noting it once is enough.
+      // Consecutive slots often share a group; recording it once is enough.
       const auto group = static_cast<std::uint32_t>(slot / kFanout);
       waiting[waiting_count] = group;
       waiting_count += group != last ? 1 : 0;

@@ -27,7 +27,7 @@ std::size_t bulk_offset(std::uint64_t head_bytes) {
   return Payload::padded(sizeof(VersionHeader) + static_cast<std::size_t>(head_bytes));
 }
 
-// write(offset, bytes) for the pieces of the bulk, one behind the other.
+// Calls write(offset, bytes) for the consecutive pieces of the bulk.
 template <typename Write>
 Status gather_bulk(const Payload& value, Write write) {
   std::size_t at = 0;
@@ -54,7 +54,7 @@ struct VersionMemory::Taken {
 
 Result<VersionMemory::Taken> VersionMemory::take(std::size_t size_bytes) {
   std::shared_ptr<const SharedMemory> found;
-  // One is enough in reserve; another size will not be wanted again.
+  // One spare memory is enough; one of another size will not be needed again.
   std::erase_if(made_, [&](const std::shared_ptr<const SharedMemory>& memory) {
     if (memory->bytes().size() != size_bytes) return true;
     if (memory == spare_ || !memory->try_reserve()) return false;
@@ -92,7 +92,7 @@ Result<HeldVersion> map_version(const WeightsPlace& place, std::uint64_t version
                            SharedMemory::open_of(place.pid, static_cast<int>(place.fd),
                                                  SharedMemory::Mapping::kCopyOnWrite));
   const auto another = [] { return unavailable("the memory of the weights has been replaced"); };
-  // What was looked at before it is held may be written to again.
+  // Memory that was read before it is held may have been overwritten.
   if (!mapped.try_hold()) return another();
   auto memory = std::make_shared<const SharedMemory>(std::move(mapped));
   const std::span<std::byte> bytes = memory->bytes();

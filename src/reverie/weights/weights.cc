@@ -20,7 +20,7 @@ namespace {
 
 // Peers that are asked when no source answers.
 constexpr std::size_t kOthersMax = 8;
-// How often a wait looks whether it is interrupted.
+// How often a wait checks whether it was interrupted.
 constexpr Duration kLookInterval = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -38,14 +38,14 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   const std::string& function() const { return function_; }
   Status check_fork() const { return fork_guard_.check("weights channel"); }
 
-  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  // Handles an event under the lock, then its effects under no lock. Does nothing after close().
   template <typename Event>
   void turn(Event event) {
     const PeerTurn peer(turns_);
     if (!peer) return;
     std::vector<WeightsCore::Outgoing> outgoing;
     std::vector<CallId> cancelled_calls;
-    HeldVersion before;  // goes under no lock
+    HeldVersion before;  // is released under no lock
     TimePoint next;
     {
       MutexLock lock(mutex_);
@@ -78,7 +78,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   }
 
   Status publish(std::uint64_t version, const Payload& value) {
-    // One at a time, so that each writes to memory of its own.
+    // One at a time, so that each writes to its own memory.
     MutexLock publishing(publish_mutex_);
     HeldVersion now;
     bool sends = false;
@@ -92,7 +92,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
                               version, options_.name, now.about->version);
     }
     REVERIE_ASSIGN_OR_RETURN(HeldVersion made, copied(version, value));
-    // Where versions are mapped alone, no peer asks what has changed.
+    // If versions are only mapped, no peer asks for changes.
     if (sends && now.about) {
       if (std::optional<WeightsChanges> changes = find_changes(*now.about, *made.about)) {
         made.changes = std::make_shared<const WeightsChanges>(std::move(*changes));
@@ -109,13 +109,13 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     turn([&](WeightsCore& core, TimePoint) { core.on_withdrawn(request); });
   }
 
-  // Asks, and waits for what comes of it.
+  // Asks, and waits for the result.
   Result<VersionPtr> ask(std::optional<std::uint64_t> at_least, TimePoint deadline,
                          const std::function<bool()>& is_interrupted) {
     WeightsCore::AskId id = 0;
     turn([&](WeightsCore& core, TimePoint now) {
       mutex_.assert_held();
-      // Without a number: for what is newer than what is here, if there is any now.
+      // Without a number: asks for a version newer than the held one, if there is one now.
       const VersionPtr& mine = core.held().about;
       const std::uint64_t newer = mine ? mine->version + 1 : 0;
       id = core.ask(at_least.value_or(newer), at_least.has_value(), deadline, now);
@@ -139,7 +139,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     return core_.held().about;
   }
 
-  // How the question ended; none when it has not, after a while.
+  // How the request ended; empty if it has not ended after a while.
   std::optional<Status> end_of(WeightsCore::AskId id, TimePoint deadline) {
     MutexLock lock(mutex_);
     const TimePoint look = std::min(deadline, clock_.now() + kLookInterval);
@@ -169,7 +169,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     made.host = options_.uses_shared_memory ? host_id() : std::string();
     made.sources = options_.sources;
     made.maps = options_.uses_shared_memory;
-    // Called within events, while the peer is there.
+    // Called within events, while the peer exists.
     made.others = [peer] {
       std::vector<std::string> names;
       for (const PeerInfo& other : peer->peers()) {
@@ -288,7 +288,7 @@ Result<std::unique_ptr<Weights>> Weights::make(std::shared_ptr<Peer> peer, const
 
 Weights::~Weights() {
   close();
-  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  // A forked child has none of the waiting threads, so it must not destroy what they use.
   if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 

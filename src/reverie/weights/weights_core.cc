@@ -7,16 +7,16 @@ namespace reverie {
 namespace {
 
 constexpr Duration kRetry = std::chrono::milliseconds(50);
-// A child that did not ask for so long is none any more.
+// A child that has not asked for this long is dropped.
 constexpr Duration kChildSilence = std::chrono::seconds(10);
-// A peer that follows asks again at least this often, so that its own child it stays.
+// A following peer asks again at least this often, so that its parent keeps it as a child.
 constexpr Duration kFollowTime = std::chrono::seconds(3);
-// How long a peer without a connection is tried for.
+// How long to try a peer without a connection.
 constexpr Duration kReachTime = std::chrono::milliseconds(2500);
 constexpr int kDetoursMax = 8;
-// How long a peer that could not be reached comes last.
+// How long an unreachable peer is asked last.
 constexpr Duration kFailedTime = std::chrono::seconds(5);
-// A source whose memory could not be mapped so often in a row is on another host after all.
+// After this many failures in a row to map its memory, a source counts as on another host.
 constexpr int kFailedMapsMax = 3;
 constexpr std::size_t kWaitersMax = 65'536;
 
@@ -63,7 +63,7 @@ void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
   inquiry.retry_at = TimePoint::max();
   if (!parent_.empty()) inquiry.route.push_back(parent_);
   inquiry.route.insert(inquiry.route.end(), options_.sources.begin(), options_.sources.end());
-  // Those that were in vain a moment ago come last.
+  // Peers that have just failed are asked last.
   std::stable_partition(inquiry.route.begin(), inquiry.route.end(), [&](const std::string& one) {
     const auto failed = failed_.find(one);
     return failed == failed_.end() || failed->second + kFailedTime < now;
@@ -72,7 +72,7 @@ void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
 
 void WeightsCore::go_on(AskId id, TimePoint now) {
   Inquiry& inquiry = inquiries_.at(id);
-  // One that has a version already is told when its sources are gone.
+  // A peer that has a version already gets an error when its sources are lost.
   const bool may_ask_others = !options_.sources.empty() && options_.others &&
                               (inquiry.waits || !held_.about) && !inquiry.has_asked_others &&
                               now < inquiry.deadline;
@@ -113,7 +113,7 @@ void WeightsCore::go_on(AskId id, TimePoint now) {
   out.peer = to;
   out.payload = encode(ask);
   out.deadline = inquiry.is_followed ? now + kFollowTime : inquiry.deadline;
-  // A call to a peer that cannot be reached waits for it: others may be there.
+  // A call to an unreachable peer waits for it, while others may be reachable.
   const bool has_others = inquiry.route.size() > 1 || may_ask_others;
   if (has_others && options_.is_connected && !options_.is_connected(to)) {
     out.deadline = std::min(out.deadline, now + kReachTime);
@@ -168,7 +168,7 @@ void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, Ti
   Inquiry& inquiry = inquiries_.at(id);
   inquiry.ticket = 0;
   if (result.kind != CallResult::Kind::kAnswer) {
-    // Where it waits and nothing came, that is no fault of the source.
+    // If the source waits and has no newer version, that is not its fault.
     const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
     if (inquiry.waits && is_late && now >= inquiry.deadline) return end(id, too_late(inquiry));
     if (inquiry.waits && is_late && options_.is_connected && options_.is_connected(from)) {
@@ -206,7 +206,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
     }
     inquiry.refused.clear();
     if (answer.peer == options_.self || answer.peer.empty() || children_.contains(answer.peer)) {
-      // They get it from here: so this peer needs another.
+      // That peer gets it from this one, so this one needs another source.
       inquiry.refused = answer.peer;
       return go_on(id, now);
     }
@@ -228,7 +228,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
       got = options_.map ? options_.map(answer.place, answer.version)
                          : unavailable("'{}' says where its memory lies", from);
       failed_maps_[from] = got.ok() ? 0 : failed_maps_[from] + 1;
-      if (!got.ok()) inquiry.maps = false;  // it is asked for again, to be sent
+      if (!got.ok()) inquiry.maps = false;  // asks again, for it to be sent
       break;
     case Kind::kSent:
       got = held_version(answer.version, std::move(answer.head),
@@ -244,7 +244,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
         if (!payload.bulk.empty()) changes->bytes = payload.bulk.front();
         got = apply_changes(*held_.about, answer.version, changes);
       }
-      if (!got.ok()) inquiry.takes_changes = false;  // then the whole
+      if (!got.ok()) inquiry.takes_changes = false;  // then for the complete version
   }
   if (!got.ok()) {
     inquiry.last = got.status();
@@ -264,7 +264,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
   take(std::move(*got), now);
 }
 
-// The newest, if it is that; who waits for it gets it.
+// Keeps the version if it is the newest, and sends it to waiting peers.
 void WeightsCore::take(HeldVersion version, TimePoint now) {
   if (held_.about && held_.about->version >= version.about->version) return follow(now);
   held_ = std::move(version);
@@ -314,7 +314,7 @@ std::string WeightsCore::elsewhere(const std::string& caller, const WeightsAsk& 
   });
   const auto own = children_.find(caller);
   if (own != children_.end() || is_mapped_by(ask)) {
-    // Those that map are children where this peer has to follow for them.
+    // Peers that map count as children only if this peer has to follow for them.
     if (own == children_.end() && options_.sources.empty()) return {};
     children_[caller] = {ask.host, now};
     return {};
