@@ -104,8 +104,9 @@ bench: build ## Build and run the C++ benchmarks
 # PEERS=python: an interpreter with tianshou, ray[rllib], cpprb, flashbax, for figure 8. dm-reverb is
 # measured beside where .venv-reverb has it: make .venv-reverb/made.
 figures: build ## Draw the papers' figures of this machine into build/figures
-	@$(CMAKE) --build --preset release --target paper_bench replay_threads_bench
+	@$(CMAKE) --build --preset release --target paper_bench replay_threads_bench forest_bench
 	@$(VENV)/python benchmarks/figures/paper.py $(if $(PEERS),--peers $(PEERS))
+	@$(VENV)/python benchmarks/figures/forest.py --out build/figures
 	@$(VENV)/python benchmarks/figures/reverb_paper.py \
 	  $(if $(wildcard .venv-reverb/made),--reverb .venv-reverb/bin/python)
 

@@ -25,14 +25,21 @@ ReduceRound::ReduceRound(std::shared_ptr<const ReduceLayout> layout, std::shared
                          std::size_t member, std::size_t member_count)
     : layout_(std::move(layout)),
       buffer_(std::move(buffer)),
+      divisor_(static_cast<double>(member_count)),
       member_(member),
       member_count_(member_count),
       parts_(layout_->part_count()),
       parts_left_(parts_.size()) {}
 
 void ReduceRound::start(std::vector<RoundPart>& out) {
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (place_in_tree(member_, i, member_count_).child_count == 0) go_up(i, out);
+  // By the places that this member has in the trees. The trees are rotations of each other, so at
+  // any time all members send from the same place, and each receives from one other member.
+  for (std::size_t first = 0; first < parts_.size(); first += member_count_) {
+    for (std::size_t place = member_count_; place-- > 0;) {
+      const std::size_t part = first + (member_ + member_count_ - place) % member_count_;
+      if (part >= parts_.size()) continue;
+      if (place_in_tree(member_, part, member_count_).child_count == 0) go_up(part, out);
+    }
   }
 }
 
@@ -82,7 +89,7 @@ void ReduceRound::go_up(std::size_t index, std::vector<RoundPart>& out) {
     out.push_back({*place.parent, true, index, {BulkPiece{mine, buffer_}}, {}, false});
     return;
   }
-  layout_->finish_part(index, bytes(), static_cast<double>(member_count_));
+  layout_->finish_part(index, bytes(), divisor_);
   go_down(index, mine.size() <= kCopiedMax ? copied(mine) : BulkPiece{mine, buffer_},
           mine.size() > kCopiedMax, out);
 }

@@ -2,6 +2,10 @@
 //
 //     part    own [1 2 3]   1st child [4 4 4]   2nd child (not there yet)
 //     combined in this order, whichever arrives first, so that each run gives the same bytes
+//
+// Parts are sent in the order in which no member receives from two others at a time: over links of
+// equal rate the time hardly depends on the number of members (benchmarks/cc/forest_bench.cc).
+//
 // The arrays are in one buffer, in which they are combined and which receives the result. A part
 // that came down is forwarded from the memory it was received into.
 #pragma once
@@ -24,6 +28,11 @@ class ReduceRound final : public Round {
   ReduceRound(std::shared_ptr<const ReduceLayout> layout, std::shared_ptr<Buffer> buffer,
               std::size_t member, std::size_t member_count);
 
+  // A mean still divides by the member count that was given first.
+  void stand_for(std::size_t member, std::size_t member_count) override {
+    member_ = member;
+    member_count_ = member_count;
+  }
   void start(std::vector<RoundPart>& out) override;
   Status take(std::size_t from, bool is_up, std::size_t part, Payload payload,
               std::vector<RoundPart>& out) override;
@@ -47,8 +56,9 @@ class ReduceRound final : public Round {
 
   const std::shared_ptr<const ReduceLayout> layout_;
   const std::shared_ptr<Buffer> buffer_;
-  const std::size_t member_;
-  const std::size_t member_count_;
+  const double divisor_;
+  std::size_t member_;
+  std::size_t member_count_;
   std::vector<Part> parts_;
   std::size_t parts_left_;
   std::size_t in_flight_ = 0;

@@ -35,6 +35,11 @@ class Round {
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
+  // Before start(): it takes part as `member` of `member_count`, for all members of its host.
+  virtual void stand_for(std::size_t member, std::size_t member_count) {
+    (void)member;
+    (void)member_count;
+  }
   virtual void start(std::vector<RoundPart>& out) = 0;
   // A part from the member with index `from`. DATA_LOSS for a part that no member sends; nothing
   // changes then.

@@ -56,7 +56,10 @@ Result<ReduceLayout> ReduceLayout::make(ReduceOp op, std::span<const ReduceLeaf>
                                 dtype_name(leaf.dtype), shape_text(leaf.shape));
   }
   layout.signature_hash_ = text_hash(layout.signature_);
-  const std::size_t even = aligned(layout.size_bytes_ / std::max<std::size_t>(member_count, 1) + 1);
+  // As many parts for one tree as for another, so that no member sends more than the others.
+  const std::size_t of_tree = layout.size_bytes_ / std::max<std::size_t>(member_count, 1);
+  const std::size_t parts_of_tree = of_tree / kPartBytesMax + 1;
+  const std::size_t even = aligned(of_tree / parts_of_tree + 1);
   layout.part_bytes_ = std::clamp(even, kPartBytesMin, kPartBytesMax);
   layout.part_count_ =
       std::max<std::size_t>(1, (layout.size_bytes_ + layout.part_bytes_ - 1) / layout.part_bytes_);

@@ -4,7 +4,8 @@
 //     parts    [    0    ][    1    ][    2    ][    3    ][    4    ]    part i along tree i mod P
 //
 // It depends only on what is reduced and on the number of members, so that all members form the
-// same parts. A part is at most 1 MiB: while one is combined, others are in transit.
+// same parts. A part is at most 1 MiB: while one is combined, others are in transit. Each tree has
+// as many parts as another, unless parts would be smaller than 16 KiB.
 #pragma once
 
 #include <cstddef>
