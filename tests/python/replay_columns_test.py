@@ -67,13 +67,13 @@ def test_columns_of_ones_own_come_with_each_step():
     buffer = filled(1)
     with pytest.raises(InvalidArgumentError, match="column log_prob is missing"):
         buffer.add(**step(1), mask_of={"legal": np.zeros((N, 2), int)})
-    with pytest.raises(InvalidArgumentError, match="column value comes now"):
+    with pytest.raises(InvalidArgumentError, match="column value was not in the first step"):
         buffer.add(**step(1), log_prob=0, mask_of=0, value=np.zeros(N))
     plain = reverie.ReplayBuffer(10, N)
     with pytest.raises(InvalidArgumentError, match="weights is a column of each batch already"):
         plain.add(**step(0), weights=np.ones(N))
     plain.add(**step(0))
-    with pytest.raises(InvalidArgumentError, match="column value comes now"):
+    with pytest.raises(InvalidArgumentError, match="column value was not in the first step"):
         plain.add(**step(1), value=np.zeros(N))
     assert plain.stats["steps"] == N
 
