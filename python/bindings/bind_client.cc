@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
+#include "python/bindings/checkpoints.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/external.h"
@@ -21,7 +24,6 @@
 #include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/format.h"
-#include "reverie/checkpoint/checkpoint_worker.h"
 #include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
 #include "reverie/service/time_limit.h"
@@ -330,33 +332,6 @@ nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   raise(time.lateness());
 }
 
-std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle timeout_s) {
-  unwrap(self.check());
-  auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
-  auto* const peer = dynamic_cast<PeerStoreClient*>(self.service().get());
-  const bool is_far = remote != nullptr || peer != nullptr;
-  if (is_far && payload.size() > 0) {
-    raise(unimplemented(
-        "a client cannot send a payload to a server; give it to Server.checkpoint instead"));
-  }
-  TimeLimit time(timeout_argument(timeout_s), Clock::system());
-  Waiting waiting(*self.service(), "");
-  const WaitOptions wait = time.limit(waiting.options());
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(payload.data()),
-                                         payload.size());
-  if (!is_far && !self.local()) {
-    raise(unimplemented("this client has several services; have each write its checkpoint"));
-  }
-  Result<std::string> path = without_gil([&] {
-    if (peer != nullptr) return peer->checkpoint_and_wait(wait);
-    return remote != nullptr
-               ? remote->checkpoint_and_wait(wait.interrupted)
-               : checkpoint::checkpoint_and_wait(*self.local(), bytes, wait.interrupted);
-  });
-  unwrap(time.outcome(path.status()));
-  return std::move(path).value();
-}
-
 // A client of a store in this process can ask its limiter.
 Table& local_table(const ClientHandle& self, nb::handle table) {
   unwrap(self.check());
@@ -469,8 +444,11 @@ void bind_client(nb::module_& m) {
            nb::sig("def reset(self, table: str, timeout_s: float | None) -> None"))
       .def("info", &info, "timeout_s"_a.none(),
            nb::sig("def info(self, timeout_s: float | None) -> list[dict[str, typing.Any]]"))
-      .def("checkpoint", &checkpoint, "payload"_a, "timeout_s"_a.none(),
+      .def("checkpoint", &client_checkpoint, "payload"_a, "timeout_s"_a.none(),
            nb::sig("def checkpoint(self, payload: bytes, timeout_s: float | None) -> str"))
+      .def("loaded_checkpoint", &client_origin, "timeout_s"_a.none(),
+           nb::sig("def loaded_checkpoint(self, timeout_s: float | None) -> "
+                   "tuple[str, bytes] | None"))
       .def("can_sample", &can_sample, "table"_a.none(), "num_samples"_a.none(),
            nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
       .def("can_insert", &can_insert, "table"_a.none(), "num_inserts"_a.none(),

@@ -58,7 +58,7 @@ class Store {
   std::int64_t used_bytes() const { return service_->used_bytes(); }
   nb::object loaded() const {
     check();
-    return loaded_checkpoint(*service_);
+    return loaded_checkpoint(service_->origin());
   }
   nb::object journal_error() const {
     check();

@@ -81,7 +81,7 @@ class PyServer {
   }
   nb::object loaded() const {
     check();
-    return loaded_checkpoint(*server_->store());
+    return loaded_checkpoint(server_->store()->origin());
   }
   nb::object journal_error() const {
     check();

@@ -309,6 +309,11 @@ void bind_train(nb::module_& m) {
       "check_settings", [](const Options& options) { unwrap(check_options(options)); }, "options"_a,
       nb::sig("def check_settings(options: dict[str, bool | int | float | str]) -> None"),
       "Raises InvalidArgumentError for a setting that there is not, or that is out of range.");
+  m.def("settings_free_at_resume", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : settings_free_at_resume()) names.emplace_back(name);
+    return names;
+  });
   m.def(
       "default_settings",
       [](const std::string& algorithm) {

@@ -1,6 +1,8 @@
 #include "python/bindings/checkpoints.h"
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nanobind/stl/optional.h>
@@ -8,8 +10,12 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/values.h"
+#include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/checkpoint/inspection.h"
 #include "reverie/checkpoint/reverb_conversion.h"
+#include "reverie/service/time_limit.h"
 #include "reverie/spill/spill.h"
 
 namespace reverie::python {
@@ -52,13 +58,53 @@ std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given) {
   return worker;
 }
 
-nb::object loaded_checkpoint(const LocalService& store) {
-  const StoreCheckpoints* const checkpoints = store.checkpoints();
-  if (checkpoints == nullptr || checkpoints->loaded().empty()) return nb::none();
-  const std::string path = checkpoints->loaded();
-  const std::vector<std::byte> payload = checkpoints->loaded_payload();
-  return nb::make_tuple(nb::str(path.data(), path.size()),
-                        nb::bytes(payload.data(), payload.size()));
+nb::object loaded_checkpoint(const StoreOrigin& origin) {
+  if (origin.path.empty()) return nb::none();
+  return nb::make_tuple(nb::str(origin.path.data(), origin.path.size()),
+                        nb::bytes(origin.payload.data(), origin.payload.size()));
+}
+
+std::string client_checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle timeout_s) {
+  unwrap(self.check());
+  auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
+  auto* const peer = dynamic_cast<PeerStoreClient*>(self.service().get());
+  const bool is_far = remote != nullptr || peer != nullptr;
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
+  Waiting waiting(*self.service(), "");
+  const WaitOptions wait = time.limit(waiting.options());
+  const std::string_view bytes(payload.c_str(), payload.size());
+  if (!is_far && !self.local()) {
+    raise(unimplemented("this client has several services; have each write its checkpoint"));
+  }
+  Result<std::string> path = without_gil([&] {
+    if (peer != nullptr) return peer->checkpoint_and_wait(bytes, wait);
+    if (remote != nullptr) return remote->checkpoint_and_wait(bytes, wait.interrupted);
+    return checkpoint::checkpoint_and_wait(*self.local(), std::as_bytes(std::span(bytes)),
+                                           wait.interrupted);
+  });
+  unwrap(time.outcome(path.status()));
+  return std::move(path).value();
+}
+
+nb::object client_origin(const ClientHandle& self, nb::handle timeout_s) {
+  unwrap(self.check());
+  auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
+  auto* const peer = dynamic_cast<PeerStoreClient*>(self.service().get());
+  if (remote == nullptr && peer == nullptr) {
+    if (!self.local()) {
+      raise(unimplemented("this client has several services; ask each what it was loaded from"));
+    }
+    return loaded_checkpoint(self.local()->origin());
+  }
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
+  Waiting waiting(*self.service(), "");
+  const WaitOptions wait = time.limit(waiting.options());
+  const Result<StoreOrigin> origin = without_gil([&] {
+    return peer != nullptr ? peer->origin_and_wait(wait)
+                           : remote->origin_and_wait(wait.interrupted);
+  });
+  unwrap(time.outcome(origin.status()));
+  return loaded_checkpoint(*origin);
 }
 
 nb::object journal_error(const LocalService& store) {

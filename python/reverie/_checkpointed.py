@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from reverie import _checks, _reverie
-from reverie.errors import UnsupportedTypeError
 
 
 class Checkpointed:
@@ -29,9 +28,7 @@ class Checkpointed:
             ResourceExhaustedError: the disk is full.
             UnimplementedError: there is no checkpointer.
         """
-        if not isinstance(payload, bytes):
-            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
-        return self._native.client().checkpoint(payload, timeout_s)
+        return self._native.client().checkpoint(_checks.payload(payload), timeout_s)
 
     @property
     def loaded_checkpoint(self) -> str | None:

@@ -112,6 +112,17 @@ def text(name: str, value: object, example: str = "") -> str:
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a str{such}")
 
 
+def payload(value: object) -> bytes:
+    """The payload of a checkpoint.
+
+    Raises:
+        UnsupportedTypeError: it is not bytes.
+    """
+    if not isinstance(value, bytes):
+        raise UnsupportedTypeError(f"payload is {shown(value)}; it must be bytes")
+    return value
+
+
 def path(name: str, value: object) -> str:
     """The name of a file: a str or an ``os.PathLike`` of one."""
     given = value

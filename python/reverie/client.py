@@ -15,6 +15,7 @@ from reverie import _checks, _keys, _reverie
 from reverie._options import checked_seed, native_files, raises_on_corrupt
 from reverie.dataset import Dataset, table_dataset
 from reverie.errors import (
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     ReverieError,
@@ -742,7 +743,7 @@ class Client:
             timeout = _checks.number("timeout", timeout, 0.0, finite=False) or None
         return self._tables(timeout)
 
-    def checkpoint(self, *, timeout_s: float | None = None) -> str:
+    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
         """Has the server, or the store, write a checkpoint; returns its path on the server's disk.
 
         All tables are written as they are at one moment, and other calls continue meanwhile. A
@@ -751,20 +752,25 @@ class Client:
         Several shards each write their own, one after another; the result has one path per line.
 
         Args:
+            payload: any bytes to store with it, at most 16 MiB: a step number, the name
+                of the weights. :meth:`loaded_payload` returns them after a restart.
             timeout_s: how long to wait for it, at each shard.
 
         Raises:
             DeadlineExceededError: it was not written in time; the server may still do it.
-            UnimplementedError: the server or the store has no checkpointer.
+            InvalidArgumentError: the payload is too large.
+            UnimplementedError: the server or the store has no checkpointer; or a server of
+                dm-reverb, which keeps no payload, wrote the checkpoint without it.
             UnavailableError: a shard does not answer; the message has the paths of the others.
         """
+        payload = _checks.payload(payload)
         if not self._is_sharded:
-            return self._native.checkpoint(b"", timeout_s)
+            return self._native.checkpoint(payload, timeout_s)
         down = self.shards_down()
         paths: list[str] = []
         failed: list[ReverieError] = []
         for address, shard in zip(self._addresses, self.shards, strict=True):
-            path, error = shard._checkpoint_of(address, down.get(address), timeout_s)
+            path, error = shard._checkpoint_of(address, down.get(address), payload, timeout_s)
             if error is None:
                 paths.append(path)
             else:
@@ -775,15 +781,45 @@ class Client:
         return "\n".join(paths)
 
     def _checkpoint_of(
-        self, address: str, why_down: str | None, timeout_s: float | None
+        self, address: str, why_down: str | None, payload: bytes, timeout_s: float | None
     ) -> tuple[str, ReverieError | None]:
         """As a shard: the path, or what went wrong there."""
         if why_down is not None:
             return "", UnavailableError(f"shard {address}: {why_down}")
         try:
-            return self._native.checkpoint(b"", timeout_s), None
+            return self._native.checkpoint(payload, timeout_s), None
         except ReverieError as error:
             return "", type(error)(f"shard {address}: {error}")
+
+    def loaded_payload(self, *, timeout_s: float | None = None) -> bytes | None:
+        """The payload of the checkpoint that the server, or the store, was loaded from.
+
+        None if it began empty; ``b""`` if the checkpoint has no payload. So a learner that finds
+        its server restarted learns which of its own steps the tables belong to.
+
+        Args:
+            timeout_s: how long to wait for an answer, at each shard; None waits without limit.
+
+        Raises:
+            DeadlineExceededError: no server answered in time.
+            FailedPreconditionError: shards were loaded from checkpoints of different payloads;
+                ``[shard.loaded_payload() for shard in client.shards]`` gives each.
+            ResourceExhaustedError: the payload has more than 16 MiB, as a training's may have; it
+                does not travel.
+            UnimplementedError: a server of dm-reverb, which does not tell.
+        """
+        if not self._is_sharded:
+            loaded = self._native.loaded_checkpoint(timeout_s)
+            return None if loaded is None else loaded[1]
+        payloads = [shard.loaded_payload(timeout_s=timeout_s) for shard in self.shards]
+        for address, payload in zip(self._addresses, payloads, strict=True):
+            if payload != payloads[0]:
+                raise FailedPreconditionError(
+                    f"shard {address} was loaded with the payload {_checks.shown(payload)}, and "
+                    f"{self._addresses[0]} with {_checks.shown(payloads[0])}; ask each of "
+                    "client.shards, and load the shards from checkpoints that belong together"
+                )
+        return payloads[0]
 
     def why_blocked(self, table: str) -> BlockedReport:
         """Why requests of a table wait; its ``str()`` is a readable line."""

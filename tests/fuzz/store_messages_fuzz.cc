@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reverie/adapters/peer/insert_mirror.h"
-#include "reverie/adapters/peer/store_wire.h"
+#include "reverie/store_messages/store_wire.h"
 #include "tests/fuzz/input.h"
 
 namespace {

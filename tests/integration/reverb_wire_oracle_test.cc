@@ -364,6 +364,28 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
                      wire::read_reset_request(wire::bytes_of(reset_bytes)).value())),
                  reset);
 
+    proto::CheckpointRequest checkpoint;
+    checkpoint.set_payload(word());
+    const std::string checkpoint_bytes = checkpoint.SerializeAsString();
+    expect_equal(parsed<proto::CheckpointRequest>(wire::write_checkpoint_request(
+                     wire::read_checkpoint_request(wire::bytes_of(checkpoint_bytes)).value())),
+                 checkpoint);
+    proto::CheckpointResponse written;
+    written.set_checkpoint_path(word());
+    written.set_payload_bytes(below(3));
+    const std::string written_bytes = written.SerializeAsString();
+    expect_equal(parsed<proto::CheckpointResponse>(wire::write_checkpoint_response(
+                     wire::read_checkpoint_response(wire::bytes_of(written_bytes)).value())),
+                 written);
+
+    proto::ServerInfoRequest asked;
+    if (coin()) asked.set_wants_client_number(true);
+    if (coin()) asked.set_wants_origin(true);
+    const std::string asked_bytes = asked.SerializeAsString();
+    expect_equal(parsed<proto::ServerInfoRequest>(wire::write_info_request(
+                     wire::read_info_request(wire::bytes_of(asked_bytes)).value())),
+                 asked);
+
     proto::InitializeConnectionRequest initialize;
     initialize.set_pid(number64());
     initialize.set_table_name(word());
@@ -389,6 +411,11 @@ TEST_F(ReverbWireOracle, TablesAreReadAndWrittenAlike) {
     theirs.mutable_tables_state_id()->set_high(number());
     theirs.mutable_tables_state_id()->set_low(number());
     for (std::uint64_t i = below(3); i > 0; --i) fill(*theirs.add_table_info());
+    if (coin()) theirs.set_client_number(1 + below(9));
+    if (coin()) {
+      theirs.mutable_origin()->set_path(word());
+      theirs.mutable_origin()->set_payload(word());
+    }
     const std::string bytes = theirs.SerializeAsString();
     const auto ours = wire::read_info_response(wire::bytes_of(bytes));
     ASSERT_TRUE(ours.ok());

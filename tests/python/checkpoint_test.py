@@ -71,6 +71,68 @@ def test_a_server_goes_on_where_its_checkpoint_was(tmp_path):
     server.stop()
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "peer"])
+def test_a_client_sends_a_payload_and_asks_for_it_after_a_restart(tmp_path, protocol):
+    payload = b"step 20\0" + bytes(range(256))
+    for expected in (None, payload):
+        with reverie.Server([table()], checkpointer=checkpointer(tmp_path)) as server:
+            client = reverie.Client(f"localhost:{server.port}", protocol=protocol)
+            assert client.loaded_payload(timeout_s=20.0) == expected
+            assert server.loaded_payload == expected
+            assert client.server_info()["t"].current_size == (0 if expected is None else 20)
+            if expected is None:
+                fill(client, 0, 20)
+                assert client.checkpoint(payload, timeout_s=20.0) == str(
+                    tmp_path / "checkpoint-0000000001"
+                )
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "peer"])
+def test_a_payload_that_is_too_large_is_refused_by_its_size(tmp_path, protocol):
+    most = 16 << 20
+    with reverie.Server([table()], checkpointer=checkpointer(tmp_path)) as server:
+        fill(server.localhost_client(), 0, 3)
+        client = reverie.Client(f"localhost:{server.port}", protocol=protocol)
+        with pytest.raises(errors.InvalidArgumentError, match=f"{most + 1} bytes.* {most}"):
+            client.checkpoint(b"x" * (most + 1))
+        with pytest.raises(errors.UnsupportedTypeError, match=r"payload is 'step'.*bytes"):
+            client.checkpoint("step")
+        assert not list(tmp_path.glob("checkpoint-*"))
+        client.checkpoint(b"x" * most)
+    with reverie.Server([table()], checkpointer=checkpointer(tmp_path)) as server:
+        client = reverie.Client(f"localhost:{server.port}", protocol=protocol)
+        assert client.loaded_payload() == b"x" * most
+        assert client.server_info()["t"].current_size == 3
+
+
+def test_shards_that_were_loaded_from_different_moments_are_told_apart(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder, payload in zip(folders, (b"step 1", b"step 2"), strict=True):
+        with reverie.Store([table()], checkpointer=checkpointer(folder)) as store:
+            store.checkpoint(payload)
+    with (
+        reverie.Server([table()], checkpointer=checkpointer(folders[0])) as first,
+        reverie.Server([table()], checkpointer=checkpointer(folders[1])) as second,
+    ):
+        addresses = [f"localhost:{server.port}" for server in (first, second)]
+        client = reverie.Client(addresses)
+        with pytest.raises(errors.FailedPreconditionError, match=r"step 2.*step 1"):
+            client.loaded_payload(timeout_s=20.0)
+        assert [shard.loaded_payload() for shard in client.shards] == [b"step 1", b"step 2"]
+        paths = client.checkpoint(b"step 3").splitlines()
+        assert [os.path.dirname(path) for path in paths] == [str(folder) for folder in folders]
+    for folder in folders:
+        with reverie.Store([table()], checkpointer=checkpointer(folder)) as store:
+            assert store.client().loaded_payload() == b"step 3"
+
+
+def test_a_store_without_a_checkpointer_was_loaded_from_nothing():
+    with reverie.Server([table()]) as server:
+        assert server.localhost_client().loaded_payload() is None
+    with reverie.Store([table()]) as store:
+        assert store.client().loaded_payload() is None
+
+
 def test_others_go_on_while_one_is_written(tmp_path):
     with reverie.Store([table(max_size=500)], checkpointer=checkpointer(tmp_path)) as store:
         fill(store.client(), 0, 200)

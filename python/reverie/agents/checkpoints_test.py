@@ -245,13 +245,40 @@ def saved(tmp_path_factory):
         ("dqn", "MountainCar-v0", {}, "MountainCar-v0"),
         ("dqn", "CartPole-v1", {"batch_size": 32}, "batch_size 64.*32"),
         ("dqn", "CartPole-v1", {"seed": 2}, "seed"),
-        ("dqn", "CartPole-v1", {"stop_at_return": 100.0}, "stop_at_return"),
+        ("dqn", "CartPole-v1", {"tau": 0.01}, "tau 0, .*0.01.*may differ: steps, "),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(saved, algorithm, env, settings, words):
     given = TrainSettings(**{**vars(saved[0]), **settings})
     with pytest.raises(InvalidArgumentError, match=words):
         Trainer(algorithm, env, given, resume=saved[1])
+
+
+def test_a_training_goes_on_with_more_steps_and_a_smaller_learning_rate(saved, tmp_path):
+    settings, path = saved
+    changed = {"steps": 900, "learning_rate": 1e-5, "evaluation_interval": 100}
+    policies = []
+    for more in ({}, changed, {**changed, "learning_rate": 1e-3}):
+        with Trainer(
+            "dqn", "CartPole-v1", TrainSettings(**{**vars(settings), **more}), resume=path
+        ) as trainer:
+            before = trainer.policy().parameters.copy()
+            trainer.start()
+            trainer.wait()
+            assert trainer.progress().steps == (900 if more else 300)
+            assert trainer.evaluations() or not more
+            policies.append((before, trainer.policy().parameters.copy()))
+            trainer.save(tmp_path / str(len(policies)))
+    (saved_before, unchanged), (_, slow), (_, fast) = policies
+    assert (saved_before == unchanged).all()
+    assert 0 < abs(slow - unchanged).max() < abs(fast - unchanged).max() / 5
+    with Trainer(
+        "dqn",
+        "CartPole-v1",
+        TrainSettings(**{**vars(settings), **changed}),
+        resume=tmp_path / "2",
+    ) as trainer:
+        assert (trainer.policy().parameters == slow).all()
 
 
 def test_a_damaged_checkpoint_is_refused(saved, tmp_path):

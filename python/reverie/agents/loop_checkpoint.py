@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reverie import _checks, _model_arrays
+from reverie import _checks, _model_arrays, _reverie
 from reverie.errors import (
     DataLossError,
     InvalidArgumentError,
@@ -97,12 +97,13 @@ def restore(part: str, owner: object, arrays: Mapping[str, np.ndarray], *, as_to
 
 def first_difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
     """The first entry in which a saved training differs from the one that is to go on from it."""
+    free = _reverie.settings_free_at_resume()
     for name in asked:
         if name == "settings":
             found = first_difference(saved.get(name, {}), asked[name])
             if found is not None:
-                return found
-        elif saved.get(name) != asked[name]:
+                return f"{found}; only these settings may differ: {', '.join(free)}"
+        elif name not in free and saved.get(name) != asked[name]:
             return f"{name} was {saved.get(name)!r} and is {asked[name]!r}"
     return None
 

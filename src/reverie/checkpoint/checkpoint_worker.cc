@@ -8,6 +8,7 @@
 #include "reverie/base/log.h"
 #include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -51,10 +52,14 @@ void CheckpointWorker::start() {
   if (!thread_) thread_ = std::make_unique<std::thread>([this] { run(); });
 }
 
+StoreOrigin CheckpointWorker::origin() const {
+  const std::vector<std::byte> payload = checkpointer_->loaded_payload();
+  return {loaded_, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())};
+}
+
 RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done) {
-  if (payload.size() > kUserPayloadBytesMax) {
-    done(invalid_argument("the payload has {} bytes; the bound is {}; keep large things in files",
-                          payload.size(), kUserPayloadBytesMax));
+  if (Status status = check_user_payload(payload.size()); !status.ok()) {
+    done(std::move(status));
     return 0;
   }
   {

@@ -47,8 +47,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   // Completes at once. A checkpoint being written for it is abandoned, unless published already.
   void cancel(RequestId id) override;
   void stop() override;
-  std::string loaded() const override { return loaded_; }
-  std::vector<std::byte> loaded_payload() const override { return checkpointer_->loaded_payload(); }
+  StoreOrigin origin() const override;
   void set_loaded(std::string path) { loaded_ = std::move(path); }
 
  private:

@@ -10,9 +10,8 @@
 
 namespace reverie::checkpoint {
 
-// The largest payload of a checkpoint, and the largest that a user may give to a store.
+// The largest payload of a checkpoint; see check_user_payload() for that of a user.
 inline constexpr std::uint64_t kPayloadBytesMax = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kUserPayloadBytesMax = std::uint64_t{16} << 20;
 
 struct ManifestFile {
   std::string name;

@@ -1,6 +1,7 @@
 #include "reverie/learn/train_settings.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -16,6 +17,21 @@ namespace {
 // Larger than any useful value, and small enough that no product of two overflows.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 40;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// How long it lasts and how it is judged, how far a gradient's step goes, and the noise of actions.
+constexpr std::array<std::string_view, 11> kFreeAtResume = {
+    "steps",
+    "stop_at_return",
+    "evaluation_interval",
+    "evaluation_episodes",
+    "learning_rate",
+    "learning_rate_last_share",
+    "policy_learning_rate",
+    "adam_epsilon",
+    "gradient_norm_max",
+    "huber_delta",
+    "noise_sigma",
+};
 
 // Keeps the first error.
 class Checker {
@@ -230,6 +246,10 @@ Result<TrainSettings> read_settings(const Options& options, TrainSettings defaul
 Status check_options(const Options& options) {
   REVERIE_ASSIGN_OR_RETURN(const TrainSettings settings, read_fields(options, {}));
   return check_ranges(settings);
+}
+
+std::span<const std::string_view> settings_free_at_resume() {
+  return kFreeAtResume;
 }
 
 Options write_settings(const TrainSettings& settings) {

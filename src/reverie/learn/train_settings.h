@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "reverie/base/options.h"
@@ -160,6 +162,9 @@ Status check_settings(const TrainSettings& settings);
 Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults = {});
 // Ok if each option is a setting in its range; does not check relations between fields.
 Status check_options(const Options& options);
+// The fields that a training which goes on from a checkpoint may have with another value: nothing
+// that was saved depends on them.
+std::span<const std::string_view> settings_free_at_resume();
 // Every field that has a value; read_settings() gives the same settings back.
 Options write_settings(const TrainSettings& settings);
 

@@ -3,7 +3,9 @@
 // Tested in tests/integration/training_test.cc.
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,6 +38,12 @@ void write_identity(const std::string& identity, const TrainSettings& settings, 
   for (const auto& [name, text] : texts) out.text(name).text(text);
 }
 
+std::string names_of(std::span<const std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names) text += format("{}{}", text.empty() ? "" : ", ", name);
+  return text;
+}
+
 // Refuses a checkpoint of another training with the first difference.
 Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
   if (const std::string kind = in.text(); kind != kStateKind) {
@@ -58,17 +66,23 @@ Status check_identity(const std::string& identity, const TrainSettings& settings
   const auto refuse = [](const std::string& name, const std::string& there,
                          const std::string& here) {
     return invalid_argument(
-        "the checkpoint was made with {} {}, and this training has {}; resume it with its own "
-        "settings",
-        name, there, here);
+        "the checkpoint was made with {} {}, and this training has {}; resume it with its own; "
+        "only "
+        "these may differ: {}",
+        name, there, here, names_of(settings_free_at_resume()));
+  };
+  const auto is_free = [](const std::string& name) {
+    const std::span<const std::string_view> free = settings_free_at_resume();
+    return std::ranges::find(free, name) != free.end();
   };
   for (const auto& [name, text] : ours) {
+    if (is_free(name)) continue;
     const auto there = theirs.find(name);
     if (there == theirs.end()) return refuse(name, "left out", text);
     if (there->second != text) return refuse(name, there->second, text);
   }
   for (const auto& [name, text] : theirs) {
-    if (!ours.contains(name)) return refuse(name, text, "none");
+    if (!ours.contains(name) && !is_free(name)) return refuse(name, text, "none");
   }
   return {};
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reverie/base/fork.h"
+#include "reverie/record/store_origin.h"
 #include "reverie/replay/registry.h"
 #include "reverie/replay/table.h"
 #include "reverie/service/replay_service.h"
@@ -46,9 +47,7 @@ class StoreCheckpoints {
   virtual void cancel(RequestId id) = 0;
   // Ends what is being written, and everything that waits, with CANCELLED.
   virtual void stop() = 0;
-  // The checkpoint that the store was loaded from, and its payload; "" if none.
-  virtual std::string loaded() const = 0;
-  virtual std::vector<std::byte> loaded_payload() const = 0;
+  virtual StoreOrigin origin() const = 0;
 };
 
 class LocalService final : public ReplayService {
@@ -106,6 +105,8 @@ class LocalService final : public ReplayService {
   StoreLog* log() const { return log_.get(); }
   // Null for a store that writes no checkpoints.
   const StoreCheckpoints* checkpoints() const { return checkpoints_.get(); }
+  // The checkpoint that the store was loaded from.
+  StoreOrigin origin() const { return checkpoints_ ? checkpoints_->origin() : StoreOrigin(); }
   // Bytes of the chunks that items refer to.
   std::int64_t used_bytes() const { return context_->chunks.used_bytes(); }
 

@@ -10,6 +10,9 @@ namespace {
 
 // Reverie's own field of ServerInfo's request and answer.
 constexpr std::uint32_t kClientNumber = 1000;
+constexpr std::uint32_t kOrigin = 1001;
+constexpr std::uint32_t kCheckpointPayload = 1000;
+constexpr std::uint32_t kPayloadBytes = 1000;
 
 // Reverie's own fields of InsertStreamRequest and InsertStreamResponse.
 constexpr std::uint32_t kFirstNumber = 15;
@@ -81,6 +84,19 @@ Status read_state_id(Bytes message, ServerInfoResponse& response) {
       response.state_high = reader.get_uint64();
     } else if (tag == varint_field(2)) {
       response.state_low = reader.get_uint64();
+    } else {
+      reader.skip();
+    }
+    return Status();
+  });
+}
+
+Status read_origin(Bytes message, StoreOrigin& origin) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag == bytes_field(1)) {
+      origin.path = get_text(reader);
+    } else if (tag == bytes_field(2)) {
+      origin.payload = get_text(reader);
     } else {
       reader.skip();
     }
@@ -321,13 +337,48 @@ Result<std::string_view> read_reset_request(Bytes message) {
   return read_first_text("ResetRequest", message);
 }
 
-Result<std::string_view> read_checkpoint_response(Bytes message) {
-  return read_first_text("CheckpointResponse", message);
+Result<std::string_view> read_checkpoint_request(Bytes message) {
+  return read_message("CheckpointRequest", [&]() -> Result<std::string_view> {
+    std::string_view payload;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == bytes_field(kCheckpointPayload)) {
+        payload = text_of(get_bytes(reader));
+      } else {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return payload;
+  });
 }
 
-std::string write_checkpoint_response(std::string_view path) {
+std::string write_checkpoint_request(std::string_view payload) {
   std::string out;
-  put_text(out, 1, path);
+  put_text(out, kCheckpointPayload, payload);
+  return out;
+}
+
+Result<CheckpointResponse> read_checkpoint_response(Bytes message) {
+  return read_message("CheckpointResponse", [&]() -> Result<CheckpointResponse> {
+    CheckpointResponse response;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == bytes_field(1)) {
+        response.path = text_of(get_bytes(reader));
+      } else if (tag == varint_field(kPayloadBytes)) {
+        response.payload_bytes = reader.get_uint64();
+      } else {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return response;
+  });
+}
+
+std::string write_checkpoint_response(const CheckpointResponse& response) {
+  std::string out;
+  put_text(out, 1, response.path);
+  if (response.payload_bytes != 0) put_uint(out, kPayloadBytes, response.payload_bytes);
   return out;
 }
 
@@ -337,24 +388,27 @@ std::string write_reset_request(std::string_view table) {
   return out;
 }
 
-Result<bool> read_info_request(Bytes message) {
-  return read_message("ServerInfoRequest", [&]() -> Result<bool> {
-    bool wants_client_number = false;
+Result<ServerInfoRequest> read_info_request(Bytes message) {
+  return read_message("ServerInfoRequest", [&]() -> Result<ServerInfoRequest> {
+    ServerInfoRequest request;
     REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
       if (tag == varint_field(kClientNumber)) {
-        wants_client_number = get_flag(reader);
+        request.wants_client_number = get_flag(reader);
+      } else if (tag == varint_field(kOrigin)) {
+        request.wants_origin = get_flag(reader);
       } else {
         reader.skip();
       }
       return Status();
     }));
-    return wants_client_number;
+    return request;
   });
 }
 
-std::string write_info_request(bool wants_client_number) {
+std::string write_info_request(const ServerInfoRequest& request) {
   std::string out;
-  if (wants_client_number) put_uint(out, kClientNumber, 1);
+  if (request.wants_client_number) put_uint(out, kClientNumber, 1);
+  if (request.wants_origin) put_uint(out, kOrigin, 1);
   return out;
 }
 
@@ -367,6 +421,9 @@ Result<ServerInfoResponse> read_info_response(Bytes message) {
           if (tag == varint_field(kClientNumber)) {
             response.client_number = reader.get_uint64();
             return {};
+          }
+          if (tag == bytes_field(kOrigin)) {
+            return read_origin(get_bytes(reader), response.origin.emplace());
           }
           if (tag != bytes_field(2)) {
             reader.skip();
@@ -388,6 +445,12 @@ std::string write_info_response(const ServerInfoResponse& response) {
   put_message(out, 1, state);
   for (const TableInfo& info : response.tables) put_message(out, 2, write_table_info(info));
   if (response.client_number != 0) put_uint(out, kClientNumber, response.client_number);
+  if (response.origin) {
+    std::string origin;
+    put_text(origin, 1, response.origin->path);
+    put_text(origin, 2, response.origin->payload);
+    put_message(out, kOrigin, origin);
+  }
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "reverie/base/status.h"
+#include "reverie/record/store_origin.h"
 #include "reverie/record/table_info.h"
 #include "reverie/reverb_wire/fields.h"
 #include "reverie/reverb_wire/item.h"
@@ -197,20 +198,32 @@ std::string write_mutate_request(std::string_view table, std::span<const ItemKey
 Result<std::string_view> read_reset_request(Bytes message);
 std::string write_reset_request(std::string_view table);
 
-// CheckpointResponse: the path on the server's disk.
-Result<std::string_view> read_checkpoint_response(Bytes message);
-std::string write_checkpoint_response(std::string_view path);
+// CheckpointRequest is empty in Reverb's protocol. Ours may contain a payload to store.
+Result<std::string_view> read_checkpoint_request(Bytes message);
+std::string write_checkpoint_request(std::string_view payload);
 
-// ServerInfoRequest is empty in Reverb's protocol. Ours may ask for a number that no other client
-// has: in field 1000, and the same field of the answer, which dm-reverb's servers leave out.
-Result<bool> read_info_request(Bytes message);
-std::string write_info_request(bool wants_client_number);
+struct CheckpointResponse {
+  std::string_view path;            // on the server's disk
+  std::uint64_t payload_bytes = 0;  // that were stored; dm-reverb's servers store none
+};
+Result<CheckpointResponse> read_checkpoint_response(Bytes message);
+std::string write_checkpoint_response(const CheckpointResponse& response);
+
+// ServerInfoRequest is empty in Reverb's protocol. Ours may ask for more, which is in the fields of
+// the answer that dm-reverb's servers leave out.
+struct ServerInfoRequest {
+  bool wants_client_number = false;  // that no other client has
+  bool wants_origin = false;         // what the store was loaded from
+};
+Result<ServerInfoRequest> read_info_request(Bytes message);
+std::string write_info_request(const ServerInfoRequest& request);
 
 struct ServerInfoResponse {
   std::uint64_t state_high = 0;  // of tables_state_id
   std::uint64_t state_low = 0;
   std::vector<TableInfo> tables;
-  std::uint64_t client_number = 0;  // 0: not requested, or not given
+  std::uint64_t client_number = 0;                   // 0: not requested, or not given
+  std::optional<StoreOrigin> origin = std::nullopt;  // likewise
 };
 Result<ServerInfoResponse> read_info_response(Bytes message);
 std::string write_info_response(const ServerInfoResponse& response);

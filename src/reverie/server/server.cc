@@ -40,10 +40,15 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
       options.in_flight_bytes_max.value_or(memory_size_bytes() / kMemoryPart));
   options.reverb.in_flight = options.grpc.in_flight;
   if (store->checkpoints() != nullptr) {
-    options.reverb.checkpoint = [weak = std::weak_ptr(store)](auto done) {
+    options.reverb.checkpoints.write = [weak = std::weak_ptr(store)](std::string_view payload,
+                                                                     auto done) {
       const std::shared_ptr<LocalService> alive = weak.lock();
       if (!alive) return done(cancelled("the store is closed"));
-      alive->checkpoint({}, std::move(done));
+      alive->checkpoint(std::as_bytes(std::span(payload)), std::move(done));
+    };
+    options.reverb.checkpoints.origin = [weak = std::weak_ptr(store)] {
+      const std::shared_ptr<LocalService> alive = weak.lock();
+      return alive ? alive->origin() : StoreOrigin();
     };
   }
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
@@ -59,7 +64,7 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
   peers.leased_bytes_max = options.peers_leased_bytes_max;
   peers.in_flight = options.grpc.in_flight;
   peers.codec = options.reverb.codec;
-  peers.checkpoint = options.reverb.checkpoint;
+  peers.checkpoints = options.reverb.checkpoints;
   peers.sessions = options.reverb.sessions;
   peers.clock = options.reverb.clock;
   peers.hello_timeout = options.grpc.hello_timeout;

@@ -190,6 +190,13 @@ Result<std::string> text_and_wait(
   return await<Result<std::string>>(service, options, start);
 }
 
+Result<StoreOrigin> origin_and_wait(
+    ReplayService& service,
+    const std::function<RequestId(ReplayService::Done<Result<StoreOrigin>> done)>& start,
+    const WaitOptions& options) {
+  return await<Result<StoreOrigin>>(service, options, start);
+}
+
 Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options) {
   return await<Result<std::uint64_t>>(
       service, options, [&](auto done) { return service.new_client(std::move(done)); });

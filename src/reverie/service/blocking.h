@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "reverie/record/store_origin.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {
@@ -82,6 +83,11 @@ Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_v
 Result<std::string> text_and_wait(
     ReplayService& service,
     const std::function<RequestId(ReplayService::Done<Result<std::string>> done)>& start,
+    const WaitOptions& options = {});
+
+Result<StoreOrigin> origin_and_wait(
+    ReplayService& service,
+    const std::function<RequestId(ReplayService::Done<Result<StoreOrigin>> done)>& start,
     const WaitOptions& options = {});
 
 Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options = {});

@@ -17,9 +17,9 @@
 
 #include "reverie/adapters/peer/insert_ledger.h"
 #include "reverie/adapters/peer/store_link.h"
-#include "reverie/adapters/peer/store_wire.h"
 #include "reverie/base/mutex.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/store_messages/store_wire.h"
 
 namespace reverie {
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/reverb_wire/item.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 
@@ -62,7 +62,7 @@ struct PeerStore {
   std::size_t leased_bytes_max = 0;   // of chunks that are kept for one client's samples
   std::shared_ptr<ByteBudget> in_flight;
   std::shared_ptr<InsertSessions> sessions;
-  std::function<void(std::function<void(Result<std::string>)>)> checkpoint;
+  ServedCheckpoints checkpoints;
 
   // Counted since the start.
   std::atomic<std::uint64_t> inserts{0};

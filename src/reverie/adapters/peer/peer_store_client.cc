@@ -6,6 +6,7 @@
 
 #include "reverie/adapters/peer/peer_store_client_parts.h"
 #include "reverie/service/request_checks.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 namespace {
@@ -280,15 +281,33 @@ RequestId PeerStoreClient::new_client(Done<Result<std::uint64_t>> done) {
                   std::move(done));
 }
 
-RequestId PeerStoreClient::checkpoint(Done<Result<std::string>> done) {
-  return question(StoreCall::kCheckpoint, /*is_repeatable=*/false, {}, store_wire::read_path,
+RequestId PeerStoreClient::checkpoint(std::string_view payload, Done<Result<std::string>> done) {
+  if (Status status = check_user_payload(payload.size()); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  return question(StoreCall::kCheckpoint, /*is_repeatable=*/false, store_wire::write_text(payload),
+                  store_wire::read_path, std::move(done));
+}
+
+Result<std::string> PeerStoreClient::checkpoint_and_wait(std::string_view payload,
+                                                         const WaitOptions& options) {
+  return text_and_wait(
+      *this,
+      [this, payload](Done<Result<std::string>> done) {
+        return checkpoint(payload, std::move(done));
+      },
+      options);
+}
+
+RequestId PeerStoreClient::origin(Done<Result<StoreOrigin>> done) {
+  return question(StoreCall::kOrigin, /*is_repeatable=*/true, {}, store_wire::read_origin,
                   std::move(done));
 }
 
-Result<std::string> PeerStoreClient::checkpoint_and_wait(const WaitOptions& options) {
-  return text_and_wait(
-      *this, [this](Done<Result<std::string>> done) { return checkpoint(std::move(done)); },
-      options);
+Result<StoreOrigin> PeerStoreClient::origin_and_wait(const WaitOptions& options) {
+  return reverie::origin_and_wait(
+      *this, [this](Done<Result<StoreOrigin>> done) { return origin(std::move(done)); }, options);
 }
 
 // --- Inserts --------------------------------------------------------------------------------

@@ -23,7 +23,6 @@
 #include "reverie/adapters/peer/insert_pump.h"
 #include "reverie/adapters/peer/link_loops.h"
 #include "reverie/adapters/peer/store_link.h"
-#include "reverie/adapters/peer/store_wire.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
@@ -34,6 +33,7 @@
 #include "reverie/rpc/handshake.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/store_messages/store_wire.h"
 
 namespace reverie {
 
@@ -68,9 +68,14 @@ class PeerStoreClient final : public ReplayService,
   void cancel(RequestId id) override;
   void close() override;
 
-  // Has the server write a checkpoint; returns its path on the server's disk.
-  RequestId checkpoint(Done<Result<std::string>> done);
-  Result<std::string> checkpoint_and_wait(const WaitOptions& options = {});
+  // Has the server write a checkpoint that holds `payload`; returns its path on the
+  // server's disk.
+  RequestId checkpoint(std::string_view payload, Done<Result<std::string>> done);
+  Result<std::string> checkpoint_and_wait(std::string_view payload,
+                                          const WaitOptions& options = {});
+  // What the server's store was loaded from.
+  RequestId origin(Done<Result<StoreOrigin>> done);
+  Result<StoreOrigin> origin_and_wait(const WaitOptions& options = {});
 
   // The transport that carries frames now; "nothing" without a connection.
   std::string transport();

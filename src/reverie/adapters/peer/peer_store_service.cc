@@ -27,7 +27,7 @@ Result<std::unique_ptr<PeerStoreService>> PeerStoreService::make(
   store->message_bytes_max = options.message_bytes_max;
   store->leased_bytes_max = options.leased_bytes_max;
   store->in_flight = options.in_flight;
-  store->checkpoint = options.checkpoint;
+  store->checkpoints = options.checkpoints;
   store->sessions =
       options.sessions ? options.sessions : insert_sessions_of(*store->service, store->clock);
   return std::unique_ptr<PeerStoreService>(

@@ -18,6 +18,7 @@
 #include "reverie/door/door.h"
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 
@@ -37,8 +38,7 @@ struct PeerStoreServiceOptions {
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // With kLz4 or kZstd, chunks that are still raw are compressed when their writer releases them.
   CodecChoice codec = CodecChoice::kAuto;
-  // Writes a checkpoint and reports its path. If empty, checkpoints are refused.
-  std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
+  ServedCheckpoints checkpoints = {};
   // Shared with other services of the store; null: its own.
   std::shared_ptr<InsertSessions> sessions = nullptr;
   Clock* clock = nullptr;  // the clock of the service's deadlines; null: the system's

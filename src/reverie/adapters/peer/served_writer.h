@@ -16,10 +16,10 @@
 
 #include "reverie/adapters/peer/insert_mirror.h"
 #include "reverie/adapters/peer/peer_store.h"
-#include "reverie/adapters/peer/store_wire.h"
 #include "reverie/base/mutex.h"
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/net/io_threads.h"
+#include "reverie/store_messages/store_wire.h"
 
 namespace reverie {
 

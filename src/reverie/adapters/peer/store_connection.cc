@@ -239,17 +239,26 @@ Status StoreConnection::take(Frame frame) {
         self->answer(id, kind, store_wire::write_number(number));
       });
       return {};
-    case StoreCall::kCheckpoint:
-      if (!store_->checkpoint) {
+    case StoreCall::kCheckpoint: {
+      if (!store_->checkpoints.write) {
         answer(
             id, kind,
             store_wire::write_path(failed_precondition(
                 "no checkpointer was configured on the server; give it one to write checkpoints")));
         return {};
       }
-      store_->checkpoint([self, id, kind](const Result<std::string>& path) {
+      REVERIE_ASSIGN_OR_RETURN(const std::string_view bytes, store_wire::read_text(payload));
+      if (Status status = check_user_payload(bytes.size()); !status.ok()) {
+        answer(id, kind, store_wire::write_path(status));
+        return {};
+      }
+      store_->checkpoints.write(bytes, [self, id, kind](const Result<std::string>& path) {
         self->answer(id, kind, store_wire::write_path(path));
       });
+      return {};
+    }
+    case StoreCall::kOrigin:
+      answer(id, kind, store_wire::write_origin(served_origin(store_->checkpoints)));
       return {};
     default:
       return data_loss("request {} is of the unknown kind {}", id, frame.header.sequence);

@@ -20,10 +20,10 @@
 #include "reverie/adapters/peer/peer_store.h"
 #include "reverie/adapters/peer/served_writer.h"
 #include "reverie/adapters/peer/store_link.h"
-#include "reverie/adapters/peer/store_wire.h"
 #include "reverie/base/mutex.h"
 #include "reverie/native_wire/packed_writer.h"
 #include "reverie/rpc/handshake.h"
+#include "reverie/store_messages/store_wire.h"
 
 namespace reverie {
 

@@ -9,6 +9,7 @@
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
 #include "reverie/service/request_checks.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 namespace {
@@ -346,7 +347,7 @@ RequestId ReverbClient::new_client(Done<Result<std::uint64_t>> done) {
     return 0;
   }
   return unary(
-      "ServerInfo", wire::write_info_request(/*wants_client_number=*/true),
+      "ServerInfo", wire::write_info_request({.wants_client_number = true}),
       /*is_repeatable=*/true, [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
         if (!response.ok()) return done(response.status());
         const auto info = wire::read_info_response((*response)->bytes());
@@ -359,13 +360,38 @@ RequestId ReverbClient::new_client(Done<Result<std::uint64_t>> done) {
       });
 }
 
-Result<std::string> ReverbClient::checkpoint_and_wait(const Interrupted& interrupted) {
+Result<std::string> ReverbClient::checkpoint_and_wait(std::string_view payload,
+                                                      const Interrupted& interrupted) {
+  REVERIE_RETURN_IF_ERROR(check_user_payload(payload.size()));
+  REVERIE_ASSIGN_OR_RETURN(const Ref<GrpcMessage> message,
+                           unary_and_wait(*client_, path_of("Checkpoint"),
+                                          GrpcPayload::of(wire::write_checkpoint_request(payload)),
+                                          patient(), interrupted));
+  REVERIE_ASSIGN_OR_RETURN(const wire::CheckpointResponse response,
+                           wire::read_checkpoint_response(message->bytes()));
+  if (response.payload_bytes != payload.size()) {
+    return unimplemented(
+        "the server wrote '{}' without the payload of {} bytes: dm-reverb's servers and earlier "
+        "ones of reverie store none; keep the payload in a file of your own",
+        response.path, payload.size());
+  }
+  return std::string(response.path);
+}
+
+Result<StoreOrigin> ReverbClient::origin_and_wait(const Interrupted& interrupted) {
   REVERIE_ASSIGN_OR_RETURN(
-      const Ref<GrpcMessage> response,
-      unary_and_wait(*client_, path_of("Checkpoint"), GrpcPayload(), patient(), interrupted));
-  REVERIE_ASSIGN_OR_RETURN(const std::string_view path,
-                           wire::read_checkpoint_response(response->bytes()));
-  return std::string(path);
+      const Ref<GrpcMessage> message,
+      unary_and_wait(*client_, path_of("ServerInfo"),
+                     GrpcPayload::of(wire::write_info_request({.wants_origin = true})), patient(),
+                     interrupted));
+  REVERIE_ASSIGN_OR_RETURN(wire::ServerInfoResponse response,
+                           wire::read_info_response(message->bytes()));
+  if (!response.origin) {
+    return unimplemented(
+        "the server does not tell which checkpoint it was loaded from; dm-reverb's servers and "
+        "earlier ones of reverie do not");
+  }
+  return *std::move(response.origin);
 }
 
 void ReverbClient::ping(TimePoint deadline, std::function<void(Status)> done) {

@@ -64,7 +64,10 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
 
   // Has the server write a checkpoint; returns its path on the server's disk. Waits; see
   // grpc_blocking.h.
-  Result<std::string> checkpoint_and_wait(const Interrupted& interrupted);
+  // UNIMPLEMENTED for a payload that the server did not store, as dm-reverb's stores none.
+  Result<std::string> checkpoint_and_wait(std::string_view payload, const Interrupted& interrupted);
+  // What the server's store was loaded from. UNIMPLEMENTED from dm-reverb's servers.
+  Result<StoreOrigin> origin_and_wait(const Interrupted& interrupted);
 
   // Whether a server answers by the deadline. UNAVAILABLE as soon as it is known that none does:
   // this call does not wait for a reconnection. `done` is called on any thread.

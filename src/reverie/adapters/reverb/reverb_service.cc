@@ -77,23 +77,47 @@ void reset(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUna
 }
 
 void info(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUnaryReply& reply) {
-  const auto wants_number = wire::read_info_request(message->bytes());
-  if (!wants_number.ok()) return reply(wants_number.status());
-  const auto answer = [store, reply](std::uint64_t client_number) {
-    store->service->info([store, reply, client_number](Result<std::vector<TableInfo>> infos) {
-      // The store is closed: its server stops, and may return.
-      if (infos.status().code() == StatusCode::kCancelled) {
-        return reply(unavailable("Cancelling all calls"));
-      }
-      if (!infos.ok()) return reply(infos.status());
-      const wire::ServerInfoResponse response{store->state_high, store->state_low,
-                                              std::move(infos).value(), client_number};
-      reply(GrpcPayload::of(wire::write_info_response(response)));
-    });
+  const auto request = wire::read_info_request(message->bytes());
+  if (!request.ok()) return reply(request.status());
+  const auto answer = [store, reply, asked = *request](std::uint64_t client_number) {
+    store->service->info(
+        [store, reply, asked, client_number](Result<std::vector<TableInfo>> infos) {
+          // The store is closed: its server stops, and may return.
+          if (infos.status().code() == StatusCode::kCancelled) {
+            return reply(unavailable("Cancelling all calls"));
+          }
+          if (!infos.ok()) return reply(infos.status());
+          wire::ServerInfoResponse response{store->state_high, store->state_low,
+                                            std::move(infos).value(), client_number};
+          if (asked.wants_origin) {
+            Result<StoreOrigin> origin = served_origin(store->checkpoints);
+            if (!origin.ok()) return reply(origin.status());
+            response.origin = std::move(origin).value();
+          }
+          reply(GrpcPayload::of(wire::write_info_response(response)));
+        });
   };
-  if (!*wants_number) return answer(0);
+  if (!request->wants_client_number) return answer(0);
   store->service->new_client(
       [answer](const Result<std::uint64_t>& number) { answer(number.ok() ? number.value() : 0); });
+}
+
+// The checkpoint is completed whether the client waits for it or not.
+void checkpoint(const StorePtr& store, const Ref<GrpcMessage>& message,
+                const GrpcUnaryReply& reply) {
+  if (!store->checkpoints.write) {
+    return reply(unimplemented("this server writes no checkpoints; it has no checkpointer"));
+  }
+  const auto payload = wire::read_checkpoint_request(message->bytes());
+  if (!payload.ok()) return reply(payload.status());
+  if (Status status = check_user_payload(payload->size()); !status.ok()) {
+    return reply(std::move(status));
+  }
+  store->checkpoints.write(
+      *payload, [reply, payload_bytes = payload->size()](const Result<std::string>& path) {
+        if (!path.ok()) return reply(path.status());
+        reply(GrpcPayload::of(wire::write_checkpoint_response({*path, payload_bytes})));
+      });
 }
 
 // A client in the server's own process asks for the store's address here; it gets none, and then
@@ -135,7 +159,8 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
   }
   store->sessions =
       options.sessions ? options.sessions : insert_sessions_of(*store->service, store->clock);
-  return std::unique_ptr<ReverbService>(new ReverbService(std::move(store), options.checkpoint));
+  store->checkpoints = options.checkpoints;
+  return std::unique_ptr<ReverbService>(new ReverbService(std::move(store)));
 }
 
 GrpcMethod reverb_insert_stream(std::shared_ptr<ReverbStore> store) {
@@ -170,17 +195,10 @@ void ReverbService::add_to(GrpcServer& server) const {
   server.add_unary(path_of("ServerInfo"),
                    [store = store_](const Call&, const Ref<GrpcMessage>& request,
                                     const GrpcUnaryReply& reply) { info(store, request, reply); });
-  // The checkpoint is completed whether the client waits for it or not.
   server.add_unary(
-      path_of("Checkpoint"), [checkpoint = checkpoint_](const Call&, const Ref<GrpcMessage>&,
-                                                        const GrpcUnaryReply& reply) {
-        if (!checkpoint) {
-          return reply(unimplemented("this server writes no checkpoints; it has no checkpointer"));
-        }
-        checkpoint([reply](const Result<std::string>& path) {
-          if (!path.ok()) return reply(path.status());
-          reply(GrpcPayload::of(wire::write_checkpoint_response(*path)));
-        });
+      path_of("Checkpoint"),
+      [store = store_](const Call&, const Ref<GrpcMessage>& request, const GrpcUnaryReply& reply) {
+        checkpoint(store, request, reply);
       });
 }
 

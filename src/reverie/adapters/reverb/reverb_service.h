@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include "reverie/grpc/grpc_server.h"
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 
@@ -32,9 +32,7 @@ struct ReverbServiceOptions {
   // With kLz4 or kZstd, raw chunks are compressed on arrival, on the thread of their connection; a
   // column that would not become smaller stays raw.
   CodecChoice codec = CodecChoice::kAuto;
-  // Writes a checkpoint and reports its path, at any time, from any thread. If empty, checkpoints
-  // are refused.
-  std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
+  ServedCheckpoints checkpoints = {};
   // Shared with other services of the store; null: its own.
   std::shared_ptr<InsertSessions> sessions = nullptr;
   Clock* clock = nullptr;  // the clock of the service's deadlines; null: the system's
@@ -69,12 +67,9 @@ class ReverbService {
   ReverbFigures figures() const;
 
  private:
-  using Checkpoint = decltype(ReverbServiceOptions::checkpoint);
-  ReverbService(std::shared_ptr<ReverbStore> store, Checkpoint checkpoint)
-      : store_(std::move(store)), checkpoint_(std::move(checkpoint)) {}
+  explicit ReverbService(std::shared_ptr<ReverbStore> store) : store_(std::move(store)) {}
 
   std::shared_ptr<ReverbStore> store_;
-  Checkpoint checkpoint_;
 };
 
 // One method for each kind of call, in the form that GrpcServer takes; for tests without a socket.

@@ -19,6 +19,7 @@
 #include "reverie/reverb_wire/item.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/service/sample_batch.h"
+#include "reverie/service/served_checkpoints.h"
 
 namespace reverie {
 
@@ -111,6 +112,7 @@ struct ReverbStore {
   std::size_t kept_bytes_max = 0;            // of chunks that one stream keeps for later items
   std::shared_ptr<ByteBudget> in_flight;     // the chunks of all streams; null: no bound
   std::shared_ptr<InsertSessions> sessions;  // never null
+  ServedCheckpoints checkpoints;
   SpareBatches spare_batches;
 
   OpenCalls insert_calls;

@@ -20,6 +20,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
+#include "reverie/record/store_origin.h"
 #include "reverie/record/table_info.h"
 #include "reverie/reverb_wire/item.h"
 #include "reverie/rpc/message.h"
@@ -28,8 +29,8 @@
 namespace reverie::store_wire {
 
 // The names of the two ends; the number is the version of this protocol.
-inline constexpr std::string_view kClientName = "reverie.store.client/2";
-inline constexpr std::string_view kServerName = "reverie.store/2";
+inline constexpr std::string_view kClientName = "reverie.store.client/3";
+inline constexpr std::string_view kServerName = "reverie.store/3";
 // The first bytes of every link of peers.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 
@@ -43,12 +44,13 @@ enum class StoreCall : std::uint64_t {
   kWhyBlocked = 7,
   kNewClient = 8,
   kCheckpoint = 9,
+  kOrigin = 10,
   // Notifications of a connection's writers. They have no answers.
-  kOpenWriter = 10,
-  kEndWriter = 11,
-  kWithdraw = 12,
-  kReceived = 13,
-  kReturned = 14,
+  kOpenWriter = 11,
+  kEndWriter = 12,
+  kWithdraw = 13,
+  kReceived = 14,
+  kReturned = 15,
 };
 inline constexpr std::uint64_t kMoreFollows = 1;  // in `received` of an answer
 
@@ -94,7 +96,7 @@ struct LookupAsk {
 Payload write_lookup(const LookupRequest& request);
 Result<LookupAsk> read_lookup(const Payload& payload);
 
-// The table of kReset and kWhyBlocked.
+// The table of kReset and kWhyBlocked, the payload of kCheckpoint.
 Payload write_text(std::string_view text);
 Result<std::string_view> read_text(const Payload& payload);
 
@@ -115,6 +117,8 @@ Payload write_number(const Result<std::uint64_t>& number);
 Result<std::uint64_t> read_number(const Payload& payload);
 Payload write_path(const Result<std::string>& path);
 Result<std::string> read_path(const Payload& payload);
+Payload write_origin(const Result<StoreOrigin>& origin);
+Result<StoreOrigin> read_origin(const Payload& payload);
 
 // The head of one part of the answer to a sample request; its items are in the bulk.
 struct SamplePart {

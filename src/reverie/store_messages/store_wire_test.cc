@@ -1,4 +1,4 @@
-#include "reverie/adapters/peer/store_wire.h"
+#include "reverie/store_messages/store_wire.h"
 
 #include <string>
 #include <vector>
@@ -111,6 +111,12 @@ void expect_refused_in_part(const Payload& whole, Read read) {
   EXPECT_FALSE(read(longer));
 }
 
+TEST(StoreWire, WhatAStoreWasLoadedFromComesBackAsItWasWritten) {
+  const StoreOrigin origin{"/kept/checkpoint-0000000001", std::string("a\0b", 3)};
+  EXPECT_EQ(read_origin(write_origin(origin)).value(), origin);
+  EXPECT_EQ(read_origin(write_origin(StoreOrigin())).value(), StoreOrigin());
+}
+
 TEST(StoreWire, WhatIsCutShortIsRefused) {
   const std::vector<ItemKey> keys = {1, 2, 3};
   const std::vector<double> priorities = {1, 2, 3};
@@ -135,6 +141,8 @@ TEST(StoreWire, WhatIsCutShortIsRefused) {
   inserted.failed = {{5, 1, not_found("table 'x' does not exist")}};
   expect_refused_in_part(write_inserted(inserted),
                          [](const Payload& p) { return read_inserted(p).ok(); });
+  expect_refused_in_part(write_origin(StoreOrigin{"/kept/checkpoint-0000000001", "step 7"}),
+                         [](const Payload& p) { return read_origin(p).ok(); });
   expect_refused_in_part(write_note({1, 2, "session"}),
                          [](const Payload& p) { return read_note(p).ok(); });
 }

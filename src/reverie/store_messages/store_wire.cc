@@ -1,4 +1,4 @@
-#include "reverie/adapters/peer/store_wire.h"
+#include "reverie/store_messages/store_wire.h"
 
 #include <cstdint>
 #include <string>
@@ -62,6 +62,10 @@ constexpr auto kLookupFields = [](auto& fields, auto& ask) {
 };
 
 constexpr auto kTextFields = [](auto& fields, auto& text) { fields.text(text); };
+constexpr auto kOriginFields = [](auto& fields, auto& origin) {
+  fields.text(origin.path);
+  fields.text(origin.payload);
+};
 constexpr auto kArrayFields = [](auto& fields, auto& array) { fields.array(array); };
 constexpr auto kNumberFields = [](auto& fields, auto& number) { fields.number(number); };
 
@@ -271,6 +275,14 @@ Payload write_path(const Result<std::string>& path) {
 
 Result<std::string> read_path(const Payload& payload) {
   return read_answer<std::string>(payload, "a path", kTextFields);
+}
+
+Payload write_origin(const Result<StoreOrigin>& origin) {
+  return write_answer(origin, kOriginFields);
+}
+
+Result<StoreOrigin> read_origin(const Payload& payload) {
+  return read_answer<StoreOrigin>(payload, "what a store was loaded from", kOriginFields);
 }
 
 Payload write_part(const SamplePart& part) {
