@@ -24,6 +24,10 @@ LEFT_OUT = {
     "tests/attacks/floods_test.py::test_calls_that_are_reset_at_once": "measures resident memory",
     "tests/attacks/floods_test.py::test_priorities": "measures resident memory, too",
     "tests/attacks/memory_test.py": "measures resident memory, too",
+    "tests/attacks/rpc_test.py::test_a_peer_that_reads_nothing_is_hung_up_on": "measures resident "
+    "memory, too",
+    "tests/attacks/rpc_test.py::test_values_take_memory_for_what_is_there_alone": "the same",
+    "tests/attacks/rpc_test.py::test_what_is_announced_takes_no_memory": "the same",
     "python/reverie/bench_test.py": "measures",
     "python/reverie/specs_test.py::test_specs_are_read_from_other_libraries": "imports torch",
     "tests/python/docs_test.py": "imports torch, and builds programs",
@@ -37,6 +41,20 @@ LEFT_OUT = {
     "tests/python/notebooks_test.py": "imports torch",
     "tests/python/packaging_test.py": "about another build",
     "tests/python/results_test.py": "about the test run itself",
+    "tests/python/resident_test.py": "measures resident memory",
+    **dict.fromkeys(
+        (
+            f"tests/python/spill_test.py::test_{name}"
+            for name in (
+                "a_batch_of_more_than_the_memory_is_served_and_the_bound_holds",
+                "a_table_ten_times_larger_than_its_memory_serves_every_selector",
+                "a_tables_own_bound_holds_beside_a_table_without_one",
+                "steps_that_a_table_without_a_bound_holds_stay_until_it_lets_them_go",
+                "what_the_remover_takes_out_gives_its_space_back",
+            )
+        ),
+        "measures what is resident or spilled, and the sanitizer has a heap of its own",
+    ),
     "tests/python/wheel_test.py": "about another build",
 }
 

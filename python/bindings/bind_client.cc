@@ -433,6 +433,13 @@ void bind_client(nb::module_& m) {
                    "key_priorities: numpy.ndarray, timeout_s: float | None) -> None"),
            "As mutate, but does not wait for the store: the error of one comes with the next, or "
            "with flush.")
+      .def(
+          "close",
+          [](const ClientHandle& self) {
+            unwrap(self.check());
+            if (!self.local()) without_gil([&] { self.service()->close(); });
+          },
+          "Ends the connections, and every call that waits. Not of a store in this process.")
       .def("flush", &flush, "timeout_s"_a.none(),
            nb::sig("def flush(self, timeout_s: float | None) -> None"),
            "Waits for the updates that are under way.")

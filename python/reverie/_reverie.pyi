@@ -291,6 +291,11 @@ class Client:
         As mutate, but does not wait for the store: the error of one comes with the next, or with flush.
         """
 
+    def close(self) -> None:
+        """
+        Ends the connections, and every call that waits. Not of a store in this process.
+        """
+
     def flush(self, timeout_s: float | None) -> None:
         """Waits for the updates that are under way."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from reverie import _checks, _keys, _reverie
+from reverie._closing import Closing
 from reverie._options import checked_seed, native_files, raises_on_corrupt
 from reverie.dataset import Dataset, table_dataset
 from reverie.errors import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from reverie.structured import Config, StructuredWriter
 
 
-class Client:
+class Client(Closing):
     """A client of a store: of a server, or (``reverie.Store.client()``) of this process.
 
     Thread-safe, except for the writers and iterators that it makes, each of which one thread may
@@ -195,6 +196,27 @@ class Client:
     def shards_down(self) -> dict[str, str]:
         """The shards that are left out now because they do not answer: address and reason."""
         return {address: why for address, why in _reverie.shard_states(self._native) if why}
+
+    def close(self) -> None:
+        """Ends the connections to the servers. May be repeated.
+
+        Calls that wait, in any thread, and all later ones raise ``CancelledError``, and so do the
+        client's writers and iterators. Items that were not confirmed and updates that were sent
+        without waiting may be lost: call ``flush()`` of the writers, and of the client, before;
+        leaving a ``with`` block calls that of the client. A client of a store in this process has
+        no connection, and stays open.
+
+        Raises:
+            FailedPreconditionError: in a child that was forked; the parent's client goes on.
+        """
+        self._native.close()
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
 
     # --- Writing
 
@@ -808,6 +830,7 @@ class Client:
                 does not travel.
             UnimplementedError: a server of dm-reverb, which does not tell.
         """
+        timeout_s = _checks.timeout("timeout_s", timeout_s)
         if not self._is_sharded:
             loaded = self._native.loaded_checkpoint(timeout_s)
             return None if loaded is None else loaded[1]

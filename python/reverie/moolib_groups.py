@@ -9,7 +9,13 @@ from typing import Any
 from reverie import _checks, groups
 from reverie._process_bound import ProcessBound
 from reverie.accumulator import Accumulator as _Accumulator
-from reverie.errors import CancelledError, DeadlineExceededError, GroupChangedError, ReverieError
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    GroupChangedError,
+    InvalidArgumentError,
+    ReverieError,
+)
 from reverie.moolib_rpc import Rpc, addresses_of
 from reverie.moolib_settings import RpcError, called
 
@@ -192,6 +198,11 @@ class Broker(ProcessBound):
     def __init__(
         self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool | None = None
     ) -> None:
+        if rpc is not None and (token is not None or insecure is not None):
+            raise InvalidArgumentError(
+                "token and insecure are for the peer that a Broker makes, but rpc was given; give "
+                "them to that Rpc"
+            )
         if rpc is None:
             rpc = Rpc(token=token, insecure=insecure)
             rpc.set_name("broker")
