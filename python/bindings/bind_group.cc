@@ -24,15 +24,18 @@ namespace {
 
 struct NativeGroup {
   ProcessBound<std::shared_ptr<Group>> group;
+  Pickle pickle;  // of its peer
   LeafReader reader;
 };
 
 struct NativeRound {
   ProcessBound<std::shared_ptr<GroupRound>> round;
+  Pickle pickle = Pickle::kRefused;
 };
 
 struct NativeAccumulator {
   ProcessBound<std::unique_ptr<Accumulator>> accumulator;
+  Pickle pickle;  // of its peer
   LeafReader reader;
 };
 
@@ -75,17 +78,17 @@ std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list 
   return leaves;
 }
 
-NativeRound bound(std::shared_ptr<GroupRound> round) {
-  return {{"round", std::move(round)}};
+NativeRound bound(std::shared_ptr<GroupRound> round, Pickle pickle) {
+  return {{"round", std::move(round)}, pickle};
 }
 
-NativeRound begun(Result<std::shared_ptr<GroupRound>> round) {
-  return bound(unwrap(std::move(round)));
+NativeRound begun(Result<std::shared_ptr<GroupRound>> round, Pickle pickle) {
+  return bound(unwrap(std::move(round)), pickle);
 }
 
-Payload payload_of(LeafReader& reader, nb::handle value) {
+Payload payload_of(NativeGroup& group, nb::handle value) {
   Payload payload;
-  ValueEncoder encoder(payload, reader, /*lends=*/false);
+  ValueEncoder encoder(payload, group.reader, /*lends=*/false, group.pickle);
   encoder.encode(value, "value");
   return payload;
 }
@@ -112,14 +115,14 @@ nb::object reduced_array(const GroupRound& round, std::size_t i) {
 
 // (leader, is connected, wants gradients, version, state or None, counts and round or None); the
 // state as a tuple of one.
-nb::tuple view_tuple(Accumulator::View view) {
+nb::tuple view_tuple(Accumulator::View view, Pickle pickle) {
   nb::object state = nb::none();
-  if (view.state) state = nb::make_tuple(decode_value(*view.state));
+  if (view.state) state = nb::make_tuple(decode_value(*view.state, pickle));
   nb::object sum = nb::none();
   if (view.sum) {
     const AccumulatorCore::Counts& totals = view.sum->totals;
     sum = nb::make_tuple(totals.contributions, totals.skipped, totals.samples,
-                         bound(std::move(view.sum->round)));
+                         bound(std::move(view.sum->round), pickle));
   }
   return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.version, state,
                         sum);
@@ -151,7 +154,7 @@ void bind_accumulator(nb::module_& m) {
             const auto& shared = group.group.pointer();
             auto made =
                 unwrap(without_gil([&] { return Accumulator::make(peer, shared, options); }));
-            new (self) NativeAccumulator{{"accumulator", std::move(made)}, {}};
+            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}};
           },
           "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "
@@ -159,8 +162,10 @@ void bind_accumulator(nb::module_& m) {
       .def(
           "update",
           [](NativeAccumulator& self, bool is_busy) {
-            return view_tuple(unwrap(without_gil(
-                [&, &accumulator = *self.accumulator] { return accumulator.update(is_busy); })));
+            return view_tuple(unwrap(without_gil([&, &accumulator = *self.accumulator] {
+                                return accumulator.update(is_busy);
+                              })),
+                              self.pickle);
           },
           "is_busy"_a,
           nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, int, "
@@ -184,7 +189,7 @@ void bind_accumulator(nb::module_& m) {
              bool to_all) {
             Payload payload;
             ValueWriter(payload).begin(ValueKind::kTuple, 3);
-            ValueEncoder encoder(payload, self.reader, /*lends=*/false);
+            ValueEncoder encoder(payload, self.reader, /*lends=*/false, self.pickle);
             encoder.encode(model, "parameters");
             encoder.encode(buffers, "buffers");
             encoder.encode(state, "state");
@@ -279,7 +284,7 @@ void bind_group(nb::module_& m) {
             check_reduced(*self.round);
             nb::dict values;
             for (const auto& [member, payload] : self.round->values()) {
-              values[nb::int_(member)] = decode_value(payload);
+              values[nb::int_(member)] = decode_value(payload, self.pickle);
             }
             return values;
           },
@@ -300,7 +305,8 @@ void bind_group(nb::module_& m) {
             }
             auto group = unwrap(
                 without_gil([&, &peer = rpc.shared_peer()] { return Group::join(peer, options); }));
-            new (self) NativeGroup{{"group", std::shared_ptr<Group>(std::move(group))}, {}};
+            new (self)
+                NativeGroup{{"group", std::shared_ptr<Group>(std::move(group))}, rpc.pickle(), {}};
           },
           "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
           "shared_memory"_a,
@@ -365,8 +371,9 @@ void bind_group(nb::module_& m) {
             if (!chosen) raise(invalid_argument("op is '{}', which is unknown", op));
             const TimePoint until = deadline(timeout_s);
             return begun(without_gil([&, &group = *self.group] {
-              return group.all_reduce(name, *chosen, leaves, until);
-            }));
+                           return group.all_reduce(name, *chosen, leaves, until);
+                         }),
+                         self.pickle);
           },
           "name"_a, "op"_a, "arrays"_a, "names"_a, "timeout_s"_a.none(),
           nb::sig("def all_reduce(self, name: str, op: str, arrays: list[typing.Any], names: "
@@ -375,11 +382,12 @@ void bind_group(nb::module_& m) {
           "all_gather",
           [](NativeGroup& self, const std::string& name, const std::string& what, nb::handle value,
              nb::handle timeout_s) {
-            Payload payload = payload_of(self.reader, value);
+            Payload payload = payload_of(self, value);
             const TimePoint until = deadline(timeout_s);
             return begun(without_gil([&, &group = *self.group] {
-              return group.all_gather(name, what, std::move(payload), until);
-            }));
+                           return group.all_gather(name, what, std::move(payload), until);
+                         }),
+                         self.pickle);
           },
           "name"_a, "what"_a, "value"_a.none(), "timeout_s"_a.none(),
           nb::sig("def all_gather(self, name: str, what: str, value: object, timeout_s: float | "
@@ -388,11 +396,12 @@ void bind_group(nb::module_& m) {
           "broadcast",
           [](NativeGroup& self, const std::string& name, const std::string& source,
              nb::handle value, nb::handle timeout_s) {
-            Payload payload = payload_of(self.reader, value);
+            Payload payload = payload_of(self, value);
             const TimePoint until = deadline(timeout_s);
             return begun(without_gil([&, &group = *self.group] {
-              return group.broadcast(name, source, std::move(payload), until);
-            }));
+                           return group.broadcast(name, source, std::move(payload), until);
+                         }),
+                         self.pickle);
           },
           "name"_a, "source"_a, "value"_a.none(), "timeout_s"_a.none(),
           nb::sig("def broadcast(self, name: str, source: str, value: object, timeout_s: float | "

@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -14,9 +15,11 @@
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/log_lines.h"
 #include "python/bindings/process_bound.h"
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_batch.h"
+#include "python/bindings/rpc_records.h"
 #include "reverie/base/random.h"
 
 namespace reverie::python {
@@ -25,12 +28,13 @@ namespace {
 // The native part of reverie.Future.
 struct RpcCall {
   ProcessBound<std::shared_ptr<PendingCall>> state;
+  Pickle pickle;     // of its peer
   nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was requested
 };
 
 nb::object value_once(RpcCall& call) {
-  if (!call.value.is_valid()) call.value = value_of(*call.state);
+  if (!call.value.is_valid()) call.value = value_of(*call.state, call.pickle);
   return call.value;
 }
 
@@ -131,6 +135,9 @@ void bind_rpc(nb::module_& m) {
           },
           "timeout_s"_a.none(),
           nb::sig("def _value_within(self, timeout_s: float | None) -> typing.Any"));
+  m.def("want_log_lines", &LogLines::want, "level"_a);
+  m.def("take_log_lines", [] { return without_gil([] { return LogLines::here().take(); }); });
+  m.def("register_record", &register_record, "type"_a, "name"_a, "fields"_a, "are_arguments"_a);
   m.def("set_rpc_batch_helpers", &set_rpc_batch_helpers, "join_leaves"_a, "error_parts"_a);
   nb::class_<RpcBatch>(
       m, "RpcBatch",
@@ -169,7 +176,8 @@ void bind_rpc(nb::module_& m) {
           "__init__",
           [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
              bool uses_unix, bool uses_tcp, bool uses_shared_memory, nb::handle calls_max,
-             double dead_after_s, double find_timeout_s, double reach_timeout_s, nb::handle tls) {
+             double dead_after_s, double find_timeout_s, double reach_timeout_s, nb::handle tls,
+             bool allow_pickle) {
             Peer::Options options;
             options.name = text_argument("name", name);
             options.token = text_argument("token", token);
@@ -188,15 +196,15 @@ void bind_rpc(nb::module_& m) {
             options.dead_after = seconds(dead_after_s);
             options.find_timeout = seconds(find_timeout_s);
             options.reach_timeout = seconds(reach_timeout_s);
-            new (self) RpcPeer(options);
+            new (self) RpcPeer(options, allow_pickle ? Pickle::kAllowed : Pickle::kRefused);
           },
           "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
           "uses_shared_memory"_a, "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
-          "reach_timeout_s"_a, "tls"_a.none(),
+          "reach_timeout_s"_a, "tls"_a.none(), "allow_pickle"_a,
           nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
                   "uses_tcp: bool, uses_shared_memory: bool, calls_max: int, dead_after_s: float, "
                   "find_timeout_s: float, reach_timeout_s: float, tls: tuple[str, str, str, str] | "
-                  "None) -> None"))
+                  "None, allow_pickle: bool) -> None"))
       .def(
           "listen",
           [](RpcPeer& self, nb::handle address) {
@@ -250,7 +258,7 @@ void bind_rpc(nb::module_& m) {
                                     /*lends=*/false);
             nb::object future = nb::inst_alloc(future_class());
             new (nb::inst_ptr<RpcCall>(future))
-                RpcCall{{"call", std::move(state)}, std::move(pool), {}};
+                RpcCall{{"call", std::move(state)}, self.pickle(), std::move(pool), {}};
             nb::inst_mark_ready(future);
             return future;
           },
@@ -286,6 +294,15 @@ void bind_rpc(nb::module_& m) {
             return self.peer().is_wanted({session, call});
           },
           "session"_a, "call"_a)
+      .def(
+          "set_ways",
+          [](RpcPeer& self, bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
+            unwrap(self.peer().set_ways(uses_unix, uses_tcp, uses_shared_memory));
+          },
+          "uses_unix"_a, "uses_tcp"_a, "uses_shared_memory"_a)
+      .def(
+          "set_threads_max",
+          [](RpcPeer& self, std::size_t count) { self.tasks().set_threads_max(count); }, "count"_a)
       .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
       .def("thread_has_come", [](RpcPeer& self) { self.tasks().thread_has_come(); })
       .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })

@@ -26,7 +26,7 @@ struct NativeWeights {
 // The version and its value, or None.
 nb::object version_tuple(const Weights::VersionPtr& held) {
   if (!held) return nb::none();
-  return nb::make_tuple(held->version, decode_value(held->value));
+  return nb::make_tuple(held->version, decode_value(held->value, Pickle::kRefused));
 }
 
 // Checks for Ctrl-C in a call that has released the interpreter's lock.
@@ -63,7 +63,8 @@ void bind_weights(nb::module_& m) {
           [](NativeWeights& self, std::uint64_t version, nb::handle value) {
             Payload payload;
             // Arrays are read in place, once, before this returns.
-            ValueEncoder(payload, self.reader, /*lends=*/true).encode(value, "value");
+            ValueEncoder(payload, self.reader, /*lends=*/true, Pickle::kRefused)
+                .encode(value, "value");
             const Status status = without_gil(
                 [&, &weights = *self.weights] { return weights.publish(version, payload); });
             payload = {};

@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/log_lines.h"
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc_values.h"
 
@@ -76,14 +77,19 @@ void RpcPeer::Gathered::close() {
 
 // --- The peer.
 
-RpcPeer::RpcPeer(const Peer::Options& options)
-    : told_(std::make_shared<PendingCall::Told>(
+RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
+    : pickle_(pickle),
+      told_(std::make_shared<PendingCall::Told>(
           [tasks = std::weak_ptr(tasks_)](const std::shared_ptr<PendingCall>& call) {
             if (const auto open = tasks.lock()) open->push({.done = call});
           })),
       peer_(unwrap(Peer::make(options))) {
   peer_->set_withdrawn([tasks = tasks_, gathered = gathered_](InboundId request) {
     if (!gathered->withdraw(request)) tasks->withdraw(request);
+  });
+  peer_->set_tell([](Peer::EventKind kind, const std::string& text) {
+    const bool is_common = kind == Peer::EventKind::kNotReached;  // as long as a peer is not there
+    LogLines::here().add(is_common ? LogLines::kDebug : LogLines::kInfo, text);
   });
 }
 
@@ -172,7 +178,7 @@ Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs) {
   drop_lent_arrays();
   Payload payload;
   payload.head.reserve(kHeadBytes);
-  ValueEncoder encoder(payload, reader_, /*lends=*/true);
+  ValueEncoder encoder(payload, reader_, /*lends=*/true, pickle_);
   ValueWriter(payload).begin(ValueKind::kTuple, 2);
   encoder.encode(args, "args");
   encoder.encode(kwargs, "kwargs");
@@ -207,7 +213,7 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
     call->cancel();
     throw;
   }
-  nb::object value = value_of(*call);
+  nb::object value = value_of(*call, pickle_);
   drop_lent_arrays();
   return value;
 }
@@ -278,7 +284,7 @@ nb::object RpcPeer::next_task(bool may_get_help) {
       continue;
     }
     const Request& request = task.request;
-    const nb::object arguments = arguments_of(*peer_, request);
+    const nb::object arguments = arguments_of(*peer_, request, pickle_);
     if (!arguments.is_valid()) continue;
     return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                           arguments, needs_help);
@@ -286,7 +292,7 @@ nb::object RpcPeer::next_task(bool may_get_help) {
 }
 
 void RpcPeer::serve(Request request, nb::handle handler) {
-  nb::object arguments = arguments_of(*peer_, request);
+  nb::object arguments = arguments_of(*peer_, request, pickle_);
   if (!arguments.is_valid()) return;
   request.message.payload = {};
   PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
@@ -331,7 +337,7 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
 }
 
 void RpcPeer::run(std::vector<Request> calls, const Served& served) {
-  auto batch = std::make_shared<RpcBatch>(peer_, served.options, std::move(calls));
+  auto batch = std::make_shared<RpcBatch>(peer_, pickle_, served.options, std::move(calls));
   const nb::object joined = batch->join();
   if (!joined.is_valid()) return;
   const nb::object function = served.function;
@@ -368,13 +374,13 @@ nb::object RpcPeer::take(const std::shared_ptr<CallGatherer>& gatherer,
     }
     if (!options) {
       const Request& request = calls.front();
-      const nb::object arguments = arguments_of(*peer_, request);
+      const nb::object arguments = arguments_of(*peer_, request, pickle_);
       asked = 0;
       if (!arguments.is_valid()) continue;
       return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                             arguments);
     }
-    auto batch = std::make_shared<RpcBatch>(peer_, options, std::move(calls));
+    auto batch = std::make_shared<RpcBatch>(peer_, pickle_, options, std::move(calls));
     const nb::object joined = batch->join();
     asked = 0;
     if (!joined.is_valid()) continue;
@@ -387,7 +393,7 @@ void RpcPeer::answer(std::uint64_t session, std::uint64_t call, nb::handle value
   drop_lent_arrays();
   Payload payload;
   payload.head.reserve(kHeadBytes);
-  ValueEncoder(payload, reader_, /*lends=*/true).encode(value, "the answer");
+  ValueEncoder(payload, reader_, /*lends=*/true, pickle_).encode(value, "the answer");
   const auto go = [&] { peer_->answer({session, call}, std::move(payload), /*copies_bulk=*/true); };
   payload.bulk_bytes() + payload.head.size() <= kBriefBytes ? go() : without_gil(go);
 }
@@ -404,11 +410,11 @@ bool wait_for(PendingCall& call, TimePoint deadline) {
          wait_in_slices(deadline, [&call](TimePoint until) { return call.wait_until(until); });
 }
 
-nb::object value_of(const PendingCall& call) {
+nb::object value_of(const PendingCall& call, Pickle pickle) {
   const CallResult& result = call.result();
   switch (result.kind) {
     case CallResult::Kind::kAnswer:
-      return decode_value(result.payload);
+      return decode_value(result.payload, pickle);
     case CallResult::Kind::kRemoteError: {
       if (result.error_type.empty()) break;  // the library's own, of the other side
       nb::object error =

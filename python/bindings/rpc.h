@@ -16,6 +16,7 @@
 
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/rpc_batch.h"
+#include "python/bindings/rpc_values.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/calls/call_gatherer.h"
@@ -30,7 +31,7 @@ namespace nb = nanobind;
 // The interpreter's lock guards what holds Python objects.
 class RpcPeer {
  public:
-  explicit RpcPeer(const Peer::Options& options);
+  RpcPeer(const Peer::Options& options, Pickle pickle);
   ~RpcPeer() { close(); }
   RpcPeer(const RpcPeer&) = delete;
   RpcPeer& operator=(const RpcPeer&) = delete;
@@ -38,6 +39,7 @@ class RpcPeer {
   // Raise in a forked child.
   Peer& peer() { return *shared_peer(); }
   const std::shared_ptr<Peer>& shared_peer();
+  Pickle pickle() const { return pickle_; }
   // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; if the
   // handler is None, they become tasks for the caller of next_task().
   void define(const std::string& function, nb::object handler);
@@ -111,6 +113,7 @@ class RpcPeer {
   // The payload refers to large arrays: no thread may change them until it was copied or sent.
   Payload encode_arguments(nb::handle args, nb::handle kwargs);
 
+  const Pickle pickle_;
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
   const std::shared_ptr<Gathered> gathered_ = std::make_shared<Gathered>();
@@ -127,7 +130,7 @@ class RpcPeer {
 // Waits for `call` until `deadline`. False if the time is up first. Raises for Ctrl-C.
 bool wait_for(PendingCall& call, TimePoint deadline);
 // The value of a finished call, or raises its error.
-nb::object value_of(const PendingCall& call);
+nb::object value_of(const PendingCall& call, Pickle pickle);
 
 // The exception classes of calls, from reverie/errors.py: one for exceptions of handlers, one for a
 // peer that was restarted.

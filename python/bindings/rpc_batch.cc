@@ -42,13 +42,13 @@ RemoteError remote_error_of(nb::handle error) {
   }
 }
 
-RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const RpcBatchOptions> options,
-                   std::vector<Request> requests)
-    : peer_(std::move(peer)), options_(std::move(options)) {
+RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, Pickle pickle,
+                   std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests)
+    : peer_(std::move(peer)), pickle_(pickle), options_(std::move(options)) {
   if (!requests.empty()) function_ = requests.front().function;
   calls_.reserve(requests.size());
   for (Request& request : requests) {
-    nb::object arguments = arguments_of(*peer_, request);
+    nb::object arguments = arguments_of(*peer_, request, pickle_);
     if (arguments.is_valid()) calls_.push_back({request.id, std::move(arguments)});
   }
 }
@@ -113,7 +113,7 @@ void RpcBatch::split(nb::handle value) {
     }
   }
   drop_lent_arrays();
-  RpcBatchSplitter splitter(*options_, reader_, calls_.size());
+  RpcBatchSplitter splitter(*options_, reader_, pickle_, calls_.size());
   splitter.read(value.ptr(), 0);
   std::vector<Peer::Answer> answers;
   answers.reserve(calls_.size());

@@ -20,6 +20,7 @@
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/leaf_view.h"
+#include "python/bindings/rpc_values.h"
 #include "reverie/rpc/peer.h"
 
 namespace reverie::python {
@@ -45,8 +46,8 @@ struct RpcBatchOptions {
 class RpcBatch {
  public:
   // Calls whose arguments cannot be read are answered with that error, and left out.
-  RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<const RpcBatchOptions> options,
-           std::vector<Request> requests);
+  RpcBatch(std::shared_ptr<Peer> peer, Pickle pickle,
+           std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests);
 
   // The joined (args, kwargs) of all calls. Invalid if they do not fit together, which is reported
   // to the callers, or if no call is left. Call it once.
@@ -67,6 +68,7 @@ class RpcBatch {
   void split(nb::handle value);
 
   const std::shared_ptr<Peer> peer_;
+  const Pickle pickle_;
   const std::shared_ptr<const RpcBatchOptions> options_;
   std::string function_;
   std::vector<Call> calls_;

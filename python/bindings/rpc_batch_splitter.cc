@@ -150,7 +150,7 @@ void RpcBatchSplitter::write_rows(ValueWriter& writer, const Part& part, std::si
 }
 
 void RpcBatchSplitter::encode(Payload& payload, const nb::object& value, std::size_t depth) {
-  ValueEncoder(payload, reader_, /*lends=*/true).encode(value, "the answer", depth);
+  ValueEncoder(payload, reader_, /*lends=*/true, pickle_).encode(value, "the answer", depth);
 }
 
 }  // namespace reverie::python

@@ -14,6 +14,7 @@
 
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/rpc_batch.h"
+#include "python/bindings/rpc_values.h"
 #include "reverie/rpc/value_kind.h"
 #include "reverie/rpc/value_writer.h"
 
@@ -22,8 +23,9 @@ namespace reverie::python {
 // Reads a result once; then writes each caller's part of it. The interpreter's lock guards it.
 class RpcBatchSplitter {
  public:
-  RpcBatchSplitter(const RpcBatchOptions& options, LeafReader& reader, std::size_t call_count)
-      : options_(options), reader_(reader), call_count_(call_count) {}
+  RpcBatchSplitter(const RpcBatchOptions& options, LeafReader& reader, Pickle pickle,
+                   std::size_t call_count)
+      : options_(options), reader_(reader), pickle_(pickle), call_count_(call_count) {}
 
   void read(PyObject* nest, std::size_t depth);
   // The part of one caller: rows [begin, begin + rows), or entry `index`.
@@ -52,6 +54,7 @@ class RpcBatchSplitter {
 
   const RpcBatchOptions& options_;
   LeafReader& reader_;
+  const Pickle pickle_;
   const std::size_t call_count_;
   std::vector<Part> parts_;
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <complex>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/python_api.h"
+#include "python/bindings/rpc_records.h"
 #include "reverie/base/format.h"
 #include "reverie/base/mutex.h"
 
@@ -54,7 +56,7 @@ nb::object loaded(const char* name) {
   return module == nullptr ? nb::object() : nb::borrow(module);
 }
 
-nb::object text_object(std::span<const std::byte> bytes) {
+nb::object text_of(std::span<const std::byte> bytes) {
   nb::object text = nb::steal(PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(bytes.data()),
                                                    static_cast<Py_ssize_t>(bytes.size()), nullptr));
   if (!text.is_valid()) {
@@ -70,7 +72,7 @@ nb::object tuple_class(std::span<const std::byte> names, std::size_t count) {
   const std::string key(reinterpret_cast<const char*>(names.data()), names.size());
   const auto found = known->find(key);
   if (found != known->end()) return nb::borrow(found->second);
-  const nb::list words = nb::cast<nb::list>(text_object(names).attr("split")(" "));
+  const nb::list words = nb::cast<nb::list>(text_of(names).attr("split")(" "));
   if (nb::len(words) != count + 1 || known->size() >= kTupleClassesMax) return {};
   nb::list fields;
   for (std::size_t i = 1; i <= count; ++i) fields.append(words[i]);
@@ -86,7 +88,7 @@ nb::object tuple_class(std::span<const std::byte> names, std::size_t count) {
 // Reads one payload.
 class Decoder {
  public:
-  explicit Decoder(const Payload& payload) : reader_(payload) {
+  Decoder(const Payload& payload, Pickle pickle) : reader_(payload), pickle_(pickle) {
     if (!payload.bulk.empty()) {
       auto* const kept = new std::shared_ptr<const void>(payload.bulk.front().keep);
       keeper_ = nb::capsule(
@@ -120,7 +122,7 @@ class Decoder {
       case ValueKind::kComplex:
         return owned(PyComplex_FromDoubles(token.complex.real(), token.complex.imag()));
       case ValueKind::kText:
-        return text_object(token.bytes);
+        return text_of(token.bytes);
       case ValueKind::kBytes:
         return owned(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(token.bytes.data()),
                                                static_cast<Py_ssize_t>(token.bytes.size())));
@@ -138,6 +140,10 @@ class Decoder {
         nb::object values = tuple(token.count);
         return type.is_valid() ? type.attr("_make")(values) : values;
       }
+      case ValueKind::kRecord:
+        return record(token);
+      case ValueKind::kPickled:
+        return unpickled(token);
       case ValueKind::kDict: {
         nb::object dict = owned(PyDict_New());
         for (std::size_t i = 0; i < token.count; ++i) {
@@ -175,6 +181,30 @@ class Decoder {
     return made;
   }
 
+  nb::object record(const ValueToken& token) {
+    const Record known = record_named(token.bytes, token.count);
+    std::vector<nb::object> values;
+    for (std::size_t i = 0; i < token.count; ++i) values.push_back(decode());
+    return make_record(known, values);
+  }
+
+  nb::object unpickled(const ValueToken& token) const {
+    if (pickle_ == Pickle::kRefused) {
+      raise_type_error(
+          "a pickled value came, which may run any code; it is read where both ends say "
+          "allow_pickle=True and have a token");
+    }
+    const nb::object bytes =
+        owned(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(token.bytes.data()),
+                                        static_cast<Py_ssize_t>(token.bytes.size())));
+    try {
+      return nb::module_::import_("reverie.trusted").attr("loads")(bytes);
+    } catch (nb::python_error& error) {
+      raise(data_loss("a pickled value that came cannot be read: {}: {}",
+                      type_name_of(error.value().ptr()), str_of(error.value())));
+    }
+  }
+
   nb::object big_integer(const ValueToken& token) {
     const nb::object bytes =
         owned(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(token.bytes.data()),
@@ -205,6 +235,7 @@ class Decoder {
   }
 
   ValueReader reader_;
+  const Pickle pickle_;
   nb::object keeper_;
 };
 
@@ -275,10 +306,7 @@ void ValueEncoder::encode_at(PyObject* value, std::size_t depth) {
   if (PyUnicode_Check(value)) return encode_text(value);
   const bool is_container =
       PyTuple_Check(value) || PyList_Check(value) || PyDict_Check(value) || PyAnySet_Check(value);
-  if (is_container && depth + 1 >= kValueDepthMax) {
-    raise(invalid_argument("{} is nested more than {} deep; flatten it, or send it in parts", what_,
-                           kValueDepthMax - 1));
-  }
+  if (is_container && depth + 1 >= kValueDepthMax) refuse_depth();
   if (PyTuple_Check(value)) return encode_tuple(value, depth);
   if (PyDict_Check(value)) return encode_dict(value, depth);
   if (PyList_Check(value)) {
@@ -302,11 +330,37 @@ void ValueEncoder::encode_at(PyObject* value, std::size_t depth) {
   if (PyComplex_Check(value)) {
     return writer_.complex({PyComplex_RealAsDouble(value), PyComplex_ImagAsDouble(value)});
   }
+  if (encode_record(value, depth)) return;
   if (encode_array(value)) return;
+  if (pickle_ == Pickle::kAllowed) return encode_pickled(value);
   refuse(
       value,
-      "which has no encoding; send None, bool, int, float, str, bytes, lists, tuples, dicts, sets "
-      "and arrays of numbers");
+      "which has no encoding; send None, bool, int, float, str, bytes, lists, tuples, dicts, sets, "
+      "arrays of numbers and registered dataclasses");
+}
+
+bool ValueEncoder::encode_record(PyObject* value, std::size_t depth) {
+  const std::optional<Record> record = record_of(Py_TYPE(value));
+  if (!record) return false;
+  if (depth + 1 >= kValueDepthMax) refuse_depth();
+  writer_.begin_record(record->names, record->fields.size());
+  for (const nb::object& field : record->fields) {
+    const nb::object held = owned(PyObject_GetAttr(value, field.ptr()));
+    encode_at(held.ptr(), depth + 1);
+  }
+  return true;
+}
+
+void ValueEncoder::encode_pickled(PyObject* value) {
+  const nb::object bytes =
+      nb::module_::import_("reverie.trusted").attr("dumps_sent")(nb::handle(value), what_);
+  writer_.pickled({reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())),
+                   static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))});
+}
+
+void ValueEncoder::refuse_depth() const {
+  raise(invalid_argument("{} is nested more than {} deep; flatten it, or send it in parts", what_,
+                         kValueDepthMax - 1));
 }
 
 void ValueEncoder::encode_integer(PyObject* value) {
@@ -377,6 +431,7 @@ bool ValueEncoder::encode_array(PyObject* value) {
                                    PyArray_DESCR(reinterpret_cast<PyArrayObject*>(value))))
                              : owned(reinterpret_cast<PyObject*>(PyArray_DescrFromScalar(value)));
     if (!dtype_of(reinterpret_cast<PyArray_Descr*>(descr.ptr()))) {
+      if (pickle_ == Pickle::kAllowed) return false;
       raise_type_error(
           format("{} holds an array of dtype {}, which has no encoding; send numbers, "
                  "or a list",
@@ -417,14 +472,14 @@ bool ValueEncoder::encode_array(PyObject* value) {
   return true;
 }
 
-nb::object decode_value(const Payload& payload) {
-  return Decoder(payload).decode_all();
+nb::object decode_value(const Payload& payload, Pickle pickle) {
+  return Decoder(payload, pickle).decode_all();
 }
 
-nb::object arguments_of(Peer& peer, const Request& request) {
+nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle) {
   std::string why;
   try {
-    nb::object value = decode_value(request.message.payload);
+    nb::object value = decode_value(request.message.payload, pickle);
     // A hostile peer may have sent anything.
     if (PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 2 &&
         PyTuple_CheckExact(PyTuple_GET_ITEM(value.ptr(), 0)) &&

@@ -17,13 +17,17 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
+// Whether values without an encoding are pickled, and pickles that come are read. To read one runs
+// code of its sender's choice: allowed where a program says so and all its peers share a token.
+enum class Pickle : bool { kRefused, kAllowed };
+
 // Requires the interpreter's lock, like everything in this file.
 class ValueEncoder {
  public:
   // With `lends`, large arrays are not copied: the payload refers to them, and no thread may change
   // them before it has been sent.
-  ValueEncoder(Payload& payload, LeafReader& reader, bool lends)
-      : writer_(payload), reader_(reader), lends_(lends) {}
+  ValueEncoder(Payload& payload, LeafReader& reader, bool lends, Pickle pickle)
+      : writer_(payload), reader_(reader), lends_(lends), pickle_(pickle) {}
 
   // Raises TypeError for a value without an encoding, ValueError if it is nested too deeply. `what`
   // names the outermost value in messages, `depth` is the number of containers that hold it.
@@ -39,20 +43,26 @@ class ValueEncoder {
   void encode_set(PyObject* value, std::size_t depth);
   // False if it is not an array.
   bool encode_array(PyObject* value);
+  // False if it is no instance of a registered class.
+  bool encode_record(PyObject* value, std::size_t depth);
+  void encode_pickled(PyObject* value);
   [[noreturn]] void refuse(PyObject* value, const char* why) const;
+  [[noreturn]] void refuse_depth() const;
 
   ValueWriter writer_;
   LeafReader& reader_;
   const bool lends_;
+  const Pickle pickle_;
   const char* what_ = "";
 };
 
 // The single value of a payload. Arrays view the payload's memory, and keep it alive. Raises
-// DataLossError for malformed values.
-nb::object decode_value(const Payload& payload);
+// DataLossError for malformed values, TypeError for a pickle that is refused and for an instance of
+// a class that is not registered.
+nb::object decode_value(const Payload& payload, Pickle pickle);
 // (args, kwargs) of a request, a tuple and a dict; invalid for anything else, which its caller was
 // told.
-nb::object arguments_of(Peer& peer, const Request& request);
+nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle);
 
 // A named tuple's class and its fields, with a space between; empty for other values.
 std::string names_of_tuple(PyObject* value);

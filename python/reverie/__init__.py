@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from reverie.external import External, ExternalRows
     from reverie.groups import Broker, Group
     from reverie.hindsight import Hindsight
+    from reverie.log_levels import set_log_level
     from reverie.pattern_dataset import PatternDataset
     from reverie.rpc import Future, Rpc, create_uid
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
+    from reverie.sent_dataclasses import register_dataclass
     from reverie.weights import Weights
 
 __version__ = _version()
@@ -95,8 +97,10 @@ __all__ = [
     "load_plugin",
     "nn",
     "rate_limiters",
+    "register_dataclass",
     "rl",
     "selectors",
+    "set_log_level",
     "structured",
     "train",
     "transforms",
@@ -121,6 +125,8 @@ _LAZY = {
     "Weights": "reverie.weights",
     "train": "reverie.agents",
     "create_uid": "reverie.rpc",
+    "register_dataclass": "reverie.sent_dataclasses",
+    "set_log_level": "reverie.log_levels",
 }
 
 

@@ -23,7 +23,7 @@ from reverie.errors import (
     ReverieError,
     UnsupportedTypeError,
 )
-from reverie.moolib_settings import DEFAULTS, RpcError, WrongArgumentError, called, create_uid
+from reverie.moolib_settings import DEFAULTS, RpcError, WrongArgumentError, called, create_uid, rpcs
 
 __all__ = [
     "Future",
@@ -222,14 +222,27 @@ class Rpc(ProcessBound):
         token: a secret that all peers share. Without it, or ``insecure``, an Rpc listens at this
             machine alone.
         insecure: listen where other machines reach it, without a token.
+        allow_pickle: send objects by pickle, and read those that come; needs a token.
+
+    Raises:
+        InvalidArgumentError: ``allow_pickle`` without a token.
     """
 
     _stays_because = "an Rpc lives in this process and cannot be pickled or copied"
 
-    def __init__(self, *, token: str | None = None, insecure: bool | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        insecure: bool | None = None,
+        allow_pickle: bool | None = None,
+    ) -> None:
         self._token = DEFAULTS.token if token is None else _checks.text("token", token)
         self._insecure = (
             DEFAULTS.insecure if insecure is None else _checks.flag("insecure", insecure)
+        )
+        self._pickles = rpc.checked_pickle(
+            DEFAULTS.allow_pickle if allow_pickle is None else allow_pickle, self._token
         )
         self._name = f"{create_uid()}-{create_uid()}"
         self._timeout_s = 120.0
@@ -249,7 +262,9 @@ class Rpc(ProcessBound):
                         max_threads=DEFAULTS.max_threads,
                         find_timeout_s=_FIND_S,
                         reach_timeout_s=_FIND_S,
+                        allow_pickle=self._pickles,
                     )
+                    rpcs.add(self._made)
         return self._made
 
     def _before_use(self, what: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from reverie import _checks, _reverie
+from reverie import _checks, _reverie, log_levels
 from reverie.errors import InvalidArgumentError, ReverieError, UnsupportedTypeError
+from reverie.rpc import Rpc, checked_pickle
 
 __all__ = [
     "DEFAULTS",
@@ -25,13 +27,6 @@ __all__ = [
 ]
 
 _LEVELS = ("none", "error", "info", "verbose", "debug")
-_LOGGING = {
-    "none": logging.CRITICAL + 1,
-    "error": logging.ERROR,
-    "info": logging.INFO,
-    "verbose": logging.INFO,
-    "debug": logging.DEBUG,
-}
 _Given = TypeVar("_Given")
 
 
@@ -66,6 +61,7 @@ class _Defaults:
 
     token: str | None = None
     insecure = False
+    allow_pickle = False
     max_threads = 32
     handler: logging.Handler | None = None  # of set_logging
 
@@ -73,18 +69,30 @@ class _Defaults:
 DEFAULTS = _Defaults()
 
 
-def configure(*, token: str | None = None, insecure: bool = False) -> None:
+rpcs: weakref.WeakSet[Rpc] = weakref.WeakSet()  # whose threads set_max_threads limits
+
+
+def configure(
+    *, token: str | None = None, insecure: bool = False, allow_pickle: bool = False
+) -> None:
     """What each ``Rpc`` made from now on has, unless it says so itself.
 
-        reverie.moolib.configure(token=os.environ["TOKEN"])
+        reverie.moolib.configure(token=os.environ["TOKEN"], allow_pickle=True)
 
-    One such line lets a program written for moolib run on several machines.
+    One such line lets a program written for moolib run on several machines, and send what moolib
+    pickles.
 
     Args:
         token: a secret that all peers share; with it an ``Rpc`` may listen anywhere.
         insecure: let an ``Rpc`` without a token listen where other machines reach it.
+        allow_pickle: send objects by pickle, and read those that come, which runs code that their
+            sender chose. All peers must say so.
+
+    Raises:
+        InvalidArgumentError: ``allow_pickle`` without a token.
     """
     given = None if token is None else _checks.text("token", token)
+    DEFAULTS.allow_pickle = checked_pickle(allow_pickle, given)
     DEFAULTS.insecure = _checks.flag("insecure", insecure)
     DEFAULTS.token = given
 
@@ -98,7 +106,10 @@ def set_log_level(level: str | int) -> None:
     """What is logged: ``"none"``, ``"error"``, ``"info"``, ``"verbose"``, ``"debug"``; 0 to 4."""
     if not isinstance(level, str):
         level = _LEVELS[_checks.integer("level", level, 0, len(_LEVELS) - 1)]
-    logging.getLogger("reverie").setLevel(_LOGGING[_checks.choice("level", level, _LEVELS)])
+    chosen = _checks.choice("level", level, _LEVELS)
+    if not logging.getLogger("reverie").hasHandlers():
+        set_logging(None)
+    log_levels.set_log_level("info" if chosen == "verbose" else chosen)
 
 
 class _Stdout(logging.Handler):
@@ -145,5 +156,7 @@ def set_logging(logging_module: object = None) -> None:
 
 
 def set_max_threads(count: int) -> None:
-    """How many handlers and callbacks of an Rpc that is made later run at the same time."""
+    """How many handlers and callbacks of an Rpc run at the same time: of those there are, too."""
     DEFAULTS.max_threads = _checks.integer("count", count, 1, 1024)
+    for made in list(rpcs):
+        made._pool.set_threads_max(count)  # it may be closed

@@ -47,6 +47,17 @@ def _ways(transports: Sequence[str]) -> tuple[bool, bool, bool]:
     return "unix" in used or "shm" in used, "tcp" in used, "shm" in used
 
 
+def checked_pickle(allow_pickle: object, token: str | None) -> bool:
+    """The flag; refused without a token."""
+    allows = _checks.flag("allow_pickle", allow_pickle)
+    if allows and not token:
+        raise InvalidArgumentError(
+            "allow_pickle is True, but there is no token: any process that reaches a peer could "
+            "run code in it; give all peers the same token"
+        )
+    return allows
+
+
 class Rpc(ProcessBound, Closing):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
@@ -71,9 +82,12 @@ class Rpc(ProcessBound, Closing):
         find_timeout_s: how long to look for a name that no peer knows.
         reach_timeout_s: how long a call waits for an address that was given to ``connect`` and does
             not answer; a peer may be started that much later than the peers that call it.
+        allow_pickle: send values that have no encoding by pickle, and read pickles that come, which
+            runs code that their sender chose. Both ends must say so, and have a ``token``.
 
     Raises:
-        InvalidArgumentError: a name or number out of bounds, or a malformed certificate or key.
+        InvalidArgumentError: a name or number out of bounds, a malformed certificate or key, or
+            ``allow_pickle`` without a token.
         OSError: a file of ``tls`` cannot be read.
     """
 
@@ -96,11 +110,13 @@ class Rpc(ProcessBound, Closing):
         dead_after_s: float = 1.5,
         find_timeout_s: float = 2.0,
         reach_timeout_s: float = 30.0,
+        allow_pickle: bool = False,
     ) -> None:
         self._name = create_uid() if name is None else _checks.text("name", name)
         self._timeout_s = _checks.timeout("timeout_s", timeout_s)
         uses_unix, uses_tcp, uses_shared_memory = _ways(transports)
         threads_max = _checks.integer("max_threads", max_threads, 1, 1024)
+        pickles = checked_pickle(allow_pickle, token)
         native = _reverie.RpcPeer(
             self._name,
             "" if token is None else _checks.text("token", token),
@@ -113,6 +129,7 @@ class Rpc(ProcessBound, Closing):
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
             _checks.number("reach_timeout_s", reach_timeout_s, 0.0, 86_400.0),
             None if tls is None else _checks.instance("tls", tls, PeerTls)._options(),
+            pickles,
         )
         self._pool = ServingThreads(native, threads_max)
         self._native = native
@@ -147,6 +164,23 @@ class Rpc(ProcessBound, Closing):
             InvalidArgumentError: a malformed address.
         """
         self._native.connect(address)
+
+    def set_transports(self, transports: Sequence[str]) -> None:
+        """Replace the ``transports`` that the Rpc was made with, before it listens or connects.
+
+        Raises:
+            InvalidArgumentError: an unknown transport, or none.
+            FailedPreconditionError: it listens or connects already.
+        """
+        self._native.set_ways(*_ways(transports))
+
+    def set_max_threads(self, max_threads: int) -> None:
+        """Change how many handlers and callbacks may run at the same time.
+
+        Handlers that run are not stopped: threads above the bound end with what they run.
+        """
+        self._native.check_open()
+        self._pool.set_threads_max(_checks.integer("max_threads", max_threads, 1, 1024))
 
     def peers(self) -> list[str]:
         """The names of the peers that this one is connected to."""

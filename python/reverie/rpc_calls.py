@@ -242,6 +242,15 @@ class ServingThreads:
         self.native.expect_thread()
         threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
 
+    def set_threads_max(self, count: int) -> None:
+        """How many threads there may be; what is above it ends with its task."""
+        with self._lock:
+            is_raised = count > self.threads_max
+            self.threads_max = count
+        self.native.set_threads_max(count)
+        if is_raised and self._count > 0:
+            self.help()  # those that wait believe that there may be no more
+
     def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
         """Run ``callback()`` once no caller waits for the request's answer."""
         self.native.tell_withdrawn()

@@ -1,10 +1,11 @@
-"""Objects of Python between a program and its own worker processes: the only file that pickles.
+"""Objects of Python between processes that trust each other: the only file that pickles.
 
 Unpickling runs code. So nothing here reads a file or a socket that others can reach: what is
 written by ``dumps`` is read by ``loads`` in a child that this program started, or comes back from
 it through memory that only the two share. Pools use it where a program asks for
 what names and plain values cannot say: a lambda as an environment, the info dicts and attributes of
-Gymnasium's vector environments.
+Gymnasium's vector environments. Peers use it where both say ``allow_pickle=True``, and only with
+others that have proved that they have the same token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from reverie.errors import MissingPackageError, UnsupportedTypeError
 
-__all__ = ["dumps", "dumps_code", "loads"]
+__all__ = ["dumps", "dumps_code", "dumps_sent", "loads"]
 
 loads = pickle.loads
 
@@ -82,6 +83,20 @@ def dumps(value: object, what: str) -> bytes:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:  # each type raises what it likes
         return dumps_code(value, what)
+
+
+def dumps_sent(value: object, what: str) -> bytes:
+    """A value for another peer, which imports its class by name.
+
+    Raises:
+        UnsupportedTypeError: it cannot be pickled; the message names ``what`` holds it.
+    """
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # each type raises what it likes
+        raise UnsupportedTypeError(
+            f"{what} holds a {type(value).__name__}, which cannot be pickled: {error}"
+        ) from error
 
 
 def load_text(text: str) -> Any:  # noqa: ANN401

@@ -70,6 +70,7 @@ BRIEF_FUNCTIONS = {
     "algorithms": "gives a list of names",
     "create_uid": "makes a str",
     "configure": "Python code",
+    "register_dataclass": "Python code over a class",
     "make_native": "GymVectorEnv's own",
     "register": "Python code",
     "set_log_level": "Python code",

@@ -20,7 +20,7 @@ import sys
 import reverie.moolib
 sys.modules["moolib"] = reverie.moolib
 """
-TRUSTED = ALIASED + 'reverie.moolib.configure(token="a secret")\n'
+TRUSTED = ALIASED + 'reverie.moolib.configure(token="a secret", allow_pickle=True)\n'
 
 F = None  # a function, a tensor, a name: what is bound does not matter here
 SHAPES = {
@@ -305,6 +305,75 @@ def test_a_model_server_with_queues_and_batches(address):
     assert got == ["((1,), {'key': 'value'})"]
 
 
+PICKLED = """
+        class Point:
+            def __init__(self, x):
+                self.x = x
+            def __eq__(self, other):
+                return isinstance(other, Point) and other.x == self.x
+"""
+
+
+def test_objects_travel_where_one_line_says_so(address):
+    host = f"""
+        import sys
+        import moolib
+        {PICKLED}
+        rpc = moolib.Rpc()
+        rpc.set_name("host")
+        rpc.define("echo", lambda value: value)
+        rpc.define("moved", lambda point: Point(point.x + 1))
+        rpc.listen("{address}")
+        sys.stdin.readline()
+    """
+    client = f"""
+        import datetime
+        import moolib
+        import numpy as np
+        {PICKLED}
+        rpc = moolib.Rpc()
+        rpc.connect("{address}")
+        for value in (Point(3), [Point(1), {{"a": Point(2)}}], {{1, 2}}, b"x", 2**100, len,
+                      datetime.timedelta(3), np.array(["text"]), np.array([None, Point(7)])):
+            got = rpc.sync("host", "echo", value)
+            assert np.array_equal(got, value), (got, value)
+        print(rpc.sync("host", "moved", Point(3)).x)
+        try:
+            rpc.sync("host", "echo", lambda: 1)
+        except TypeError as error:
+            print(error)
+    """
+    _, got = run(host, client, first=TRUSTED)
+    assert got[0] == "4"
+    assert "args holds a function, which cannot be pickled" in got[1]
+
+
+def test_a_peer_that_allows_no_pickles_reads_none(address):
+    host = f"""
+        import sys
+        import moolib
+        rpc = moolib.Rpc(allow_pickle=False)
+        rpc.set_name("host")
+        rpc.define("echo", lambda value: value)
+        rpc.define("make", object)
+        rpc.listen("{address}")
+        sys.stdin.readline()
+    """
+    client = f"""
+        import moolib
+        rpc = moolib.Rpc()
+        rpc.connect("{address}")
+        for call in (("echo", object()), ("make",)):
+            try:
+                rpc.sync("host", *call)
+            except (RuntimeError, ValueError, TypeError) as error:
+                print(error)
+    """
+    _, got = run(host, client, first=TRUSTED)
+    assert "the arguments of 'echo' cannot be read: a pickled value came" in got[0]
+    assert "the answer holds a object, which has no encoding" in got[1]
+
+
 TRAINING = """
     import sys, time
     import moolib, torch
@@ -318,8 +387,11 @@ TRAINING = """
             self.at += 1
             return np.full(1, self.at, np.float32), float(action), self.at >= 5, {}
 
-    def add(a, b):
-        return {"steps": a["steps"] + b["steps"]}
+    class Stats:  # what examples of moolib sum over all peers: objects of their own
+        def __init__(self, steps):
+            self.steps = steps
+        def __add__(self, other):
+            return Stats(self.steps + other.steps)
 
     if __name__ == "__main__":
         envs = moolib.EnvPool(Corridor, num_processes=1, batch_size=2, num_batches=1)
@@ -348,7 +420,7 @@ TRAINING = """
                 time.sleep(0.01)
                 continue
             if summed is None and len(group.members()) == 2:
-                summed = group.all_reduce("stats", {"steps": 3}, op=add)
+                summed = group.all_reduce("stats", Stats(3), op=lambda a, b: a + b)
             if accumulator.has_gradients():
                 optimizer.step()
                 accumulator.zero_gradients()
@@ -365,7 +437,7 @@ TRAINING = """
                 steps += 2
                 if time_batcher.empty():
                     time_batcher.stack({"state": outputs["state"], "reward": outputs["reward"]})
-        print(summed.result()["steps"])
+        print(summed.result().steps)
         assert accumulator.model_version() >= 10
         assert accumulator.get_gradient_stats()["batch_size"] >= 4
         deadline = time.monotonic() + 3  # the other one may need rounds of two, still

@@ -10,7 +10,8 @@
 
 What differs: an ``Rpc`` listens where other machines reach it only with a token or
 ``insecure=True``; a function that raises gives its caller an error, and a peer that dies does so
-within two seconds; nothing is pickled by an ``Rpc``, and NumPy arrays travel. Environments may be
+within two seconds; NumPy arrays travel, and objects by pickle only where all peers say so:
+``configure(token=..., allow_pickle=True)`` says both for a whole program. Environments may be
 moolib's, with ``reset() -> obs`` and ``step(action) -> (obs, reward, done)``, or Gymnasium's.
 Workers are fresh processes: a closure travels to them as its definition, so what it holds must be
 able to; results keep their values when the pool steps on (unless

@@ -12,7 +12,12 @@ void ServingQueue::push(ServingTask task) {
 void ServingQueue::push_locked(ServingTask task) {
   tasks_.push_back(std::move(task));
   ready_.store(tasks_.size(), std::memory_order_relaxed);
-  if (idle_.empty() || (tasks_.size() == 1 && is_looking_.load())) return;
+  if (tasks_.size() == 1 && is_looking_.load()) return;
+  wake_one_locked();
+}
+
+void ServingQueue::wake_one_locked() {
+  if (idle_.empty()) return;
   Waiter* const waiter = idle_.back();
   idle_.pop_back();
   wake_locked(*waiter);
@@ -59,6 +64,7 @@ std::optional<ServingTask> ServingQueue::take_locked() {
 
 std::optional<ServingTask> ServingQueue::take() {
   MutexLock lock(mutex_);
+  if (threads_ > threads_max_) return std::nullopt;
   return take_locked();
 }
 
@@ -69,13 +75,26 @@ std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
   }
   MutexLock lock(mutex_);
   while (true) {
-    if (std::optional<ServingTask> task = take_locked()) return task;
-    if (is_closed_ || idle_.size() >= kIdleMax) return std::nullopt;
+    const bool is_surplus = threads_ > threads_max_;
+    if (!is_surplus) {
+      if (std::optional<ServingTask> task = take_locked()) return task;
+    }
+    if (is_surplus || is_closed_ || idle_.size() >= kIdleMax) {
+      threads_ -= threads_ > 0 ? 1 : 0;
+      if (!tasks_.empty()) wake_one_locked();  // it may have been woken for a task
+      return std::nullopt;
+    }
     Waiter waiter;
     idle_.push_back(&waiter);
     while (!waiter.is_woken) waiter.changed.wait(mutex_);
     --coming_;
   }
+}
+
+void ServingQueue::set_threads_max(std::size_t count) {
+  MutexLock lock(mutex_);
+  threads_max_ = count;
+  for (std::size_t surplus = threads_; surplus > threads_max_; --surplus) wake_one_locked();
 }
 
 void ServingQueue::expect_thread() {
@@ -86,6 +105,7 @@ void ServingQueue::expect_thread() {
 void ServingQueue::thread_has_come() {
   MutexLock lock(mutex_);
   --coming_;
+  ++threads_;
 }
 
 void ServingQueue::close() {

@@ -6,12 +6,13 @@
 //     peer->set_withdrawn([queue](InboundId request) { queue->withdraw(request); });
 //     while (std::optional<ServingTask> task = queue->wait(*peer)) serve(*task);
 // Threads are started as they are needed: a task says whether another thread should be started, and
-// a thread that finds enough other threads waiting ends.
+// a thread that finds enough other threads waiting, or more threads than are allowed, ends.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -57,6 +58,9 @@ class ServingQueue {
   // thread should end, since it is not needed or the queue is closed.
   std::optional<ServingTask> wait(const Peer& peer);
 
+  // Threads above this count end when they ask for their next task. REQUIRES: count >= 1.
+  void set_threads_max(std::size_t count);
+
   // A thread was started, and will call wait().
   void expect_thread();
   void thread_has_come();
@@ -70,14 +74,17 @@ class ServingQueue {
   };
   void push_locked(ServingTask task) REVERIE_REQUIRES(mutex_);
   std::optional<ServingTask> take_locked() REVERIE_REQUIRES(mutex_);
+  void wake_one_locked() REVERIE_REQUIRES(mutex_);
   void wake_locked(Waiter& waiter) REVERIE_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::deque<ServingTask> tasks_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last one to wait is woken first
-  std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;     // threads that were started or woken
-  std::atomic<std::size_t> ready_{0};                     // tasks; for polling threads
-  std::atomic<bool> is_looking_{false};                   // a thread sees the next task by itself
+  std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;    // that have come, and have not ended
+  std::size_t threads_max_ REVERIE_GUARDED_BY(mutex_) = std::numeric_limits<std::size_t>::max();
+  std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;  // threads that were started or woken
+  std::atomic<std::size_t> ready_{0};                  // tasks; for polling threads
+  std::atomic<bool> is_looking_{false};                // a thread sees the next task by itself
   bool tells_withdrawn_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };

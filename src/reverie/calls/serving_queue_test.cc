@@ -111,6 +111,31 @@ TEST_F(ServingQueueTest, LetsNoMoreThreadsWaitThanItNeeds) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(ServingQueueTest, ThreadsBeyondItsBoundEndAndTheOthersServeOn) {
+  std::atomic<std::uint64_t> sum{0};
+  std::atomic<std::size_t> ended{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < ServingQueue::kIdleMax; ++i) {
+    queue_.expect_thread();
+    threads.emplace_back([&] {
+      queue_.thread_has_come();
+      while (const std::optional<ServingTask> task = queue_.wait(*peer_)) {
+        sum += task->request.id.call;
+      }
+      ++ended;
+    });
+  }
+  for (std::uint64_t call = 1; call <= 10; ++call) queue_.push(request(call));
+  EXPECT_TRUE(test::eventually([&] { return sum == 55; }));
+  queue_.set_threads_max(1);
+  EXPECT_TRUE(test::eventually([&] { return ended == ServingQueue::kIdleMax - 1; }));
+  for (std::uint64_t call = 11; call <= 100; ++call) queue_.push(request(call));
+  EXPECT_TRUE(test::eventually([&] { return sum == 5050; }));
+  EXPECT_EQ(ended, ServingQueue::kIdleMax - 1);
+  queue_.close();
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(ServingQueueTest, GivesWhatIsLeftAfterItIsClosed) {
   queue_.push(request(1));
   queue_.close();

@@ -58,6 +58,11 @@ Result<ConnectingTls> connecting_tls(const std::optional<PeerTls>& tls) {
       {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn});
 }
 
+Status check_ways(const std::string& name, bool uses_unix, bool uses_tcp) {
+  if (uses_unix || uses_tcp) return {};
+  return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one", name);
+}
+
 // Peers are authenticated by the handshake's proof or the certificate; listen() requires one of
 // them.
 DoorOptions door_options(const std::optional<PeerTls>& tls) {
@@ -89,6 +94,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     std::vector<std::pair<Done, CallResult>> completions;
     std::vector<std::pair<Handler, Request>> handled;
     std::vector<Withdrawn> withdrawn;
+    std::vector<std::pair<EventKind, std::string>> told;
+    Tell teller;
     {
       MutexLock lock(mutex_);
       event(now);
@@ -112,7 +119,12 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         withdrawn = more_withdrawn_;
         if (withdrawn_) withdrawn.push_back(withdrawn_);
       }
+      if (!told_.empty()) {
+        told.swap(told_);
+        teller = tell_;
+      }
     }
+    for (const auto& [kind, text] : told) teller(kind, text);
     for (auto& [done, result] : completions) done(std::move(result));
     const void* const outer = gathers;
     std::size_t left = handled.size();
@@ -142,14 +154,37 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   // Whether its certificate and key can be used.
   Status check_door() { return door_.check({}); }
 
-  Result<std::string> listen(const std::string& text) {
+  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
     REVERIE_RETURN_IF_ERROR(check_open());
-    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
+    REVERIE_RETURN_IF_ERROR(check_ways(options_.name, uses_unix, uses_tcp));
+    MutexLock lock(mutex_);
+    if (is_begun_) {
+      return failed_precondition("peer '{}' listens or connects already; set its transports before",
+                                 options_.name);
+    }
+    uses_unix_ = uses_unix;
+    uses_tcp_ = uses_tcp;
+    uses_shared_memory_ = uses_shared_memory;
+    core_.set_ways(uses_unix, uses_tcp);
+    return {};
+  }
+
+  // An address to listen or connect at.
+  Result<Endpoint> begin(const std::string& text) {
+    REVERIE_RETURN_IF_ERROR(check_open());
+    REVERIE_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(text));
     const bool is_unix = endpoint.kind == Endpoint::Kind::kUnix;
-    if (is_unix ? !options_.uses_unix : !options_.uses_tcp) {
+    MutexLock lock(mutex_);
+    if (is_unix ? !uses_unix_ : !uses_tcp_) {
       return invalid_argument("address is '{}', but peer '{}' does not use such connections", text,
                               options_.name);
     }
+    is_begun_ = true;
+    return endpoint;
+  }
+
+  Result<std::string> listen(const std::string& text) {
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, begin(text));
     REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, resolve(endpoint));
     const SocketAddress& address = addresses.front();
     const bool has_secret = !options_.token.empty() || options_.tls;
@@ -161,17 +196,15 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     }
     REVERIE_ASSIGN_OR_RETURN(const std::string chosen, open_door(text));
     listen_unix();
+    turn([&](TimePoint) {
+      mutex_.assert_held();
+      tell(EventKind::kListens, "'{}' listens at {}", options_.name, chosen);
+    });
     return chosen;
   }
 
   Status connect(const std::string& text) {
-    REVERIE_RETURN_IF_ERROR(check_open());
-    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
-    const bool is_unix = endpoint.kind == Endpoint::Kind::kUnix;
-    if (is_unix ? !options_.uses_unix : !options_.uses_tcp) {
-      return invalid_argument("address is '{}', but peer '{}' does not use such connections", text,
-                              options_.name);
-    }
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, begin(text));
     listen_unix();
     turn([&](TimePoint now) {
       mutex_.assert_held();
@@ -206,6 +239,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void add_withdrawn(Withdrawn withdrawn) {
     MutexLock lock(mutex_);
     more_withdrawn_.push_back(std::move(withdrawn));
+  }
+
+  void set_tell(Tell tell) {
+    MutexLock lock(mutex_);
+    tell_ = std::move(tell);
   }
 
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
@@ -346,6 +384,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(link);
     if (place == links_.end()) return;
     place->second->flush();
+    tell_lost(*place->second, "this peer hung up");
     end_link(place);
   }
   void trust(LinkId link, const std::string& peer) override {
@@ -355,9 +394,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     WireLink& trusted = *place->second;
     trusted.trust();
     trusted.peer_name = peer;
+    tell(EventKind::kConnected, "'{}' is connected to '{}' ({})", options_.name, peer,
+         trusted.connection().peer());
     if (!trusted.connection().accepts_descriptors()) {
-      trusted.set_why(options_.uses_shared_memory ? "shared memory needs a Unix socket"
-                                                  : "this peer may not use shared memory");
+      trusted.set_why(uses_shared_memory_ ? "shared memory needs a Unix socket"
+                                          : "this peer may not use shared memory");
     } else if (unshared_.contains(peer)) {
       trusted.set_why("what '" + peer + "' wrote to shared memory was rubbish");
     } else {
@@ -410,7 +451,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   // It is destroyed on the loop's thread, whichever thread releases it last.
   std::shared_ptr<WireLink> make_link(LinkId id, std::unique_ptr<Connection> connection) {
     IoLoop& loop = io_.loop(0);
-    if (options_.uses_shared_memory) connection->accept_descriptors();
+    if (uses_shared_memory_) connection->accept_descriptors();
     return {new WireLink(id, std::move(connection), memory_.get(), polls_.count(), events_),
             [&loop](WireLink* link) {
               std::shared_ptr<WireLink> last(link);
@@ -449,6 +490,22 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return made;
   }
 
+  template <typename... Args>
+  void tell(EventKind kind, fmt::format_string<Args...> pattern, Args&&... args)
+      REVERIE_REQUIRES(mutex_) {
+    if (tell_) told_.emplace_back(kind, reverie::format(pattern, std::forward<Args>(args)...));
+  }
+
+  void tell_lost(WireLink& link, std::string_view why) REVERIE_REQUIRES(mutex_) {
+    if (link.peer_name.empty()) {
+      tell(EventKind::kNotReached, "'{}' gave up a connection ({}) in its handshake: {}",
+           options_.name, link.connection().peer(), why);
+    } else {
+      tell(EventKind::kLost, "'{}' lost a connection to '{}': {}", options_.name, link.peer_name,
+           why);
+    }
+  }
+
   void note_answered() REVERIE_REQUIRES(mutex_) { inbound_ -= inbound_ > 0 ? 1 : 0; }
 
   Result<std::string> open_door(const std::string& address) {
@@ -463,9 +520,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   // An abstract Unix socket, without a file, for peers of this machine. It is optional: an error is
   // ignored.
   void listen_unix() {
-    if (!options_.uses_unix) return;
     {
       MutexLock lock(mutex_);
+      if (!uses_unix_) return;
       if (std::exchange(listens_unix_, true)) return;
     }
     (void)open_door(format("unix:@reverie-{:016x}{:016x}", run_.high, run_.low)).ok();
@@ -478,18 +535,19 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       if (!dialling_.contains(id)) return;
     }
     const Result<Endpoint> endpoint = parse_endpoint(address);
-    if (!endpoint.ok()) return dialled(id, {}, endpoint.status());
+    if (!endpoint.ok()) return dialled(id, address, {}, endpoint.status());
     const bool is_unix = endpoint->kind == Endpoint::Kind::kUnix;
     dials_[id] = reverie::connect(
         io_.loop(0), *endpoint, is_unix ? nullptr : tls_, {}, kConnectMax,
-        [this, id, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
+        [this, id, address, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
           // The handle is dropped later: this code runs within it.
           io_.loop(0).post([this, id] { dials_.erase(id); });
-          dialled(id, host, std::move(connection));
+          dialled(id, address, host, std::move(connection));
         });
   }
 
-  void dialled(LinkId id, const std::string& host, Result<std::unique_ptr<Connection>> connection) {
+  void dialled(LinkId id, const std::string& address, const std::string& host,
+               Result<std::unique_ptr<Connection>> connection) {
     std::shared_ptr<WireLink> link;
     if (connection.ok()) {
       link = make_link(id, std::move(connection).value());
@@ -498,7 +556,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
                                // no link
       mutex_.assert_held();
       if (dialling_.erase(id) == 0) return;
-      if (!link) return core_.link_down(id, connection.status(), now);
+      if (!link) {
+        tell(EventKind::kNotReached, "'{}' cannot connect to {}: {}", options_.name, address,
+             connection.status().message());
+        return core_.link_down(id, connection.status(), now);
+      }
       links_[id] = link;
       core_.link_up(id, host, now);
     });
@@ -541,6 +603,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       const auto place = links_.find(id);
       if (place == links_.end()) return;
       if (place->second->is_broken()) unshared_.insert(place->second->peer_name);
+      tell_lost(*place->second, why.message());
       end_link(place);
       core_.link_down(id, why, now);
     });
@@ -579,7 +642,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (payload.bulk.empty() || payload.block) return {};
     const std::size_t size = payload.bulk_bytes();
     std::shared_ptr<SharedArena> arena;
-    if (options_.uses_shared_memory && size >= kArenaBulkMin) {
+    if (uses_shared_memory_ && size >= kArenaBulkMin) {
       MutexLock lock(mutex_);
       const auto link = links_.find(core_.link_to(whom));
       if (link != links_.end()) arena = link->second->arena_for(size, clock_.now());
@@ -676,7 +739,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       turn([this](TimePoint now) {
         mutex_.assert_held();
         armed_for_ = TimePoint::max();
-        if (!options_.uses_shared_memory) return;
+        if (!uses_shared_memory_) return;
         for (const auto& [id, link] : links_) {
           link->rest(now);
           if (link->has_output()) dirty_.push_back(id);
@@ -699,14 +762,22 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::unordered_map<LinkId, ConnectHandle> dials_;
   std::unique_ptr<LoopTimer> timer_;
 
+  // What it listens and connects by; written under the lock, before there is a link.
+  std::atomic<bool> uses_unix_{options_.uses_unix};
+  std::atomic<bool> uses_tcp_{options_.uses_tcp};
+  std::atomic<bool> uses_shared_memory_{options_.uses_shared_memory};
+
   Mutex mutex_;
   PeerCore core_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_begun_ REVERIE_GUARDED_BY(mutex_) = false;  // it listens or connects
   bool listens_unix_ REVERIE_GUARDED_BY(mutex_) = false;
   std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Withdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
+  Tell tell_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::pair<EventKind, std::string>> told_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
   Links links_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // wrote invalid data
@@ -728,10 +799,7 @@ Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
     return invalid_argument("dead_after is {} s; it must be at least 0.1",
                             to_seconds(options.dead_after));
   }
-  if (!options.uses_unix && !options.uses_tcp) {
-    return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one",
-                            options.name);
-  }
+  REVERIE_RETURN_IF_ERROR(check_ways(options.name, options.uses_unix, options.uses_tcp));
   REVERIE_ASSIGN_OR_RETURN(ConnectingTls tls, connecting_tls(options.tls));
   std::unique_ptr<Peer> made(new Peer(std::make_shared<Impl>(options, std::move(tls))));
   REVERIE_RETURN_IF_ERROR(made->impl_->check_door());
@@ -764,6 +832,12 @@ void Peer::set_withdrawn(Withdrawn withdrawn) {
   impl_->set_withdrawn(std::move(withdrawn));
 }
 
+void Peer::set_tell(Tell tell) {
+  impl_->set_tell(std::move(tell));
+}
+Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
+  return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory);
+}
 void Peer::add_withdrawn(Withdrawn withdrawn) {
   impl_->add_withdrawn(std::move(withdrawn));
 }

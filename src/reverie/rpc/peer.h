@@ -71,6 +71,10 @@ class Peer {
   // Called on the I/O thread, on a polling thread, or within call() or cancel(); under no lock. It
   // must not wait.
   using Done = std::function<void(CallResult)>;
+  // Called when a connection is made or lost or cannot be made, with a text for people. On any
+  // thread, under no lock; it must not wait.
+  enum class EventKind { kListens, kConnected, kLost, kNotReached };
+  using Tell = std::function<void(EventKind kind, const std::string& text)>;
 
   // INVALID_ARGUMENT for an invalid name or bound, or a malformed certificate or key.
   static Result<std::unique_ptr<Peer>> make(const Options& options);
@@ -80,6 +84,9 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   const std::string& name() const;
+  // Replaces the transports of Options. FAILED_PRECONDITION once the peer listens or connects,
+  // INVALID_ARGUMENT if neither Unix sockets nor TCP are used.
+  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory);
   // Listens at "host:port" (port 0: a free one) or "unix:/path"; returns the chosen address. Peers
   // of this machine also get a Unix socket. INVALID_ARGUMENT for an address that other machines can
   // reach, without a token or TLS; ALREADY_EXISTS if another socket listens there.
@@ -93,6 +100,8 @@ class Peer {
   void set_withdrawn(Withdrawn withdrawn);
   // Adds another callback, which is kept until the peer is closed.
   void add_withdrawn(Withdrawn withdrawn);
+  // Until the peer is closed.
+  void set_tell(Tell tell);
 
   // Returns the call's number. `done` is called once, or not at all if this returns an error.
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,

@@ -148,6 +148,11 @@ class PeerCore {
   const PeerOptions& options() const { return options_; }
   // An address at which others reach this peer; sent to peers that connect from now on.
   void add_address(std::string address) { addresses_.push_back(std::move(address)); }
+  // What addresses are dialled from now on.
+  void set_ways(bool uses_unix, bool uses_tcp) {
+    options_.uses_unix = uses_unix;
+    options_.uses_tcp = uses_tcp;
+  }
   // Keeps a connection to the peer that listens there.
   void connect(const std::string& address, TimePoint now);
   Status define(const std::string& function);
@@ -291,7 +296,7 @@ class PeerCore {
   void withdraw_all(std::uint64_t key, Session& session);
   void wait_for_peer(CallId id, const std::string& peer, TimePoint now);
 
-  const PeerOptions options_;
+  PeerOptions options_;
   PeerEffects& effects_;
   std::vector<std::string> addresses_;
   std::map<LinkId, Link> links_;

@@ -24,6 +24,8 @@ enum class ValueKind : std::uint8_t {
   kScalar = 14,      // NumPy's: a tensor without dimensions that is not an array
   kTensor = 15,
   kComplex = 16,
+  kRecord = 17,   // as a named tuple, of a class that both ends know by this name
+  kPickled = 18,  // bytes that Python's pickle made; no code here reads them
 };
 
 // The package that made a tensor; the receiver uses it too, if it is loaded.

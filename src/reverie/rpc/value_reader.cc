@@ -47,7 +47,7 @@ Result<std::span<const std::byte>> ValueReader::raw(std::size_t size) {
 Status ValueReader::read_container(ValueToken& token) {
   REVERIE_ASSIGN_OR_RETURN(token.count, number());
   const std::size_t values_each = token.kind == ValueKind::kDict ? 2 : 1;
-  if (token.kind == ValueKind::kNamedTuple) {
+  if (token.kind == ValueKind::kNamedTuple || token.kind == ValueKind::kRecord) {
     REVERIE_ASSIGN_OR_RETURN(const std::size_t size, number());
     REVERIE_ASSIGN_OR_RETURN(token.bytes, raw(size));
   }
@@ -143,6 +143,7 @@ Result<ValueToken> ValueReader::next() {
       return token;
     }
     case ValueKind::kText:
+    case ValueKind::kPickled:
     case ValueKind::kBytes: {
       REVERIE_ASSIGN_OR_RETURN(const std::size_t size, number());
       REVERIE_ASSIGN_OR_RETURN(token.bytes, raw(size));
@@ -154,6 +155,7 @@ Result<ValueToken> ValueReader::next() {
     case ValueKind::kSet:
     case ValueKind::kFrozenSet:
     case ValueKind::kNamedTuple:
+    case ValueKind::kRecord:
       REVERIE_RETURN_IF_ERROR(read_container(token));
       return token;
     case ValueKind::kScalar: {

@@ -30,8 +30,8 @@ struct ValueToken {
   std::complex<double> complex;
   bool is_negative = false;
   std::size_t count = 0;             // of a container
-  std::span<const std::byte> bytes;  // of text (not checked to be UTF-8), bytes, names, a
-                                     // magnitude, a scalar's or tensor's elements
+  std::span<const std::byte> bytes;  // of text (not checked to be UTF-8), bytes, a pickle,
+                                     // names, a magnitude, a scalar's or tensor's elements
   DType dtype = DType::kBool;
   TensorMaker maker = TensorMaker::kNumpy;
   Shape shape;

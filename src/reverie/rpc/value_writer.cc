@@ -51,16 +51,22 @@ void ValueWriter::complex(std::complex<double> value) {
   raw(std::as_bytes(std::span(&value, 1)));
 }
 
+void ValueWriter::sized(ValueKind kind, std::span<const std::byte> bytes) {
+  tag(kind);
+  number(bytes.size());
+  raw(bytes);
+}
+
 void ValueWriter::text(std::string_view utf8) {
-  tag(ValueKind::kText);
-  number(utf8.size());
-  raw(std::as_bytes(std::span(utf8)));
+  sized(ValueKind::kText, std::as_bytes(std::span(utf8)));
 }
 
 void ValueWriter::bytes(std::span<const std::byte> value) {
-  tag(ValueKind::kBytes);
-  number(value.size());
-  raw(value);
+  sized(ValueKind::kBytes, value);
+}
+
+void ValueWriter::pickled(std::span<const std::byte> pickle) {
+  sized(ValueKind::kPickled, pickle);
 }
 
 void ValueWriter::begin(ValueKind kind, std::size_t count) {
@@ -68,10 +74,18 @@ void ValueWriter::begin(ValueKind kind, std::size_t count) {
   number(count);
 }
 
-void ValueWriter::begin_named_tuple(std::string_view names, std::size_t count) {
-  begin(ValueKind::kNamedTuple, count);
+void ValueWriter::begin_named(ValueKind kind, std::string_view names, std::size_t count) {
+  begin(kind, count);
   number(names.size());
   raw(std::as_bytes(std::span(names)));
+}
+
+void ValueWriter::begin_named_tuple(std::string_view names, std::size_t count) {
+  begin_named(ValueKind::kNamedTuple, names, count);
+}
+
+void ValueWriter::begin_record(std::string_view names, std::size_t count) {
+  begin_named(ValueKind::kRecord, names, count);
 }
 
 void ValueWriter::tensor(DType dtype, std::span<const std::int64_t> shape,

@@ -33,11 +33,13 @@ class ValueWriter {
   void complex(std::complex<double> value);
   void text(std::string_view utf8);
   void bytes(std::span<const std::byte> value);
+  void pickled(std::span<const std::byte> pickle);
 
   // A list, tuple, set or frozen set of `count` values, or a dict of `count` pairs.
   void begin(ValueKind kind, std::size_t count);
   // `names`: of the type, then of each field, with a space between.
   void begin_named_tuple(std::string_view names, std::size_t count);
+  void begin_record(std::string_view names, std::size_t count);
 
   // Row-major elements, which are copied.
   void tensor(DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> bytes,
@@ -52,6 +54,8 @@ class ValueWriter {
  private:
   void tag(ValueKind kind) { payload_.head.push_back(static_cast<std::byte>(kind)); }
   void number(std::uint64_t value);
+  void sized(ValueKind kind, std::span<const std::byte> bytes);
+  void begin_named(ValueKind kind, std::string_view names, std::size_t count);
   void raw(std::span<const std::byte> bytes);
 
   Payload& payload_;

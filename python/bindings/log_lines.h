@@ -1,0 +1,76 @@
+// Lines of the log that threads without the interpreter's lock have to tell, until a thread of
+// Python passes them to `logging`: a peer's I/O thread, which answers heartbeats, never waits for
+// the interpreter.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/format.h"
+#include "reverie/base/mutex.h"
+
+namespace reverie::python {
+
+// Thread-safe.
+class LogLines {
+ public:
+  // Python's numbers.
+  enum Level : int { kDebug = 10, kInfo = 20 };
+  // More that wait are dropped, and counted.
+  static constexpr std::size_t kWaitingMax = 1000;
+
+  // Those of this process, and not of the one that it was forked from. Never destroyed: threads log
+  // until the process ends.
+  static LogLines& here() {
+    static std::atomic<LogLines*> current{nullptr};
+    LogLines* found = current.load(std::memory_order_acquire);
+    while (found == nullptr || found->generation_ != fork_generation()) {
+      auto* const made = new LogLines;
+      if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+      delete made;
+    }
+    return *found;
+  }
+
+  // The lowest level that is kept; at first none is.
+  static void want(int level) { lowest_.store(level, std::memory_order_relaxed); }
+
+  void add(Level level, const std::string& text) {
+    if (level < lowest_.load(std::memory_order_relaxed)) return;
+    MutexLock lock(mutex_);
+    if (waiting_.size() >= kWaitingMax) {
+      ++dropped_;
+      return;
+    }
+    waiting_.emplace_back(level, text);
+    added_.notify_all();
+  }
+
+  // Waits until there are some.
+  std::vector<std::pair<int, std::string>> take() {
+    std::vector<std::pair<int, std::string>> taken;
+    MutexLock lock(mutex_);
+    while (waiting_.empty()) added_.wait(mutex_);
+    taken.swap(waiting_);
+    if (dropped_ > 0) taken.emplace_back(kInfo, format("{} lines were dropped", dropped_));
+    dropped_ = 0;
+    return taken;
+  }
+
+ private:
+  LogLines() = default;
+
+  static inline std::atomic<int> lowest_{std::numeric_limits<int>::max()};
+  const std::uint32_t generation_ = fork_generation();
+  Mutex mutex_;
+  CondVar added_;
+  std::vector<std::pair<int, std::string>> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t dropped_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace reverie::python

@@ -1,0 +1,134 @@
+"""What is set on a peer that is made already, and what it logs."""
+
+import logging
+import threading
+
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def pair():
+    with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
+        client.connect(server.listen())
+        yield server, client
+
+
+def test_transports_are_set_before_a_peer_listens_or_connects():
+    with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
+        server.define("f", lambda: 1)
+        for rpc in (server, client):
+            rpc.set_transports(["unix"])
+            rpc.set_transports(["tcp"])
+        with pytest.raises(errors.InvalidArgumentError, match="transports"):
+            client.set_transports(["ipc"])
+        with pytest.raises(errors.InvalidArgumentError, match="transports is empty"):
+            client.set_transports([])
+        with pytest.raises(errors.InvalidArgumentError, match="does not use such connections"):
+            server.listen("unix:@never")
+        client.connect(server.listen())
+        assert client.sync("server", "f") == 1
+        assert [peer["transport"] for peer in client.debug_info()["peers"]] == ["TCP"]
+        assert not any(address.startswith("unix") for address in server.addresses)
+        for rpc in (server, client):
+            with pytest.raises(errors.FailedPreconditionError, match="before"):
+                rpc.set_transports(["shm", "unix", "tcp"])
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        client.set_transports(["tcp"])
+
+
+def running(server, client, count):
+    """How many of ``count`` handlers run at once."""
+    release = threading.Event()
+    lock = threading.Lock()
+    inside = []
+
+    def wait():
+        with lock:
+            inside.append(1)
+        release.wait(DEADLINE_S)
+
+    server.define("wait", wait)
+    futures = [client.async_("server", "wait") for _ in range(count)]
+    for _ in range(20):
+        client.ping("server")
+    seen = []
+    eventually(lambda: seen.append(len(inside)) or seen[-30:] == [seen[-1]] * 30)
+    release.set()
+    for future in futures:
+        future.result(DEADLINE_S)
+    server.undefine("wait")
+    return seen[-1]
+
+
+def test_the_bound_of_threads_is_lowered_and_raised(pair):
+    server, client = pair
+    assert running(server, client, 12) == 12
+    server.set_max_threads(2)
+    eventually(lambda: server.debug_info()["threads"] <= 2)
+    assert running(server, client, 12) == 2
+    server.set_max_threads(1)
+    eventually(lambda: server.debug_info()["threads"] <= 1)
+    assert running(server, client, 4) == 1
+    server.set_max_threads(6)
+    assert running(server, client, 12) == 6
+    for wrong in (0, -1, 1025):
+        with pytest.raises(errors.InvalidArgumentError, match="max_threads"):
+            server.set_max_threads(wrong)
+    server.close()
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        server.set_max_threads(3)
+
+
+def test_connections_are_logged_at_the_level_that_is_asked_for(caplog):
+    logger = logging.getLogger("reverie")
+    level = logger.level
+
+    def texts():
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    def has(name, *words):
+        return any(kind == name and all(w in text for w in words) for kind, text in texts())
+
+    try:
+        reverie.set_log_level("debug")
+        with reverie.Rpc("client", transports=["tcp"]) as client:
+            client.connect("127.0.0.1:1")
+            eventually(lambda: has("DEBUG", "'client' cannot connect to 127.0.0.1:1", "refused"))
+            with reverie.Rpc("server", transports=["tcp"]) as server:
+                client.connect(server.listen())
+                client.ping("server")
+                eventually(lambda: has("INFO", "'client' is connected to 'server'"))
+                eventually(lambda: has("INFO", "'server' listens at 127.0.0.1:"))
+            eventually(lambda: has("INFO", "'client' lost a connection to 'server'"))
+        reverie.set_log_level("error")
+        caplog.clear()
+        with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
+            client.connect(server.listen())
+            client.ping("server")
+        assert not caplog.records
+        with pytest.raises(errors.InvalidArgumentError, match="level is 'loud'"):
+            reverie.set_log_level("loud")
+    finally:
+        reverie.set_log_level("warning")
+        logger.setLevel(level)
+
+
+def test_a_thread_that_holds_the_interpreter_keeps_no_peer_from_logging_and_answering():
+    with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
+        reverie.set_log_level("info")
+        try:
+            address = server.listen()
+            for _ in range(50):  # more lines than one look takes
+                with reverie.Rpc() as other:
+                    other.connect(address)
+                    other.ping("server")
+            client.connect(address)
+            assert client.ping("server") < DEADLINE_S
+        finally:
+            reverie.set_log_level("warning")
