@@ -294,9 +294,11 @@ void bind_group(nb::module_& m) {
       .def(
           "__init__",
           [](NativeGroup* self, RpcPeer& rpc, const std::string& name, const std::string& broker,
-             std::int64_t sort_order, nb::handle stall_timeout_s, bool shared_memory) {
+             std::int64_t sort_order, nb::handle stall_timeout_s, bool shared_memory,
+             const std::string& host) {
             Group::Options options;
             options.uses_shared_memory = shared_memory;
+            options.host = host;
             options.name = name;
             options.broker = broker;
             options.sort_order = sort_order;
@@ -309,9 +311,16 @@ void bind_group(nb::module_& m) {
                 NativeGroup{{"group", std::shared_ptr<Group>(std::move(group))}, rpc.pickle(), {}};
           },
           "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
-          "shared_memory"_a,
+          "shared_memory"_a, "host"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, name: str, broker: str, sort_order: int, "
-                  "stall_timeout_s: float | None, shared_memory: bool) -> None"))
+                  "stall_timeout_s: float | None, shared_memory: bool, host: str) -> None"))
+      .def(
+          "host_count",
+          [](NativeGroup& self) -> nb::object {
+            const std::optional<std::size_t> hosts = self.group->host_count();
+            return hosts ? nb::cast(*hosts) : nb::none();
+          },
+          nb::sig("def host_count(self) -> int | None"))
       .def(
           "shares_memory",
           [](NativeGroup& self) -> nb::object {

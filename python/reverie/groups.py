@@ -201,8 +201,9 @@ class Group(ProcessBound, Scoped):
         sort_order: members are ordered by it, then as they joined.
         stall_timeout_s: a member whose program does not call ``update`` or begin a round for so
             long leaves, and joins again with its next call. None: never.
-        shared_memory: use shared memory for arrays if all members run on one host and allow it;
-            False sends them.
+        shared_memory: use shared memory for arrays among members of one host, if all members allow
+            it; False on one member has all of them send.
+        host: members with the same name share memory; None: the machine and its network namespace.
 
     Raises:
         InvalidArgumentError: a name or number out of bounds; the peer is the broker itself.
@@ -220,6 +221,7 @@ class Group(ProcessBound, Scoped):
         sort_order: int = 0,
         stall_timeout_s: float | None = None,
         shared_memory: bool = True,
+        host: str | None = None,
     ) -> None:
         self._rpc = _checks.instance("rpc", rpc, Rpc)
         self._name = _checks.text("name", name)
@@ -232,6 +234,7 @@ class Group(ProcessBound, Scoped):
             _checks.integer("sort_order", sort_order, -(1 << 62), 1 << 62),
             stall_timeout_s,
             _checks.flag("shared_memory", shared_memory),
+            "" if host is None else _checks.text("host", host),
         )
 
     @property
@@ -256,11 +259,16 @@ class Group(ProcessBound, Scoped):
 
     @property
     def shares_memory(self) -> bool | None:
-        """Whether arrays go through shared memory among these members.
+        """Whether arrays go through shared memory among members of one host.
 
-        None until the first round of arrays among them.
+        None until the first round of arrays among these members.
         """
         return self._native.shares_memory()
+
+    @property
+    def host_count(self) -> int | None:
+        """How many hosts the members are on; None unless arrays go through shared memory."""
+        return self._native.host_count()
 
     def update(self) -> bool:
         """Report progress; True if the membership has changed since the last call."""

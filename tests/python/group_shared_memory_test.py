@@ -1,5 +1,6 @@
 """All-reduces through shared memory, between processes of this host."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import reverie
 from eventually import eventually
+from reverie import errors
 
 LIMIT_S = 60.0
 
@@ -120,6 +122,29 @@ def test_nothing_is_left_behind():
         eventually(lambda: _memories() == 0, LIMIT_S)
     eventually(lambda: _descriptors() <= before[0], LIMIT_S)
     assert os.listdir("/dev/shm") == before[1]
+
+
+def test_members_of_two_hosts_share_memory_within_each():
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(reverie.Broker()).listen()
+        groups = []
+        for i, host in enumerate(["x", "y", "x", "x", "y"]):
+            rpc = stack.enter_context(reverie.Rpc(f"m{i}"))
+            rpc.connect(address)
+            groups.append(stack.enter_context(reverie.Group(rpc, "g", sort_order=i, host=host)))
+        for group in groups:
+            group.wait(5)
+            assert group.host_count is None
+        for size in (3, 200_000):
+            nests = [{"a": np.full(size, 1.0 + i), "b": np.full(2, i, "i4")} for i in range(5)]
+            rounds = [g.all_reduce("r", nest) for g, nest in zip(groups, nests, strict=True)]
+            sums = [one.result(LIMIT_S) for one in rounds]
+            assert all(got["a"].tolist() == [15.0] * size for got in sums)
+            assert all(got["b"].tolist() == [10, 10] for got in sums)
+        assert {group.host_count for group in groups} == {2}
+        assert all(group.shares_memory for group in groups)
+        with pytest.raises(errors.InvalidArgumentError, match="host"):
+            reverie.Group(groups[0].rpc, "other", host="h" * 513)
 
 
 def test_rounds_end_without_a_thread_that_waits():

@@ -11,6 +11,7 @@
 #include "reverie/group/group_share.h"
 #include "reverie/group/peer_turns.h"
 #include "reverie/group/reduce_round.h"
+#include "reverie/os/host_id.h"
 #include "reverie/tensor/batch_memory.h"
 
 namespace reverie {
@@ -28,13 +29,15 @@ bool listens_by_tcp(const Peer& peer) {
 
 class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
  public:
-  Impl(Peer* peer, MemberCore::Options options, bool uses_shared_memory,
-       std::size_t shared_bytes_max)
+  Impl(Peer* peer, MemberCore::Options member, const Options& options)
       : turns_(peer),
-        name_(options.group),
-        share_(shared_bytes_max,
+        name_(member.group),
+        share_(options.shared_bytes_max,
                [this](const std::vector<SharedRounds::Finished>& ends) { on_shared(ends); }),
-        core_(std::move(options), uses_shared_memory ? share_source() : GroupCore::ShareSource()),
+        core_(std::move(member),
+              options.uses_shared_memory
+                  ? share_.source(options.host.empty() ? host_id() : options.host)
+                  : GroupCore::ShareSource()),
         timers_(clock_),
         alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}
 
@@ -194,6 +197,11 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     return core_.shares_memory();
   }
 
+  std::optional<std::size_t> host_count() const {
+    MutexLock lock(mutex_);
+    return core_.host_count();
+  }
+
   void cancel(RoundId round) {
     turn([&](GroupCore& core, TimePoint now) {
       core.give_up(round, cancelled("a member has cancelled the round"), now);
@@ -229,15 +237,6 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
  private:
-  // --- Shared memory. The core calls these within a turn's event.
-  GroupCore::ShareSource share_source() {
-    return {[this](const Membership& membership, ShareOffer& offer) {
-              return share_.make(membership, offer);
-            },
-            [this](const Membership& membership, std::size_t member, const ShareOffer& offer) {
-              return share_.open(membership, member, offer);
-            }};
-  }
   void on_shared(const std::vector<SharedRounds::Finished>& ends) {
     turn([&](GroupCore& core, TimePoint now) {
       for (const SharedRounds::Finished& end : ends) {
@@ -253,6 +252,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     SharedRounds::Start start;
     start.id = about.id;
     start.key = about.key;
+    start.step = about.step;
     start.layout = round->layout_;
     start.buffer = round->buffer_;
     if (round->slot_ && round->slot_->rounds == share) {
@@ -331,6 +331,7 @@ Group::Group(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
 Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Options& options) {
   REVERIE_RETURN_IF_ERROR(peer->check_open());
   REVERIE_RETURN_IF_ERROR(check_group_name(options.name));
+  REVERIE_RETURN_IF_ERROR(check_host_name(options.host));
   if (options.broker == peer->name()) {
     return invalid_argument(
         "'{}' is the broker, which cannot be a member itself; give the member of group '{}' its "
@@ -342,8 +343,7 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   core.broker = options.broker;
   core.who = {peer->name(), random_seed(), options.sort_order};
   core.stall_timeout = options.stall_timeout;
-  auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options.uses_shared_memory,
-                                     options.shared_bytes_max);
+  auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options);
   const std::weak_ptr<Impl> weak = impl;
   const Status defined = peer->define(group_function(options.name), [weak](Request request) {
     const auto group = weak.lock();
@@ -377,6 +377,11 @@ const std::string& Group::name() const {
 std::optional<bool> Group::shares_memory() const {
   if (!impl_->check_fork().ok()) return std::nullopt;
   return impl_->shares_memory();
+}
+
+std::optional<std::size_t> Group::host_count() const {
+  if (!impl_->check_fork().ok()) return std::nullopt;
+  return impl_->host_count();
 }
 
 bool Group::update() {

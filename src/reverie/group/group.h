@@ -87,8 +87,11 @@ class Group {
     // joins again with the next call. The death of its process is detected separately, by threads
     // of the peers: the others know within 2 s.
     Duration stall_timeout = Duration::max();
-    // Whether arrays go through shared memory if all members are on one host and set this.
+    // Whether arrays go through shared memory among members of one host, if all members set this.
     bool uses_shared_memory = true;
+    // Members with the same name share memory. Empty: the host and network namespace of the
+    // process.
+    std::string host;
     // The total size of one member's arrays in shared memory; the first member's value counts. 0:
     // as large as the host's memory. Larger ones are sent by calls.
     std::size_t shared_bytes_max = 0;
@@ -106,9 +109,11 @@ class Group {
   const std::string& name() const;
   const Peer& peer() const { return *peer_; }
 
-  // Whether arrays go through shared memory in this membership; empty until the first round of
-  // arrays has found out.
+  // Whether arrays go through shared memory among members of one host in this membership; empty
+  // until the first round of arrays has found out.
   std::optional<bool> shares_memory() const;
+  // How many hosts the members are on; empty unless they share memory.
+  std::optional<std::size_t> host_count() const;
   // Reports that the program advances. True if the membership has changed since the last call.
   bool update();
   Membership membership() const;

@@ -88,17 +88,14 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
     ended.id = id;
     note_failed(key, ended.status, ended.lost);
     aborted_.erase(aborted);
-    if (const auto early = early_.extract(key)) {
-      for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
-    }
+    (void)take_early(key);
     ended_.push_back(std::move(ended));
     return id;
   }
   Running& running = running_[key];
-  running = {id, std::move(round), now, deadline, now + kAskAfter, {}, false, false};
+  running = {id, std::move(round), now, deadline, now + kAskAfter, {}, Way::kHeld};
   const bool can_share = running.round->share_bytes() > 0 && current_.members.size() > 1;
   if (can_share && sharing_ == Sharing::kUnknown) {
-    running.is_held = true;
     agree_on_sharing(now);
     return id;
   }
@@ -109,17 +106,39 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
 // Starts the round: through shared memory, or over calls.
 void GroupCore::start(const RoundKey& key, TimePoint now) {
   Running& running = running_.at(key);
-  running.is_held = false;
-  running.is_shared = is_shared(running.round->share_bytes());
-  if (!running.is_shared) return start_over_calls(key, now);
-  const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count));
-  shared_.push_back({running.id, std::max<std::uint64_t>(hash, 1)});
+  running.way = Way::kCalls;
+  if (!is_shared(running.round->share_bytes())) return start_over_calls(key, now);
+  if (is_two_level()) {
+    running.way = Way::kToLeader;
+    if (host_size() == 1) return start_across(key, now);
+    return share(key, running, SharedStep::kToFirst);
+  }
+  running.way = Way::kShared;
+  share(key, running, SharedStep::kAll);
   if (!early_.contains(key)) return;
   // The early part is of another kind of round: ask its sender what it reduces.
   const std::string caller = early_.at(key).front().caller;
-  const auto early = early_.extract(key);
-  for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+  (void)take_early(key);
   compare(key, running.id, caller, now);
+}
+
+void GroupCore::share(const RoundKey& key, const Running& running, SharedStep step) {
+  const auto way = static_cast<std::uint64_t>(step);
+  const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count) ^ (way << 56u));
+  shared_.push_back({running.id, std::max<std::uint64_t>(hash, 1), step});
+}
+
+void GroupCore::start_across(const RoundKey& key, TimePoint now) {
+  Running& running = running_.at(key);
+  running.way = Way::kAcross;
+  running.round->stand_for(host(), hosts_->count());
+  start_over_calls(key, now);
+}
+
+void GroupCore::start_from_leader(const RoundKey& key) {
+  Running& running = running_.at(key);
+  running.way = Way::kFromLeader;
+  share(key, running, SharedStep::kFromFirst);
 }
 
 void GroupCore::start_over_calls(const RoundKey& key, TimePoint now) {
@@ -128,21 +147,26 @@ void GroupCore::start_over_calls(const RoundKey& key, TimePoint now) {
   std::vector<RoundPart> parts;
   running.round->start(parts);
   send_parts(key, id, *running.round, std::move(parts));
-  if (auto early = early_.extract(key)) {
-    for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
-    for (Early& kept : early.mapped()) {
-      const auto still = running_.find(key);
-      if (still == running_.end()) break;
-      if (kept.message.signature != still->second.round->signature_hash()) {
-        // Its sender was told that the part was accepted. Ask it what it reduces; then the round
-        // ends on all members.
-        compare(key, id, kept.caller, now);
-        return;
-      }
-      take(still->second, key, kept.from, kept.message, std::move(kept.payload), {});
+  for (Early& kept : take_early(key)) {
+    const auto still = running_.find(key);
+    if (still == running_.end()) break;
+    if (kept.message.signature != still->second.round->signature_hash()) {
+      // Its sender was told that the part was accepted. Ask it what it reduces; then the round
+      // ends on all members.
+      compare(key, id, kept.caller, now);
+      return;
     }
+    take(still->second, key, kept.from, kept.message, std::move(kept.payload), {});
   }
   end_if_done(key);
+}
+
+// What was sent before the round took it; it is kept no longer.
+std::vector<GroupCore::Early> GroupCore::take_early(const RoundKey& key) {
+  auto early = early_.extract(key);
+  if (early.empty()) return {};
+  for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+  return std::move(early.mapped());
 }
 
 void GroupCore::on_shared(RoundId round, const Status& status,
@@ -152,10 +176,17 @@ void GroupCore::on_shared(RoundId round, const Status& status,
   });
   if (place == running_.end()) return;
   const RoundKey key = place->first;
-  if (differs_with) return compare(key, round, current_.members[*differs_with].name, now);
+  if (differs_with) {
+    const std::size_t other = hosts_->members_of(host())[*differs_with];
+    return compare(key, round, current_.members[other].name, now);
+  }
   if (!status.ok()) return end(key, status, {}, /*tells=*/true);
+  if (place->second.way == Way::kToLeader) {
+    return leads_host() ? start_across(key, now) : start_from_leader(key);
+  }
   ended_.push_back({round, {}, {}});
   running_.erase(place);
+  (void)take_early(key);
 }
 
 void GroupCore::give_up(RoundId round, const Status& why, TimePoint) {
@@ -230,7 +261,11 @@ bool GroupCore::is_past(std::uint64_t membership) const {
 
 void GroupCore::end_if_done(const RoundKey& key) {
   const auto running = running_.find(key);
-  if (running == running_.end() || !running->second.round->is_done()) return;
+  if (running == running_.end() || !running->second.is_over_calls() ||
+      !running->second.round->is_done()) {
+    return;
+  }
+  if (running->second.way == Way::kAcross && host_size() > 1) return start_from_leader(key);
   ended_.push_back({running->second.id, {}, {}});
   running_.erase(running);
 }
@@ -247,6 +282,7 @@ void GroupCore::end(const RoundKey& key, const Status& status, const std::vector
   if (running == running_.end()) return;
   ended_.push_back({running->second.id, status, lost});
   running_.erase(running);
+  (void)take_early(key);
   note_failed(key, status, lost);
   if (!tells) return;
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
@@ -279,8 +315,8 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
   message.round = key;
   // A shared round sends nothing else: this question detects members with other arrays, or members
   // that cannot be reached.
-  message.part = running.is_shared ? 1 : 0;
-  const TimePoint until = now + (running.is_shared ? kAskShared : kAskAgain);
+  message.part = running.is_in_memory() ? 1 : 0;
+  const TimePoint until = now + (running.is_in_memory() ? kAskShared : kAskAgain);
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
     const std::string& name = current_.members[i].name;
     if (i == member_.index()) continue;

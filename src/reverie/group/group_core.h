@@ -12,9 +12,14 @@
 // - A round that ends without a result does so on all members: a member that sees the reason tells
 //   the others. When a membership ends, so do its rounds.
 // - A round that takes long asks the members that it waits for whether they have begun it.
-// - If all members can map the memory of the first one, arrays go through it. The first member asks
-//   all, once in each membership, when the first round of arrays begins; rounds wait until it has
-//   announced the outcome. So all members choose alike.
+// - If the members of each host can map the memory of the first of them, arrays go through it. The
+//   members agree on that once in each membership, when the first round of arrays begins
+//   (group_sharing.cc); rounds wait until then. So all members choose alike.
+// - With several hosts a reduction has three steps: in shared memory to the leader of each host;
+//   by calls among the leaders; in shared memory from each leader to its host.
+//
+//     host 0   a b c --> [a]        [a] --> a b c
+//     host 1   d     --> [d] <====> [d] --> d
 #pragma once
 
 #include <cstddef>
@@ -35,6 +40,8 @@
 #include "reverie/group/member_core.h"
 #include "reverie/group/round.h"
 #include "reverie/group/round_message.h"
+#include "reverie/reduce/hosts.h"
+#include "reverie/reduce/shared_rounds.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
@@ -68,17 +75,21 @@ class GroupCore {
     Status status;  // ok: the round has its result
     std::vector<std::string> lost;
   };
-  // A round that goes through shared memory from now on.
+  // A step of a round to do in shared memory. on_shared() reports its outcome.
   struct Shared {
     RoundId id = 0;
-    std::uint64_t key = 0;  // the same on all members, and not 0
+    std::uint64_t key = 0;  // the same on all members of the host, and not 0
+    SharedStep step = SharedStep::kAll;
   };
-  // The memory of this process that members share. Both functions return the maximum size of an
-  // array in it, or empty if there is no such memory.
+  // The memory that the members of a host share, in the membership with this id. Both functions
+  // return the maximum size of an array in it, or empty if there is no such memory.
   struct ShareSource {
-    std::function<std::optional<std::size_t>(const Membership&, ShareOffer&)> make;
-    std::function<std::optional<std::size_t>(const Membership&, std::size_t member,
-                                             const ShareOffer&)>
+    std::string host;  // equal for members that may share
+    std::function<std::optional<std::size_t>(std::uint64_t membership, std::size_t member_count,
+                                             ShareOffer&)>
+        make;
+    std::function<std::optional<std::size_t>(std::uint64_t membership, std::size_t member,
+                                             std::size_t member_count, const ShareOffer&)>
         open;
   };
 
@@ -101,7 +112,8 @@ class GroupCore {
   // --- Events.
   void on_request(Request request, TimePoint now);
   void on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now);
-  // A round in shared memory has ended: with its result, an error, or a member whose arrays differ.
+  // A step in shared memory has ended: with its result, an error, or a member of the host whose
+  // arrays differ.
   void on_shared(RoundId round, const Status& status, std::optional<std::size_t> differs_with,
                  TimePoint now);
   void tick(TimePoint now);
@@ -123,11 +135,24 @@ class GroupCore {
     if (sharing_ == Sharing::kUnknown) return std::nullopt;
     return sharing_ == Sharing::kShared;
   }
+  // How many hosts the members are on, if they share memory.
+  std::optional<std::size_t> host_count() const {
+    if (sharing_ != Sharing::kShared) return std::nullopt;
+    return hosts_->count();
+  }
   std::size_t rounds_under_way() const { return running_.size(); }
   // A text that says what this member waits for; empty if nothing.
   std::string why_waiting(TimePoint now) const;
 
  private:
+  enum class Way {
+    kHeld,      // until it is known how arrays go
+    kCalls,     // among all members
+    kShared,    // through the memory of the one host
+    kToLeader,  // through that of each host; then
+    kAcross,    // among the leaders, over calls; then
+    kFromLeader,
+  };
   struct Running {
     RoundId id = 0;
     std::shared_ptr<Round> round;
@@ -135,8 +160,10 @@ class GroupCore {
     TimePoint deadline;
     TimePoint next_ask;
     std::map<std::string, RoundWord> words;
-    bool is_held = false;    // until it is known whether memory is shared
-    bool is_shared = false;  // through shared memory
+    Way way = Way::kHeld;
+    bool is_over_calls() const { return way == Way::kCalls || way == Way::kAcross; }
+    // Then little or nothing is sent to some members: a lost one is noticed by asking.
+    bool is_in_memory() const { return way != Way::kHeld && way != Way::kCalls; }
   };
   enum class Sharing { kUnknown, kShared, kCalls };
   struct Early {
@@ -191,14 +218,25 @@ class GroupCore {
   bool is_past(std::uint64_t membership) const;
   void start(const RoundKey& key, TimePoint now);
   void start_over_calls(const RoundKey& key, TimePoint now);
+  void start_across(const RoundKey& key, TimePoint now);
+  void start_from_leader(const RoundKey& key);
+  void share(const RoundKey& key, const Running& running, SharedStep step);
+  std::vector<Early> take_early(const RoundKey& key);
+  bool is_two_level() const { return hosts_ && hosts_->count() > 1; }
+  bool leads_host() const { return hosts_->is_leader(member_.index()); }
+  std::size_t host() const { return hosts_->host_of(member_.index()); }
+  std::size_t host_size() const { return hosts_->members_of(host()).size(); }
 
   // --- Shared memory (group_sharing.cc).
   void reset_sharing();
   void agree_on_sharing(TimePoint now);
-  void send_share_step(ShareStep step);
+  void tell_first(ShareAsk ask);
+  void look_at_hosts(TimePoint now);
+  void show_memory(std::size_t member, InboundId request);
   void on_share_request(const RoundMessage& message, std::size_t from, InboundId request,
                         TimePoint now);
   void on_share_answer(const CallResult& result, TimePoint now);
+  ShareAsk looked_at(const ShareWord& word);
   void decide_sharing(Sharing sharing, TimePoint now);
   ShareWord decided_word() const;
 
@@ -222,8 +260,11 @@ class GroupCore {
   std::size_t share_bytes_max_ = 0;
   bool is_share_asked_ = false;  // the first member was asked, or this is the first
   TimePoint share_retry_at_ = TimePoint::max();
+  std::optional<Hosts> hosts_;
+  std::map<std::size_t, ShareOffer> offers_;  // by host: this member's, or on the first all
   // Used by the first member only.
-  std::optional<ShareOffer> offer_;
+  std::map<std::size_t, std::pair<std::string, InboundId>> asks_;  // by member: its host
+  std::map<std::size_t, InboundId> offer_waiters_;                 // by member
   std::set<std::size_t> seen_by_;
   std::vector<InboundId> share_waiters_;
 

@@ -130,7 +130,9 @@ void GroupCore::keep_future(RoundMessage message, Request request, TimePoint now
 void GroupCore::on_part(std::size_t from, RoundMessage message, Request request, TimePoint now) {
   const RoundKey key = message.round;
   const auto running = running_.find(key);
-  const bool is_held = running != running_.end() && running->second.is_held;
+  // The leader of a host takes parts once it has what its host brings.
+  const bool is_held = running != running_.end() &&
+                       (running->second.way == Way::kHeld || running->second.way == Way::kToLeader);
   if (running != running_.end() && !is_held) {
     take(running->second, key, from, message, std::move(request.message.payload), request.id);
     end_if_done(key);
@@ -164,9 +166,7 @@ void GroupCore::on_abort(const RoundMessage& message) {
   }
   const auto begun = begun_.find(key.name);
   if (begun != begun_.end() && key.count < begun->second) return;
-  if (const auto early = early_.extract(key)) {
-    for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
-  }
+  (void)take_early(key);
   if (aborted_.size() < kAbortedMax) aborted_.try_emplace(key, Ended{0, message.status, lost});
 }
 
@@ -177,11 +177,12 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
     fail(request, StatusCode::kInvalidArgument, kOtherData, running.round->signature());
     return;
   }
-  if (running.is_shared) {
+  if (!running.is_over_calls() || (running.way == Way::kAcross && !hosts_->is_leader(from))) {
     fail(request, StatusCode::kDataLoss, "",
          "a part was sent of a round that goes through shared memory");
     return;
   }
+  if (running.way == Way::kAcross) from = hosts_->host_of(from);
   Payload inner;
   inner.head = message.head;
   inner.bulk = std::move(payload.bulk);
@@ -199,6 +200,7 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
 
 void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
                            std::vector<RoundPart> parts) {
+  const bool is_across = running_.at(key).way == Way::kAcross;
   for (RoundPart& part : parts) {
     RoundMessage message;
     message.kind = part.is_up ? RoundMessageKind::kUp : RoundMessageKind::kDown;
@@ -213,7 +215,8 @@ void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
     sent.round = key;
     sent.id = id;
     sent.membership = current_.id;
-    sent.to = current_.members[part.to].name;
+    const std::size_t member = is_across ? hosts_->leader_of(part.to) : part.to;
+    sent.to = current_.members[member].name;
     sent.must_arrive = part.must_arrive;
     const std::string to = sent.to;
     call(to, function_, std::move(payload), std::move(sent));
@@ -236,7 +239,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
     case Sent::What::kAsk: {
       const auto running = running_.find(sent.round);
       if (running == running_.end() || running->second.id != sent.id) return;
-      if (running->second.is_shared && is_out_of_reach(result)) {
+      if (running->second.is_in_memory() && is_out_of_reach(result)) {
         end(sent.round,
             unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
                         result.status.message()),
@@ -247,7 +250,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
       const Result<RoundWord> word = decode_round_word(result.payload);
       if (!word.ok()) return;
       running->second.words[sent.to] = *word;
-      if (running->second.is_shared && !word->signature.empty() &&
+      if (running->second.is_in_memory() && !word->signature.empty() &&
           !running->second.round->signature().starts_with(word->signature)) {
         end_as_different(sent.round, sent.to, word->signature);
         return;

@@ -24,18 +24,28 @@ GroupShare::~GroupShare() {
   if (thread_.joinable()) leave_to_parent(std::move(thread_));
 }
 
-std::optional<std::size_t> GroupShare::make(const Membership& membership, ShareOffer& offer) {
-  const std::size_t count = membership.members.size();
+std::optional<std::size_t> GroupShare::make(std::uint64_t membership, std::size_t member_count,
+                                            ShareOffer& offer) {
   const std::size_t window_bytes =
-      bytes_max_ > 0 ? bytes_max_ : ShareSegment::window_bytes_for(count);
-  auto segment = ShareSegment::make(count, window_bytes);
+      bytes_max_ > 0 ? bytes_max_ : ShareSegment::window_bytes_for(member_count);
+  auto segment = ShareSegment::make(member_count, window_bytes);
   if (segment.ok()) offer = (*segment)->offer();
-  return use(membership.id, std::move(segment));
+  return use(membership, std::move(segment));
 }
 
-std::optional<std::size_t> GroupShare::open(const Membership& membership, std::size_t member,
-                                            const ShareOffer& offer) {
-  return use(membership.id, ShareSegment::open(offer, member, membership.members.size()));
+std::optional<std::size_t> GroupShare::open(std::uint64_t membership, std::size_t member,
+                                            std::size_t member_count, const ShareOffer& offer) {
+  return use(membership, ShareSegment::open(offer, member, member_count));
+}
+
+GroupCore::ShareSource GroupShare::source(std::string host) {
+  return {
+      std::move(host),
+      [this](std::uint64_t membership, std::size_t member_count, ShareOffer& offer) {
+        return make(membership, member_count, offer);
+      },
+      [this](std::uint64_t membership, std::size_t member, std::size_t member_count,
+             const ShareOffer& offer) { return open(membership, member, member_count, offer); }};
 }
 
 std::optional<std::size_t> GroupShare::use(std::uint64_t membership,

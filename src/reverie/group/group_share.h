@@ -9,12 +9,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "reverie/base/mutex.h"
-#include "reverie/group/membership.h"
+#include "reverie/group/group_core.h"
 #include "reverie/reduce/share_segment.h"
 #include "reverie/reduce/shared_rounds.h"
 
@@ -46,9 +47,12 @@ class GroupShare {
   GroupShare& operator=(const GroupShare&) = delete;
 
   // As GroupCore::ShareSource.
-  std::optional<std::size_t> make(const Membership& membership, ShareOffer& offer);
-  std::optional<std::size_t> open(const Membership& membership, std::size_t member,
-                                  const ShareOffer& offer);
+  std::optional<std::size_t> make(std::uint64_t membership, std::size_t member_count,
+                                  ShareOffer& offer);
+  std::optional<std::size_t> open(std::uint64_t membership, std::size_t member,
+                                  std::size_t member_count, const ShareOffer& offer);
+  // Both of them. It must outlive the source.
+  GroupCore::ShareSource source(std::string host);
   // Retires the rounds of other memberships.
   void enter(std::uint64_t membership);
   // Null while there is no shared memory.

@@ -2,6 +2,7 @@
 // tests/sim/groups_sim_test.cc.
 #include "reverie/group/group.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -133,6 +134,121 @@ TEST_F(GroupTest, GivesTheSameBytesThroughSharedMemoryAndOverCalls) {
   }
   EXPECT_EQ(results[0], results[2]);
   EXPECT_EQ(results[1], results[3]);
+}
+
+// Members of several hosts, as they say: within one through shared memory, between them by calls.
+TEST_F(GroupTest, ReducesWithinEachHostAndThenBetweenHosts) {
+  const std::vector<std::string> hosts = {"x", "y", "x", "z", "y", "x", "y"};
+  std::vector<std::vector<std::vector<float>>> runs;
+  for (int run = 0; run < 2; ++run) {
+    std::vector<std::unique_ptr<Group>> groups;
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      Group::Options options;
+      options.host = hosts[i];
+      groups.push_back(join(format("m{}", i), static_cast<std::int64_t>(i), options));
+    }
+    for (const auto& group : groups) {
+      ASSERT_TRUE(group->wait_members(hosts.size(), soon()).ok());
+    }
+    std::vector<std::vector<float>>& results = runs.emplace_back();
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
+      for (const std::size_t size : {0u, 5u, 1000u, 700'000u}) {
+        std::vector<std::shared_ptr<GroupRound>> rounds;
+        for (std::size_t i = 0; i < groups.size(); ++i) {
+          std::vector<float> values(size);
+          for (std::size_t at = 0; at < size; ++at) {
+            values[at] = static_cast<float>(at % 1000) + 0.1f * static_cast<float>(i);
+          }
+          const ReduceLeaf leaf{"x",
+                                DType::kFloat32,
+                                {static_cast<std::int64_t>(size)},
+                                std::as_bytes(std::span(values))};
+          auto round = groups[i]->all_reduce("r", op, {&leaf, 1});
+          ASSERT_TRUE(round.ok()) << round.status().to_string();
+          rounds.push_back(*round);
+        }
+        for (const auto& round : rounds) {
+          const Status ended = round->wait(soon());
+          ASSERT_TRUE(ended.ok()) << ended.to_string();
+          ASSERT_EQ(floats_of(*round), floats_of(*rounds[0]));
+        }
+        results.push_back(floats_of(*rounds[0]));
+        const float factor = op == ReduceOp::kSum ? 7.0f : 1.0f;
+        const float rest = op == ReduceOp::kSum ? 2.1f : op == ReduceOp::kMean ? 0.3f : 0.6f;
+        for (std::size_t at = 0; at < size; at += 1 + at / 7) {
+          const float expected = factor * static_cast<float>(at % 1000) + rest;
+          ASSERT_NEAR(results.back()[at], expected, 1e-6f * (expected + 1)) << at;
+        }
+      }
+    }
+    for (const auto& group : groups) {
+      EXPECT_EQ(group->shares_memory(), true);
+      EXPECT_EQ(group->host_count(), 3u);
+    }
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST_F(GroupTest, AMemberThatIsLostEndsARoundOnAllHosts) {
+  std::vector<std::unique_ptr<Group>> groups;
+  for (std::size_t i = 0; i < 5; ++i) {
+    Group::Options options;
+    options.host = i < 3 ? "x" : "y";
+    groups.push_back(join(format("m{}", i), static_cast<std::int64_t>(i), options));
+  }
+  for (const auto& group : groups) ASSERT_TRUE(group->wait_members(5, soon()).ok());
+  const std::vector<float> ones(100'000, 1.0f);
+  for (const std::size_t leaves : {4u, 1u}) {  // one member of each host
+    std::vector<std::shared_ptr<GroupRound>> rounds;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (i == leaves || !groups[i]) continue;
+      auto round = sum(*groups[i], ones);
+      ASSERT_TRUE(round.ok()) << round.status().to_string();
+      rounds.push_back(*round);
+    }
+    groups[leaves].reset();
+    for (const auto& round : rounds) {
+      const Status ended = round->wait(soon());
+      EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended.to_string();
+      EXPECT_EQ(round->lost(), (std::vector<std::string>{format("m{}", leaves)}));
+    }
+    const auto alive = static_cast<std::size_t>(std::count_if(
+        groups.begin(), groups.end(), [](const auto& one) { return one != nullptr; }));
+    std::vector<std::shared_ptr<GroupRound>> again;
+    for (const auto& group : groups) {
+      if (!group) continue;
+      EXPECT_TRUE(test::eventually([&] { return group->membership().members.size() == alive; }));
+      auto round = sum(*group, ones);
+      ASSERT_TRUE(round.ok()) << round.status().to_string();
+      again.push_back(*round);
+    }
+    for (const auto& round : again) {
+      const Status ended = round->wait(soon());
+      ASSERT_TRUE(ended.ok()) << ended.to_string();
+      EXPECT_EQ(floats_of(*round), std::vector<float>(ones.size(), static_cast<float>(alive)));
+    }
+  }
+}
+
+TEST_F(GroupTest, OtherArraysOnAnotherHostAreRefusedByName) {
+  std::vector<std::unique_ptr<Group>> groups;
+  for (std::size_t i = 0; i < 4; ++i) {
+    Group::Options options;
+    options.host = i < 2 ? "x" : "y";
+    groups.push_back(join(format("m{}", i), static_cast<std::int64_t>(i), options));
+  }
+  for (const auto& group : groups) ASSERT_TRUE(group->wait_members(4, soon()).ok());
+  std::vector<std::shared_ptr<GroupRound>> rounds;
+  for (std::size_t i = 0; i < 4; ++i) {
+    auto round = sum(*groups[i], std::vector<float>(i < 2 ? 3 : 4));
+    ASSERT_TRUE(round.ok()) << round.status().to_string();
+    rounds.push_back(*round);
+  }
+  for (const auto& round : rounds) {
+    const Status ended = round->wait(soon());
+    EXPECT_EQ(ended.code(), StatusCode::kInvalidArgument) << ended.to_string();
+    EXPECT_NE(ended.message().find("x float32"), std::string::npos) << ended.message();
+  }
 }
 
 TEST_F(GroupTest, SendsArraysThatAreLargerThanItsSharedMemory) {

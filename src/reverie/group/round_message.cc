@@ -29,12 +29,25 @@ constexpr auto kRoundWordFields = [](auto& fields, auto& word) {
   fields.text(word.lost, kGroupNameMax);
 };
 
+constexpr auto kOfferFields = [](auto& fields, auto& offer) {
+  fields.number(offer.pid);
+  fields.number(offer.fd);
+  fields.number(offer.nonce[0]);
+  fields.number(offer.nonce[1]);
+};
+
+constexpr auto kShareAskFields = [](auto& fields, auto& ask) {
+  fields.number(ask.step, static_cast<std::uint64_t>(ShareStep::kDoesNot));
+  fields.text(ask.host, kHostNameMax);
+  kOfferFields(fields, ask.offer);
+  fields.number(ask.bytes_max);
+};
+
 constexpr auto kShareFields = [](auto& fields, auto& word) {
-  fields.number(word.kind, 3);
-  fields.number(word.offer.pid);
-  fields.number(word.offer.fd);
-  fields.number(word.offer.nonce[0]);
-  fields.number(word.offer.nonce[1]);
+  fields.number(word.kind, static_cast<std::uint64_t>(ShareWord::Kind::kCalls));
+  kOfferFields(fields, word.offer);
+  fields.array(word.hosts);
+  fields.number(word.bytes_max);
 };
 
 }  // namespace
@@ -58,6 +71,25 @@ Payload encode(const RoundWord& word) {
 
 Result<RoundWord> decode_round_word(const Payload& payload) {
   return read_fields<RoundWord>(payload, "a group's answer", kRoundWordFields);
+}
+
+Status check_host_name(std::string_view name) {
+  if (name.size() <= kHostNameMax) return {};
+  return invalid_argument("the name of the host has {} bytes; it may have {}", name.size(),
+                          kHostNameMax);
+}
+
+std::vector<std::byte> encode(const ShareAsk& ask) {
+  return write_fields(ask, kShareAskFields).head;
+}
+
+Result<ShareAsk> decode_share_ask(std::span<const std::byte> head) {
+  Payload payload;
+  payload.head.assign(head.begin(), head.end());
+  REVERIE_ASSIGN_OR_RETURN(ShareAsk ask,
+                           read_fields<ShareAsk>(payload, "what a member shares", kShareAskFields));
+  if (ask.offer.fd < -1) return data_loss("a member offers descriptor {}", ask.offer.fd);
+  return ask;
 }
 
 Payload encode(const ShareWord& word) {

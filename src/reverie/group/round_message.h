@@ -1,9 +1,11 @@
 // The messages that members of a group exchange, by calls of one function per group.
+//
 //     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer:
 //     accepted ABORT  the round cannot be finished, and why ASK    have you begun this round, and
-//     does your program advance?  -> yes or no, seconds SHARE  to the first: where is your memory?
-//     I can map it, or not
-//            -> there; all do, or not all
+//     does your program advance?  -> yes or no, seconds SHARE  to the first: my host; where my
+//     host's memory is; I can map it, or not
+//            -> make your host's memory; it is there; all can map theirs, or not all
+//
 // Each message names the membership and the round: its name, and how often that was used before in
 // this membership.
 #pragma once
@@ -11,7 +13,9 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reverie/base/status.h"
@@ -21,6 +25,7 @@
 namespace reverie {
 
 inline constexpr std::size_t kRoundNameMax = 512;
+inline constexpr std::size_t kHostNameMax = 512;
 
 struct RoundKey {
   std::string name;
@@ -36,8 +41,8 @@ struct RoundMessage {
   RoundKey round;
   // Parts up and down a tree.
   std::uint64_t signature = 0;  // of what is reduced
-  std::uint64_t part = 0;       // of ASK: 1 asks for the signature; of SHARE: a ShareStep
-  std::vector<std::byte> head;  // of gathered values
+  std::uint64_t part = 0;       // of ASK: 1 asks for the signature
+  std::vector<std::byte> head;  // of gathered values; of SHARE: a ShareAsk
   // Set in an abort only.
   Status status;
   std::string lost;  // the member that was lost, or empty
@@ -59,18 +64,37 @@ struct RoundWord {
 Payload encode(const RoundWord& word);
 Result<RoundWord> decode_round_word(const Payload& payload);
 
+// INVALID_ARGUMENT for more than kHostNameMax bytes.
+Status check_host_name(std::string_view name);
+
 // A member's message about shared memory to the first member.
-enum class ShareStep : std::uint8_t { kAsks = 0, kSees = 1, kDoesNot = 2 };
+enum class ShareStep : std::uint8_t {
+  kAsks = 0,     // it is on `host`
+  kLeads = 1,    // `offer` is the memory of its host
+  kSees = 2,     // it has mapped the memory of its host, or is alone on it
+  kDoesNot = 3,  // it has no memory to share, or cannot map it
+};
+struct ShareAsk {
+  ShareStep step = ShareStep::kAsks;
+  std::string host;
+  ShareOffer offer;
+  std::uint64_t bytes_max = 0;  // of an array in the memory that it offers
+};
+std::vector<std::byte> encode(const ShareAsk& ask);
+Result<ShareAsk> decode_share_ask(std::span<const std::byte> head);
 
 // The answer to SHARE.
 struct ShareWord {
   enum class Kind : std::uint8_t {
-    kOffer = 1,   // the member must try to map `offer`
-    kShared = 2,  // all members have mapped it: rounds go through it
-    kCalls = 3,   // not all have: rounds go over calls
+    kLead = 1,    // the member must make the memory of its host, unless it is alone on it
+    kOffer = 2,   // the member must try to map `offer`
+    kShared = 3,  // all members have mapped theirs: rounds go through it
+    kCalls = 4,   // not all have: rounds go over calls
   };
   Kind kind = Kind::kCalls;
   ShareOffer offer;
+  std::vector<std::uint32_t> hosts;  // of kLead and kOffer: Hosts::numbers()
+  std::uint64_t bytes_max = 0;       // of kShared: of an array that goes through it
 };
 Payload encode(const ShareWord& word);
 Result<ShareWord> decode_share_word(const Payload& payload);

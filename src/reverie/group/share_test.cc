@@ -181,6 +181,54 @@ TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
   EXPECT_GT(reduced, 30);
 }
 
+// The two steps of a host: all arrays to the first member, and its array to all.
+TEST(SharedRoundsTest, GoToTheFirstMemberAndComeBackFromIt) {
+  Random random(11);
+  for (const std::size_t count : {1u, 30'000u, 400'000u}) {  // small and large ones
+    ShareMembers members(3);
+    const auto layout = layout_of(ReduceOp::kMean, DType::kFloat32, count, 9);  // of all hosts
+    std::vector<std::shared_ptr<Buffer>> buffers;
+    std::vector<float> sum(count);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>(random.below(1000));
+        sum[i] += values[i];
+      }
+      buffers.push_back(share_buffer(layout->size_bytes()));
+      load(*layout, std::as_bytes(std::span(values)), buffers[m]->data());
+    }
+    const auto values_on = [&](std::size_t m) {
+      std::vector<float> values(count);
+      auto* to = reinterpret_cast<std::byte*>(values.data());
+      for (std::size_t piece = 0; piece < layout->pieces().size(); ++piece) {
+        layout->unload(piece, buffers[m]->bytes(), to);
+        to += layout->pieces()[piece].count * sizeof(float);
+      }
+      return values;
+    };
+    for (const SharedStep step : {SharedStep::kToFirst, SharedStep::kFromFirst}) {
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        SharedRounds::Start start;
+        start.id = 1 + static_cast<std::uint64_t>(step);
+        start.key = 100 + static_cast<std::uint64_t>(step);
+        start.step = step;
+        start.layout = layout;
+        start.buffer = buffers[m];
+        members.rounds[m]->begin(std::move(start));
+      }
+      members.run(random);
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        ASSERT_EQ(members.ended[m].size(), static_cast<std::size_t>(step)) << "member " << m;
+        EXPECT_TRUE(members.ended[m].back().status.ok());
+        if (m == 0 || step == SharedStep::kFromFirst) {
+          EXPECT_EQ(values_on(m), sum);
+        }
+      }
+    }
+  }
+}
+
 TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
   constexpr std::size_t kMembers = 3;
   constexpr std::size_t kNames = 20;

@@ -5,12 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 #include "reverie/base/cores.h"
 #include "reverie/base/spin.h"
+#include "reverie/reduce/streamed_copy.h"
 #include "reverie/reduce/topology.h"
 
 namespace reverie {
@@ -32,30 +29,6 @@ constexpr std::size_t kTouchedKept = std::size_t{1} << 20;  // bytes of an idle 
 constexpr std::size_t slot_bytes(std::size_t size_bytes) {
   return (std::max<std::size_t>(size_bytes, 1) + kSlotAlignment - 1) / kSlotAlignment *
          kSlotAlignment;
-}
-
-// Arrays of this size and more do not fit into caches, so they are written past them.
-constexpr std::size_t kStreamedMin = std::size_t{16} << 20;
-
-void plain_copy(std::byte* to, const std::byte* from, std::size_t size_bytes) {
-  std::memcpy(to, from, size_bytes);
-}
-
-// Copies past the caches. Requires memory aligned to 16 bytes.
-void stream(std::byte* to, const std::byte* from, std::size_t size_bytes) {
-#if defined(__SSE2__)
-  std::size_t at = 0;
-  for (; at + 64 <= size_bytes; at += 64) {
-    for (std::size_t i = at; i < at + 64; i += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-    }
-  }
-  _mm_sfence();
-  std::memcpy(to + at, from + at, size_bytes - at);
-#else
-  std::memcpy(to, from, size_bytes);
-#endif
 }
 
 }  // namespace
@@ -159,8 +132,12 @@ void SharedRounds::begin(Start start) {
     wakes = wakes || is_deep_;
   }
   if (wakes) changed_.notify_all();
-  // Work on arrays in the buffer is left to a waiting thread, or to the group's thread.
-  if (one->start.offset) (void)step();
+  // Work on arrays in the buffer is left to a waiting thread, which may sleep, or to the group's.
+  if (one->start.offset) {
+    (void)step();
+  } else if (drivers_.load() > 0) {
+    segment_->ring();
+  }
 }
 
 void SharedRounds::forget(std::uint64_t id) {
@@ -214,7 +191,6 @@ bool SharedRounds::step() {
 
 bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
   using Phase = One::Phase;
-  const std::size_t parts = one.start.layout->part_count();
   bool has_moved = false;
   if (one.phase == Phase::kLoad) {
     if (!bring(one, finished)) return false;
@@ -229,28 +205,13 @@ bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
   }
   if (one.phase == Phase::kReduce) {
     has_moved = true;
-    for (std::size_t part = 0; part < parts; ++part) {
-      if (!one.is_small && owner(part) != segment_->member()) continue;
-      if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
-      std::byte* const here = one.is_small ? nullptr : at(*one.offset);
-      reduce_part(one, part, here);
-    }
-    one.others[segment_->member()].is_taken = true;
-    if (!one.is_small) segment_->set_state(*one.place, ShareState::kReduced);
+    if (one.start.step != SharedStep::kFromFirst) reduce(one);
+    if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
     one.phase = Phase::kTake;
-    if (!one.is_small) {
-      bool is_last = true;
-      for (std::size_t m = 0; m < one.others.size() && is_last; ++m) {
-        const auto state = segment_->state(m, *one.others[m].place, one.start.key);
-        is_last = state && *state >= ShareState::kReduced;
-      }
-      if (is_last) segment_->ring();
-    }
   }
   if (one.phase == Phase::kTake) {
-    if (!one.is_small) has_moved = take_parts(one) || has_moved;
-    const bool is_all =
-        one.is_small || std::all_of(one.others.begin(), one.others.end(),
+    has_moved = take_parts(one) || has_moved;
+    const bool is_all = std::all_of(one.others.begin(), one.others.end(),
                                     [](const auto& other) { return other.is_taken; });
     if (!is_all || one.is_forgotten.load()) return has_moved;
     if (!is_whole(one)) {
@@ -264,8 +225,33 @@ bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
   return has_moved;
 }
 
-// Copies the own array into the window, and publishes its entry.
-bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
+// The parts of this member; all parts of a small array. Then it needs those of the others, or none.
+void SharedRounds::reduce(One& one) {
+  const bool is_first = segment_->member() == 0;
+  const bool is_to_first = one.start.step == SharedStep::kToFirst;
+  if (!one.is_small || is_first || !is_to_first) {
+    for (std::size_t part = 0; part < one.start.layout->part_count(); ++part) {
+      if (!one.is_small && owner(part) != segment_->member()) continue;
+      if (one.is_forgotten.load(std::memory_order_relaxed)) return;
+      reduce_part(one, part, one.is_small ? nullptr : at(*one.offset));
+    }
+  }
+  one.others[segment_->member()].is_taken = true;
+  if (one.is_small || (is_to_first && !is_first)) {
+    for (One::Other& other : one.others) other.is_taken = true;
+  }
+  if (one.is_small) return;
+  segment_->set_state(*one.place, ShareState::kReduced);
+  bool is_last = true;
+  for (std::size_t m = 0; m < one.others.size() && is_last; ++m) {
+    const auto state = segment_->state(m, *one.others[m].place, one.start.key);
+    is_last = state && *state >= ShareState::kReduced;
+  }
+  if (is_last) segment_->ring();
+}
+
+// Puts the own array into the window. False if it is not there.
+bool SharedRounds::put_array(One& one, std::optional<Finished>& finished) {
   const std::size_t size = one.start.layout->size_bytes();
   if (!one.offset) {
     MutexLock lock(mutex_);
@@ -282,11 +268,21 @@ bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
         {}};
     return false;
   }
-  if (!one.start.offset) std::memcpy(at(*one.offset), one.start.buffer->data(), size);
+  if (!one.start.offset) {
+    copy_piece(at(*one.offset), one.start.buffer->data(), size, size);
+  }
+  return true;
+}
+
+// Brings the own array, unless only that of the first member is wanted, and announces it.
+bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
+  const bool is_reader = one.start.step == SharedStep::kFromFirst && segment_->member() != 0;
+  if (!is_reader && !put_array(one, finished)) return false;
+  const std::size_t size = is_reader ? 0 : one.start.layout->size_bytes();
   {
     MutexLock lock(mutex_);
-    one.place =
-        segment_->publish(one.start.key, {one.start.layout->signature_hash(), *one.offset, size});
+    one.place = segment_->publish(
+        one.start.key, {one.start.layout->signature_hash(), one.offset.value_or(0), size});
   }
   if (!one.place) {
     one.phase = One::Phase::kStuck;
@@ -299,7 +295,7 @@ bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
   }
   One::Other& mine = one.others[segment_->member()];
   mine.place = one.place;
-  mine.offset = *one.offset;
+  mine.offset = one.offset.value_or(0);
   --one.missing;
   one.phase = One::Phase::kGather;
   return true;
@@ -313,7 +309,8 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
     const auto place = segment_->find(m, one.start.key);
     if (!place) continue;
     const ShareEntry entry = segment_->entry(m, *place);
-    const std::size_t size = one.start.layout->size_bytes();
+    const bool is_reader = one.start.step == SharedStep::kFromFirst && m != 0;
+    const std::size_t size = is_reader ? 0 : one.start.layout->size_bytes();
     // A member that withdrew it meanwhile may have put another round there.
     if (!segment_->state(m, *place, one.start.key)) continue;
     if (entry.signature != one.start.layout->signature_hash()) {
@@ -364,15 +361,30 @@ void SharedRounds::reduce_part(One& one, std::size_t part, std::byte* to_window)
     const std::size_t end = std::min(begin + kBlockBytes, part_end);
     // The root has children, so the result is in the scratch memory.
     (void)reduce_block(one, owner(part), part, begin, end, 0, scratch.data());
-    layout.finish_range(begin, end, scratch.data(), divisor);
-    const auto copy = layout.size_bytes() >= kStreamedMin ? stream : plain_copy;
-    copy(one.start.buffer->data() + begin, scratch.data(), end - begin);
-    if (to_window != nullptr) copy(to_window + begin, scratch.data(), end - begin);
+    if (one.start.step == SharedStep::kAll) {
+      layout.finish_range(begin, end, scratch.data(), divisor);
+    }
+    const std::size_t size = layout.size_bytes();
+    copy_piece(one.start.buffer->data() + begin, scratch.data(), end - begin, size);
+    if (to_window != nullptr) copy_piece(to_window + begin, scratch.data(), end - begin, size);
   }
 }
 
 bool SharedRounds::take_parts(One& one) {
   const ReduceLayout& layout = *one.start.layout;
+  const auto take = [&](const One::Other& other, std::size_t m, std::size_t part) {
+    const auto [begin, end] = layout.part_range(part);
+    copy_piece(one.start.buffer->data() + begin, segment_->data(m, other.offset) + begin,
+               end - begin, layout.size_bytes());
+  };
+  if (one.start.step == SharedStep::kFromFirst) {
+    for (std::size_t part = 0; segment_->member() != 0 && part < layout.part_count(); ++part) {
+      if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
+      take(one.others[0], 0, part);
+    }
+    for (One::Other& other : one.others) other.is_taken = true;
+    return true;
+  }
   bool has_moved = false;
   for (std::size_t m = 0; m < one.others.size(); ++m) {
     One::Other& other = one.others[m];
@@ -381,9 +393,7 @@ bool SharedRounds::take_parts(One& one) {
     if (!state || *state < ShareState::kReduced) continue;
     for (std::size_t part = m; part < layout.part_count(); part += one.others.size()) {
       if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
-      const auto [begin, end] = layout.part_range(part);
-      const auto copy = layout.size_bytes() >= kStreamedMin ? stream : plain_copy;
-      copy(one.start.buffer->data() + begin, segment_->data(m, other.offset) + begin, end - begin);
+      take(other, m, part);
     }
     other.is_taken = true;
     has_moved = true;

@@ -13,6 +13,9 @@
 // the group does it while no thread waits. Nothing is sent. The member that arrives last wakes all
 // others at once.
 //
+// A reduction over several hosts has two such steps on each: kToFirst gives the first member the
+// combination of all arrays of the host, and kFromFirst gives its array to all (group_core.h).
+//
 // A member's array stays in its window until the others have taken what they need. A member that
 // leaves a round withdraws its entry before it reuses the memory, and a reader checks all entries
 // again after reading: so a result never contains data of another round.
@@ -37,6 +40,13 @@
 
 namespace reverie {
 
+// What a round in shared memory does. The numbers of members are those of the segment.
+enum class SharedStep : std::uint8_t {
+  kAll,        // all members get the reduction of all arrays
+  kToFirst,    // member 0 gets it; a mean is left a sum
+  kFromFirst,  // all members get the array of member 0
+};
+
 // Thread-safe. For one membership.
 class SharedRounds {
  public:
@@ -44,10 +54,12 @@ class SharedRounds {
     std::uint64_t id = 0;   // names the round in reports
     std::uint64_t key = 0;  // the same on all members, unique per round
     std::shared_ptr<const ReduceLayout> layout;
-    std::shared_ptr<Buffer> buffer;  // gets the result
+    // Gets the result; after kToFirst its contents are undefined on other members.
+    std::shared_ptr<Buffer> buffer;
     // Where the array was loaded, by allocate(); else it is in `buffer`.
     std::optional<std::uint64_t> offset;
     bool is_awaited = false;  // a thread is about to wait for it
+    SharedStep step = SharedStep::kAll;
   };
   struct Finished {
     std::uint64_t id = 0;
@@ -86,6 +98,8 @@ class SharedRounds {
   bool wait_for_work();
   bool advance(One& one, std::optional<Finished>& finished);
   bool bring(One& one, std::optional<Finished>& finished);
+  bool put_array(One& one, std::optional<Finished>& finished);
+  void reduce(One& one);
   bool find_others(One& one, std::optional<Finished>& finished);
   void reduce_part(One& one, std::size_t part, std::byte* to_window);
   const std::byte* reduce_block(const One& one, std::size_t member, std::size_t tree,
