@@ -157,6 +157,19 @@ def test_arrays_of_text_come_back_as_objects(client, value):
     assert stored.tolist() == np.asarray(value).tolist()
 
 
+def test_an_object_may_be_one_text(client):
+    class Tensor:
+        def __init__(self, element):
+            self.element = element
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(self.element, dtype=object)
+
+    assert through_the_store(client, Tensor(b"a\0b")).item() == b"a\0b"
+    with pytest.raises(TypeError, match="dtype object, which cannot be stored"):
+        client.insert({"x": Tensor({})}, {"t": 1.0})
+
+
 def test_text_of_several_steps_and_items_is_gathered(client):
     writer = client.trajectory_writer(num_keep_alive_refs=3)
     for step in range(6):

@@ -585,11 +585,13 @@ def test_an_insert_of_the_client_of_tensorflow_names_tables_that_are_there(rever
 
 def test_tensors_are_data(table, serve):
     client = serve(table())
-    client.insert({"a": tf.constant([1.0, 2.0]), "b": tf.constant(True)}, {"t": 1.0})
+    step = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(b"x"), "c": tf.constant(["y", "zz"])}
+    client.insert(step, {"t": 1.0})
     ((sample,),) = client.sample("t")
     assert sample.data[0].tolist() == [1.0, 2.0]
     assert sample.data[0].dtype == np.float32
-    assert sample.data[1].item() is True
+    assert sample.data[1].item() == b"x"
+    assert sample.data[2].tolist() == [b"y", b"zz"]
 
 
 def test_signatures_are_tensorflows(table, serve):

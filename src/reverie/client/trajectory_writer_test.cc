@@ -269,7 +269,7 @@ TEST_F(TrajectoryWriterTest, AFlushSaysAtItsDeadlineHowManyItemsWait) {
   ASSERT_TRUE(create({0, 1}, "full").ok());
   EXPECT_TRUE(writer_->flush(2, clock_.now(), {}).ok());
   expect_refused(writer_->flush(1, clock_.now(), {}), StatusCode::kDeadlineExceeded,
-                 {"2 items", "1 may"});
+                 {"2 items", "1 are permitted"});
   service_->admit("full", 1);
   EXPECT_TRUE(writer_->flush(1, clock_.now(), {}).ok());
 }
@@ -294,7 +294,8 @@ TEST_F(TrajectoryWriterTest, WaitsWhileTooManyItemsAreQueued) {
   ASSERT_TRUE(create({0, 1}, "full").ok());
   ASSERT_TRUE(create({0, 1}, "full").ok());
   deadline_ = clock_.now();
-  expect_refused(create({0, 1}, "full"), StatusCode::kDeadlineExceeded, {"2 items", "1 may"});
+  expect_refused(create({0, 1}, "full"), StatusCode::kDeadlineExceeded,
+                 {"2 items", "1 are permitted"});
   EXPECT_EQ(service_->waiting("full"), 2u) << "the refused item was queued";
   deadline_ = TimePoint::max();
   std::thread table([&] { service_->admit("full", 1); });

@@ -91,7 +91,7 @@ class Group {
     bool uses_shared_memory = true;
     // Members with the same name share memory. Empty: the host and network namespace of the
     // process.
-    std::string host;
+    std::string host = {};
     // The total size of one member's arrays in shared memory; the first member's value counts. 0:
     // as large as the host's memory. Larger ones are sent by calls.
     std::size_t shared_bytes_max = 0;
