@@ -54,7 +54,10 @@ API = {
     ),
     "native": ("Native and Atari environments", ["envs.native", "envs.atari"]),
     "batcher": ("Batchers", ["Batcher", "unbatch"]),
-    "rpc": ("Calls between processes", ["Rpc", "Future", "create_uid"]),
+    "rpc": (
+        "Calls between processes",
+        ["Rpc", "Future", "create_uid", "register_dataclass", "set_log_level"],
+    ),
     "groups": ("Groups and gradients", ["Broker", "Group", "Accumulator"]),
     "weights": ("Weights for actors", ["Weights"]),
     "train": ("Training", ["agents"]),

@@ -281,8 +281,8 @@ void bind_rpc(nb::module_& m) {
           "call"_a, "callback"_a, "is_late_too"_a = false,
           nb::sig("def when_done(self, call: RpcCall, callback: "
                   "collections.abc.Callable[[], object], is_late_too: bool = False) -> bool"))
-      .def("next_task", &RpcPeer::next_task, "may_get_help"_a,
-           nb::sig("def next_task(self, may_get_help: bool) -> tuple[typing.Any, ...] | None"))
+      .def("next_task", &RpcPeer::next_task,
+           nb::sig("def next_task(self) -> tuple[typing.Any, ...] | None"))
       .def("answer", &RpcPeer::answer, "session"_a, "call"_a, "value"_a.none(),
            nb::sig("def answer(self, session: int, call: int, value: object) -> None"))
       .def("fail", &RpcPeer::fail, "session"_a, "call"_a, "code"_a, "type"_a, "text"_a,

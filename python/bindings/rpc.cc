@@ -230,7 +230,7 @@ bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object cal
   return true;
 }
 
-nb::object RpcPeer::next_task(bool may_get_help) {
+nb::object RpcPeer::next_task() {
   while (true) {
     std::optional<ServingTask> next;
     {
@@ -263,7 +263,7 @@ nb::object RpcPeer::next_task(bool may_get_help) {
         added_.erase(added);
         return nb::make_tuple(callbacks, needs_help);
       }
-      if (needs_help && may_get_help) {
+      if (needs_help) {
         tasks_->give_back(std::move(task));
         return nb::tuple();
       }
@@ -276,7 +276,7 @@ nb::object RpcPeer::next_task(bool may_get_help) {
     const auto found = handlers_.find(task.request.function);
     const nb::object handler = found != handlers_.end() ? found->second : nb::object();
     if (handler.is_valid()) {
-      if (needs_help && may_get_help) {
+      if (needs_help) {
         tasks_->give_back(std::move(task));
         return nb::tuple();
       }

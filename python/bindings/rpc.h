@@ -79,8 +79,8 @@ class RpcPeer {
   // Serves requests that have a handler, and gives the next task that is Python's to do:
   // (session, call, caller, function, arguments, needs_help) for a request; (callbacks,
   // needs_help); (session, call, None, needs_help) for a request that is not wanted any more, after
-  // tell_withdrawn(); () if a thread is needed beside this one and `may_get_help`; None at the end.
-  nb::object next_task(bool may_get_help);
+  // tell_withdrawn(); () if a thread is needed beside this one; None at the end.
+  nb::object next_task();
   ServingQueue& tasks() { return *tasks_; }
   void answer(std::uint64_t session, std::uint64_t call, nb::handle value);
   void fail(std::uint64_t session, std::uint64_t call, int code, const std::string& type,

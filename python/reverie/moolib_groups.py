@@ -9,13 +9,7 @@ from typing import Any
 from reverie import _checks, groups
 from reverie._process_bound import ProcessBound
 from reverie.accumulator import Accumulator as _Accumulator
-from reverie.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    GroupChangedError,
-    InvalidArgumentError,
-    ReverieError,
-)
+from reverie.errors import CancelledError, DeadlineExceededError, GroupChangedError, ReverieError
 from reverie.moolib_rpc import Rpc, addresses_of
 from reverie.moolib_settings import RpcError, called
 
@@ -198,11 +192,10 @@ class Broker(ProcessBound):
     def __init__(
         self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool | None = None
     ) -> None:
-        if rpc is not None and (token is not None or insecure is not None):
-            raise InvalidArgumentError(
-                "token and insecure are for the peer that a Broker makes, but rpc was given; give "
-                "them to that Rpc"
-            )
+        if token is not None:
+            _checks.text("token", token)
+        if insecure is not None:
+            _checks.flag("insecure", insecure)
         if rpc is None:
             rpc = Rpc(token=token, insecure=insecure)
             rpc.set_name("broker")

@@ -232,6 +232,7 @@ class ServingThreads:
         self.withdrawals: dict[tuple[int, int], Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._count = 0
+        native.set_threads_max(threads_max)
 
     def help(self) -> None:
         """One more thread, if there may be one."""
@@ -249,7 +250,7 @@ class ServingThreads:
             self.threads_max = count
         self.native.set_threads_max(count)
         if is_raised and self._count > 0:
-            self.help()  # those that wait believe that there may be no more
+            self.help()  # all others may be busy
 
     def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
         """Run ``callback()`` once no caller waits for the request's answer."""
@@ -273,7 +274,7 @@ class ServingThreads:
     def _serve(self) -> None:
         try:
             self.native.thread_has_come()
-            while (task := self.native.next_task(self._count < self.threads_max)) is not None:
+            while (task := self.native.next_task()) is not None:
                 if not task:
                     self.help()
                 elif len(task) == 4:

@@ -58,7 +58,7 @@ std::optional<ServingTask> ServingQueue::take_locked() {
   std::optional<ServingTask> task(std::move(tasks_.front()));
   tasks_.pop_front();
   ready_.store(tasks_.size(), std::memory_order_relaxed);
-  task->needs_help = idle_.empty() && coming_ == 0;
+  task->needs_help = idle_.empty() && coming_ == 0 && threads_ < threads_max_;
   return task;
 }
 

@@ -30,7 +30,8 @@ struct ServingTask {
   std::shared_ptr<CallGatherer> gatherer = nullptr;  // or: its calls may make a batch
   std::shared_ptr<PendingCall> done = nullptr;       // or: this call is done: notify its caller
   bool is_withdrawn = false;  // or: the caller no longer wants the request, which was taken earlier
-  // No other thread waits for the next task, or will soon. Set when a task is taken.
+  // No other thread waits for the next task, or will soon, and one more is allowed. Set when a task
+  // is taken.
   bool needs_help = false;
 };
 

@@ -26,6 +26,9 @@ class FileRootTest : public ::testing::Test {
     write(root_ / "deep" / "rows", 40);
     write(outer_ / "secret", 40);
     files_ = FileRoot::open(root_.string()).value();
+    if (read("rows", 0, 40, 0, 1).code() == StatusCode::kUnimplemented) {
+      GTEST_SKIP() << "there is no openat2, as under qemu";
+    }
   }
   void TearDown() override { fs::remove_all(outer_); }
 
