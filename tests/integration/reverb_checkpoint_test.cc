@@ -311,7 +311,8 @@ TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
   int refused = 0;
   const auto try_it = [&](const std::string& path) {
     const auto loaded = read_reverb_checkpoint(files, folder);
-    if (loaded.ok()) {  // zlib ignores bits of its header
+    // zlib ignores bits of its header, and those behind the end of a stream in its last byte.
+    if (loaded.ok()) {
       EXPECT_EQ(told(*loaded), expected);
       return;
     }
@@ -330,7 +331,7 @@ TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
       ++tried;
     }
   }
-  EXPECT_GE(refused, tried - 6);
+  EXPECT_GE(refused, tried - 16);
   for (const auto& [path, bytes] : files.content(folder)) {
     for (std::uint64_t size = bytes.size(); size-- > 0;) {
       files.cut(path, size);
