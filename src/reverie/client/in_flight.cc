@@ -151,7 +151,8 @@ Status InFlight::take_losses() {
                    loss.count == 1 ? "" : "s", loss.table, loss.count == 1 ? "was" : "were",
                    loss.first.message());
   }
-  return Status(losses.front().first.code(), text + " (the writer can go on)");
+  const StatusCode code = losses.front().first.code();  // kCancelled: by a close, for good
+  return Status(code, text + (code == StatusCode::kCancelled ? "" : " (the writer can go on)"));
 }
 
 void InFlight::close(ReplayService& service) {

@@ -22,7 +22,8 @@ constexpr std::uint32_t kConfirmed = 16;
 constexpr std::uint32_t kStoredChunkVersion = 17;
 // Far from the numbers that Reverb may use.
 constexpr std::uint32_t kCorruptField = 1000;
-// The least size of an item, column or slice, which bounds how many memory is allocated for.
+// An item, column or slice takes at least so many bytes, which bounds how many of them a message
+// can have, and so the memory that is allocated for them.
 constexpr std::size_t kPlaceBytes = 4;
 constexpr std::size_t kPlacesOfItem = 4;
 constexpr std::size_t kPlaceBytesFree = std::size_t{64} << 10;
@@ -63,11 +64,12 @@ Result<MutatePrioritiesRequest::Corrupt> read_corrupt(Bytes message) {
   return corrupt;
 }
 
-Result<std::string_view> read_first_text(const char* what, Bytes message) {
+// The one field of a message that counts.
+Result<std::string_view> read_text(const char* what, std::uint32_t field, Bytes message) {
   return read_message(what, [&]() -> Result<std::string_view> {
     std::string_view text;
     REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-      if (tag == bytes_field(1)) {
+      if (tag == bytes_field(field)) {
         text = text_of(get_bytes(reader));
       } else {
         reader.skip();
@@ -334,22 +336,11 @@ std::string write_mutate_request(std::string_view table, std::span<const ItemKey
 }
 
 Result<std::string_view> read_reset_request(Bytes message) {
-  return read_first_text("ResetRequest", message);
+  return read_text("ResetRequest", 1, message);
 }
 
 Result<std::string_view> read_checkpoint_request(Bytes message) {
-  return read_message("CheckpointRequest", [&]() -> Result<std::string_view> {
-    std::string_view payload;
-    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-      if (tag == bytes_field(kCheckpointPayload)) {
-        payload = text_of(get_bytes(reader));
-      } else {
-        reader.skip();
-      }
-      return Status();
-    }));
-    return payload;
-  });
+  return read_text("CheckpointRequest", kCheckpointPayload, message);
 }
 
 std::string write_checkpoint_request(std::string_view payload) {

@@ -23,7 +23,8 @@ struct ServedCheckpoints {
   std::function<StoreOrigin()> origin = {};
 };
 
-// INVALID_ARGUMENT for a payload of more bytes than a user may store.
+// INVALID_ARGUMENT for a payload of more bytes than a user may store. A store checks it; clients of
+// a server do so too, before they send it.
 Status check_user_payload(std::size_t size_bytes);
 
 // RESOURCE_EXHAUSTED for a larger payload, such as a training stores.

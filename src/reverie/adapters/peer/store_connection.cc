@@ -248,10 +248,6 @@ Status StoreConnection::take(Frame frame) {
         return {};
       }
       REVERIE_ASSIGN_OR_RETURN(const std::string_view bytes, store_wire::read_text(payload));
-      if (Status status = check_user_payload(bytes.size()); !status.ok()) {
-        answer(id, kind, store_wire::write_path(status));
-        return {};
-      }
       store_->checkpoints.write(bytes, [self, id, kind](const Result<std::string>& path) {
         self->answer(id, kind, store_wire::write_path(path));
       });

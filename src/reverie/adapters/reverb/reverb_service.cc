@@ -110,9 +110,6 @@ void checkpoint(const StorePtr& store, const Ref<GrpcMessage>& message,
   }
   const auto payload = wire::read_checkpoint_request(message->bytes());
   if (!payload.ok()) return reply(payload.status());
-  if (Status status = check_user_payload(payload->size()); !status.ok()) {
-    return reply(std::move(status));
-  }
   store->checkpoints.write(
       *payload, [reply, payload_bytes = payload->size()](const Result<std::string>& path) {
         if (!path.ok()) return reply(path.status());
