@@ -18,11 +18,11 @@ namespace {
 
 constexpr std::size_t kSumBuffers = 4;
 constexpr std::size_t kCounts = 3;
-// Results that wait for a program that stands still.
+// Results that wait while the program is stalled.
 constexpr std::size_t kKeptBytesMax = std::size_t{1} << 30;
 constexpr std::size_t kKeptMin = 8;
 constexpr std::size_t kKeptMax = 1024;
-// The rest of a round's name: a generation, a slot, and strokes.
+// Bytes of a round's name besides the function's: a generation, a slot and separators.
 constexpr std::size_t kRoundNameRest = 32;
 
 std::vector<ReduceLeaf> round_leaves(const std::vector<ReduceLeaf>& gradients) {
@@ -52,7 +52,8 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
 
   Status check_fork() const { return fork_guard_.check("accumulator"); }
 
-  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  // Handles an event under the lock, then runs its effects without a lock. Does nothing after
+  // close().
   template <typename Event>
   void turn(Event event) {
     const PeerTurn peer(turns_);
@@ -121,7 +122,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       key = core_.key();
       members = core_.member_count();
       sums = std::exchange(sums_, std::nullopt);
-      is_adding_ = true;  // the round does not begin before they are back
+      is_adding_ = true;  // the round does not begin before the sums are put back
     }
     Status status;
     if (sums) {
@@ -172,9 +173,9 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   }
 
   const std::string& function() const { return function_; }
-  // False if it was called before.
+  // False if close() was called before.
   bool begin_close() { return !is_closing_.exchange(true); }
-  // Rounds that it has begun end without it.
+  // Rounds in progress end without this object.
   void close() {
     turns_.close();
     timers_.stop();
@@ -185,7 +186,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   }
 
  private:
-  // The arrays of a round as they lie in its buffer.
+  // The arrays of a round, as stored in its buffer.
   struct Sums {
     std::shared_ptr<const ReduceLayout> layout;
     std::shared_ptr<Buffer> buffer;
@@ -214,7 +215,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
 
   Result<Sums> allocate(std::size_t members) const {
     std::vector<ReduceLeaf> leaves = leaves_;
-    for (ReduceLeaf& leaf : leaves) {  // the layout checks sizes, and reads no bytes
+    for (ReduceLeaf& leaf : leaves) {  // the layout only checks sizes
       leaf.bytes = {
           static_cast<const std::byte*>(nullptr),
           static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype)};
@@ -245,7 +246,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     }
   }
 
-  // What belonged to another generation.
+  // Drops what belongs to another generation.
   void drop_void(std::vector<RoundPtr>& abandoned) REVERIE_REQUIRES(mutex_) {
     if (core_.key() == key_) return;
     key_ = core_.key();
@@ -357,12 +358,12 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kSumBuffers);
   mutable Mutex mutex_;
   AccumulatorCore core_ REVERIE_GUARDED_BY(mutex_);
-  AccumulatorKey key_ REVERIE_GUARDED_BY(mutex_);  // of all that follows
+  AccumulatorKey key_ REVERIE_GUARDED_BY(mutex_);  // the key of the members below
   std::optional<Sums> sums_ REVERIE_GUARDED_BY(mutex_);
   bool is_adding_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::optional<Sums> waiting_ REVERIE_GUARDED_BY(mutex_);  // of a round that could not begin
-  std::map<std::uint64_t, RoundPtr> rounds_ REVERIE_GUARDED_BY(mutex_);   // under way
-  std::map<std::uint64_t, RoundPtr> results_ REVERIE_GUARDED_BY(mutex_);  // not taken
+  std::optional<Sums> waiting_ REVERIE_GUARDED_BY(mutex_);  // its round could not begin
+  std::map<std::uint64_t, RoundPtr> rounds_ REVERIE_GUARDED_BY(mutex_);   // in progress
+  std::map<std::uint64_t, RoundPtr> results_ REVERIE_GUARDED_BY(mutex_);  // not taken yet
   TimerQueue timers_;
   Alarm alarm_;
 };
@@ -422,7 +423,7 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
 
 Accumulator::~Accumulator() {
   close();
-  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  // The threads that wait in it do not exist in a forked child, which destroys nothing.
   if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 

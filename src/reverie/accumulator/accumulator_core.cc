@@ -10,14 +10,14 @@
 namespace reverie {
 namespace {
 
-// A message that was not taken is sent again after the first pause, then after twice that.
+// A message that was not accepted is resent after kRepeatMin, then after twice as long.
 constexpr Duration kRepeatMin = std::chrono::milliseconds(10);
 constexpr Duration kRepeatMax = std::chrono::milliseconds(200);
 constexpr Duration kAnswerMax = std::chrono::seconds(1);
-// Members of a new membership vote by themselves; this much later they are told to.
+// Members of a new membership vote unasked; those that have not voted by then are asked to.
 constexpr Duration kPokeAfter = std::chrono::milliseconds(200);
 constexpr Duration kBeginAgain = std::chrono::milliseconds(5);
-// Names of rounds are used in turns. More than twice as many as can be under way.
+// Names of rounds are reused in turn. At least twice as many as rounds in progress.
 constexpr std::uint64_t kRoundNames = 64;
 static_assert(kRoundNames >= 2 * AccumulatorCore::kParallelMax);
 
@@ -83,11 +83,11 @@ std::optional<Payload> AccumulatorCore::take_state(TimePoint now) {
     return std::move(value);
   }
   if (state.slot < first_kept_slot() || state.slot > open_) {
-    need_model(now);  // results that it lacks are gone
+    need_model(now);  // results that the model lacks were dropped
     return std::nullopt;
   }
   if (state.vote.version < version_) {
-    restart(now);  // its program stood still at the election; it leads the next generation
+    restart(now);  // its program was stalled at the election; it leads the next generation
     return std::nullopt;
   }
   version_ = state.vote.version;
@@ -163,7 +163,7 @@ void AccumulatorCore::restart(TimePoint now) {
   const Duration pause = kRepeatMin * (std::int64_t{1} << std::min<std::size_t>(restarts_, 6));
   ++restarts_;
   enter({key_.membership, key_.generation + 1}, now + pause, now);
-  // The others learn of it now.
+  // The other members are notified now.
   if (!is_first()) return;
   AccumulatorMessage message;
   message.says = AccumulatorSays::kElected;
@@ -273,7 +273,7 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
     case AccumulatorSays::kVote:
       if (!is_first() || message.vote.name != caller) return false;
       letters_.erase({caller, AccumulatorSays::kElected});
-      if (elected_) {  // what it was told may have been lost
+      if (elected_) {  // the answer may have been lost
         AccumulatorMessage again;
         again.says = AccumulatorSays::kElected;
         again.vote = *elected_;
@@ -285,7 +285,7 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       return true;
     case AccumulatorSays::kElected:
       if (caller != members_.front()) return false;
-      if (message.vote.name.empty()) return true;  // to be in this generation is all it asks for
+      if (message.vote.name.empty()) return true;  // it only begins this generation
       if (!is_started_) return false;
       follow(message.vote, now);
       return true;

@@ -187,7 +187,7 @@ class AccumulatorCore {
   Options options_;  // its lineage is updated with the model
   bool is_started_ = false;
   TimePoint advanced_at_{};
-  int resigned_ = 0;  // times since it advanced; each makes it more patient
+  int resigned_ = 0;  // resignations since it advanced; each doubles its patience
   AccumulatorKey key_;
   std::vector<std::string> members_;
   Status refusal_;

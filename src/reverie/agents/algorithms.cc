@@ -95,13 +95,13 @@ Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
   TrainPlan plan;
   REVERIE_ASSIGN_OR_RETURN(plan.algorithm, algorithm_named(algorithm));
   REVERIE_ASSIGN_OR_RETURN(plan.settings, read_settings(options, default_settings(plan.algorithm)));
-  // 63 bits, so that a reader of the settings can give it back.
+  // 63 bits, so that read_settings() accepts it.
   if (!plan.settings.seed) plan.settings.seed = random_seed() >> 1;
   plan.spec = std::move(envs.spec);
   plan.make_envs = std::move(envs.make);
   plan.identity = format("{} in {}", algorithm, envs.name);
   plan.table = training_table(plan.settings);
-  // Refused now where the algorithm does not serve the environment.
+  // Fails now if the algorithm does not support the environment.
   REVERIE_RETURN_IF_ERROR(make_agent(plan.algorithm, plan.spec, plan.settings).status());
   return plan;
 }
@@ -109,7 +109,7 @@ Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
 Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
                                 std::string_view env_id, const Options& env_options,
                                 const Options& options) {
-  // A wrong name or setting is told before a wrong environment.
+  // A wrong name or setting is reported before a wrong environment.
   REVERIE_ASSIGN_OR_RETURN(const Algorithm known, algorithm_named(algorithm));
   REVERIE_RETURN_IF_ERROR(read_settings(options, default_settings(known)).status());
   REVERIE_ASSIGN_OR_RETURN(EnvSource envs, native_env_source(registry, env_id, env_options));

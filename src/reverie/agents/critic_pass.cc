@@ -69,7 +69,7 @@ double regress(std::span<const float> values, std::span<const float> targets,
     const bool is_small = size <= huber_delta;
     const float huber = is_small ? 0.5f * error * error : huber_delta * (size - 0.5f * huber_delta);
     loss += static_cast<double>(weights[i] * huber * part);
-    // NaN is handed on: no bound hides it.
+    // NaN is passed on: the bound must not hide it.
     const float slope = size > huber_delta ? std::copysign(huber_delta, error) : error;
     derivatives[i] = weights[i] * slope * part;
     td_errors[i] += share * size;

@@ -17,7 +17,7 @@
 namespace reverie {
 namespace {
 
-// The rows of `from` without the padding behind each.
+// The rows of `from` without their padding.
 void pack(nn::ConstMatrix from, std::span<float> to) {
   for (std::size_t row = 0; row < from.rows; ++row) {
     std::copy_n(from.row(row), from.columns, to.data() + row * from.columns);

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// Padding is kept too: it is 0.
+// Includes the padding, which is 0.
 Status load_floats(ByteReader& in, nn::Parameters& into) {
   const std::vector<float> floats = read_array<float>(in);
   if (floats.size() != into.float_count()) {
@@ -51,7 +51,7 @@ Status Optimizer::step(const nn::Parameters& gradient, double progress, double s
                        nn::Parameters& parameters) {
   REVERIE_ASSIGN_OR_RETURN(const double norm, check(gradient));
   const double rate = learning_rate_ * (1.0 - progress * (1.0 - last_share_)) * step_scale;
-  // The schedule may end at 0, which means no step at all.
+  // The schedule may end at 0; then no step is taken.
   if (rate == 0) return {};
   REVERIE_RETURN_IF_ERROR(adam_.set_learning_rate(rate));
   const double scale = norm_max_ > 0 ? nn::clip_scale(norm, norm_max_) : 1.0;

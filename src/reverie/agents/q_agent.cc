@@ -16,7 +16,7 @@
 namespace reverie {
 namespace {
 
-// The rows of `from` without the padding behind each.
+// The rows of `from` without their padding.
 void pack(nn::ConstMatrix from, std::vector<float>& to) {
   for (std::size_t row = 0; row < from.rows; ++row) {
     std::copy_n(from.row(row), from.columns, to.data() + row * from.columns);
@@ -31,7 +31,7 @@ class QPolicy final : public Policy {
   void act(const nn::Parameters& weights, nn::ConstMatrix obs, std::uint64_t step, Random& random,
            std::span<std::byte> actions) override {
     const double epsilon = epsilon_at(schedule_, step);
-    // A network is asked only for rows that are not random anyway, if there are such.
+    // The network runs only if some row's action is not random.
     explores_.resize(obs.rows);
     bool all_explore = true;
     for (std::size_t row = 0; row < obs.rows; ++row) {

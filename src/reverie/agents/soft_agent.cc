@@ -59,7 +59,8 @@ class SquashedDraw {
     return std::span(log_probabilities_).first(rows_);
   }
 
-  // The loss's gradient in the outputs, from those in the actions and log probabilities.
+  // Computes the loss's gradient in the outputs from its gradients in the actions and log
+  // probabilities.
   void send_back(std::span<const float> action_gradient,
                  std::span<const float> log_probability_gradient, nn::Matrix outputs) {
     mean_gradient_.resize(mean_.size());
@@ -85,7 +86,7 @@ class SquashedDraw {
   std::size_t rows_ = 0;
   std::vector<float> mean_;
   std::vector<float> log_std_;
-  std::vector<std::uint8_t> is_held_;  // where log_std is at a bound, and has no slope
+  std::vector<std::uint8_t> is_held_;  // where log_std is at a bound, so its derivative is 0
   std::vector<float> noise_;
   std::vector<float> actions_;
   std::vector<float> log_probabilities_;
@@ -201,7 +202,7 @@ class SoftLearner final : public Learner {
     const float share = 1.0f / static_cast<float>(batch.size());
     std::ranges::fill(action_gradient_, 0.0f);
     for (std::size_t critic = 0; critic < 2; ++critic) {
-      // Only the lower of both values counts.
+      // Only the lower of both values has a gradient.
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const bool is_first = values_[0][i] <= values_[1][i];
         derivatives_[i] = is_first == (critic == 0) ? -share : 0.0f;
@@ -249,7 +250,7 @@ class SoftAgent final : public Agent {
       parameters_[i] = shapes_[i].make_parameters();
       if (i != kTemperature) nn::initialize_uniform(shapes_[i], random, parameters_[i]);
     }
-    // Automatic: from 1.
+    // A temperature that is learned starts at 1.
     const double first = settings.temperature > 0 ? settings.temperature : 1.0;
     parameters_[kTemperature].data()[0] = static_cast<float>(std::log(first));
     parameters_[kTarget0] = parameters_[kCritic0].copy();
@@ -330,7 +331,7 @@ Result<std::unique_ptr<Agent>> make_soft_agent(const AgentSpec& spec,
   shape.widths.push_back(2 * spec.action_width);
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp policy, nn::Mlp::make(std::move(shape)));
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp critic, make_critic(spec, settings.hidden));
-  // One number: the weight of a network that is never run.
+  // A single number, stored as the weight of a network that is never run.
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp number, nn::Mlp::make({.widths = {1, 1}}));
   const std::array<nn::Mlp, 4> shapes{policy, critic, critic, number};
   constexpr std::array<const char*, 4> kNames{"the policy", "critic 0", "critic 1",

@@ -12,7 +12,7 @@ constexpr std::uint32_t kOne = 2048;  // a weight of 1
 constexpr std::size_t kExtentMax = 4096;
 constexpr std::size_t kBlockPixels = 16;
 
-// A full block by two words, without a call.
+// Compares a full block as two words, without a call.
 bool are_equal(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
   if (size != kBlockPixels) return std::memcmp(a, b, size) == 0;
   std::uint64_t of_a[2];
@@ -95,7 +95,8 @@ AtariFrames::Run AtariFrames::pixels_of(std::size_t block) const {
 bool AtariFrames::take(std::size_t which, std::span<const std::uint8_t> indices) {
   REVERIE_CHECK(which < 2 && indices.size() == screen_bytes());
   REVERIE_CHECK(which == 0 || taken_[0] != nullptr);
-  // The first against the last one of before, the second against the first.
+  // The first screen is compared with the last one of the previous picture, the second with the
+  // first.
   const std::uint8_t* const before = which == 0 ? last_.data() : taken_[0];
   const bool has_before = which == 1 || has_last_;
   std::vector<Blocks>& changed = which == 0 ? dirty_ : moved_;
@@ -154,7 +155,8 @@ void AtariFrames::push(bool pools) {
   REVERIE_CHECK(taken_[0] != nullptr && (!pools || taken_[1] != nullptr));
   for (std::size_t y = 0; pools && y < height_; ++y) dirty_[y] |= moved_[y];
   pools ? push_all<true>() : push_all<false>();
-  // Where the two differ the picture shows both, which the next one will not, whatever changes.
+  // Where the two screens differ the picture shows both. The next picture will not, whatever
+  // changes.
   const std::uint8_t* const newest = taken_[pools ? 1 : 0];
   for (std::size_t y = 0; y < height_; ++y) {
     if (dirty_[y] != 0) std::memcpy(last_.data() + y * width_, newest + y * width_, width_);

@@ -78,7 +78,7 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const bool is_costly = made->batches_.front()->envs->cost() == NativeCost::kThreads;
   const std::size_t rows = pool.env_count * pool.batch_count;
-  // A single environment gains nothing from another thread: it would wait for being woken.
+  // Another thread makes a single environment no faster: the caller would only wait for it to wake.
   const bool wants_threads = is_costly && std::min(cores, rows) > 1;
   const std::size_t threads = pool.thread_count.value_or(wants_threads ? std::min(cores, rows) : 0);
   if (threads > 0) {
@@ -92,8 +92,8 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
 
 NativePool::~NativePool() {
   if (fork_guard_.check("pool").ok()) return;
-  // In a forked child the threads stayed with the parent: there is nothing to join, what they held
-  // stays held, and an environment may be half through a step.
+  // In a forked child the threads do not exist: there is nothing to join, the locks that they held
+  // stay locked, and an environment may be in the middle of a step.
   leave_to_parent(std::move(steppers_));
   leave_to_parent(std::move(batches_));
 }
@@ -234,7 +234,7 @@ Status NativePool::start(Batch& batch, std::span<const std::byte> actions) {
   batch.actions.assign(actions.begin(), actions.end());
   if (steppers_->hand_over(batch)) return {};
   batch.phase.store(Phase::kNew, std::memory_order_release);
-  return check_usable();  // closed since this call began
+  return check_usable();  // closed during this call
 }
 
 bool NativePool::done(std::size_t batch) const {
@@ -254,10 +254,10 @@ Status NativePool::wait(std::size_t index, TimePoint deadline,
   switch (phase) {
     case Phase::kNew:
       return failed_precondition("nothing of batch {} is under way; call reset() first", index);
-    case Phase::kRunning:  // by another thread, which stepped it inline or looks at its state
+    case Phase::kRunning:  // by another thread, which steps it inline or reads its state
       return failed_precondition("another thread steps batch {}; give each thread its own", index);
     default:
-      return {};  // of two that wait for one step both get it
+      return {};  // if two threads wait for one step, both get its result
   }
 }
 
@@ -323,7 +323,7 @@ Status NativePool::replay_episode(std::size_t index, std::size_t env, const Rand
   Batch& batch = *batches_[index];
   const NativeRows& rows = batch.arrays->rows;
   batch.envs->begin_episode(env, random, rows);
-  // The other rows' are looked at, and not stepped.
+  // The actions of the other rows are checked too, but these rows are not stepped.
   std::vector<std::byte> all(env_count() * row_bytes);
   Status status;
   for (std::size_t at = 0; at < actions.size() && status.ok(); at += row_bytes) {

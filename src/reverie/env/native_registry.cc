@@ -7,8 +7,7 @@
 namespace reverie {
 namespace {
 
-// How many letters must be put in, taken out or changed to make one of the other; the case of
-// letters is not looked at.
+// The Levenshtein distance of two names, ignoring case.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   std::vector<std::size_t> row(b.size() + 1);
@@ -29,7 +28,8 @@ std::string joined(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
-// Those at most a third of their letters away, the nearest first; all when none is.
+// The names whose distance is at most a third of their length, the nearest first; all names if
+// there is none.
 std::string suggestion(std::string_view id, const std::vector<std::string>& ids) {
   std::vector<std::pair<std::size_t, std::string>> near;
   for (const std::string& candidate : ids) {

@@ -10,8 +10,9 @@
 namespace reverie {
 namespace {
 
-constexpr Duration kLookTime = std::chrono::microseconds(25);  // what waking a thread takes
-constexpr std::size_t kRowsAtOnceMax = 1024;  // a waiter that steps them looks for signals after
+constexpr Duration kLookTime = std::chrono::microseconds(25);  // how long waking a thread takes
+// A waiting thread that steps rows checks for signals after so many.
+constexpr std::size_t kRowsAtOnceMax = 1024;
 
 }  // namespace
 
@@ -50,8 +51,8 @@ bool NativePool::Steppers::hand_over(Batch& batch) {
 
 NativePool::Steppers::FreeRows NativePool::Steppers::take_rows(Progress& progress,
                                                                std::size_t stepper) const {
-  // Large pieces at first, since each is taken under the lock; single rows at last, so that all end
-  // together.
+  // Large pieces at first, since each is taken under the lock; single rows at the end, so that all
+  // threads finish at about the same time.
   const auto piece = [](const FreeRows& rows) {
     return std::clamp<std::size_t>(rows.count() / 4, 1, kRowsAtOnceMax);
   };
@@ -127,7 +128,7 @@ void NativePool::Steppers::work(std::size_t stepper) {
 }
 
 void NativePool::Steppers::stop() {
-  MutexLock stopping(threads_mutex_);  // of two that stop it the second waits for the first
+  MutexLock stopping(threads_mutex_);  // a second caller waits until the first has finished
   {
     MutexLock lock(mutex_);
     is_stopping_ = true;

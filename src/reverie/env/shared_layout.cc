@@ -16,7 +16,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSizeMax = std::size_t{1} << 46;  // 64 TiB: beyond any machine
 constexpr std::size_t kCountMax = std::size_t{1} << 20;
 
-// Deals out offsets. Once too much was asked for it stays full.
+// Allocates offsets. After a request that does not fit, every later one fails too.
 class Space {
  public:
   std::size_t take(std::size_t size_bytes) {
@@ -119,7 +119,7 @@ Result<SharedLayout> SharedLayout::make(PoolShape shape) {
 }
 
 EnvRange SharedLayout::range_of(std::size_t worker) const {
-  // The first workers have one more where it does not divide.
+  // If the environments cannot be divided evenly, the first workers have one more.
   const std::size_t each = shape_.env_count / shape_.worker_count;
   const std::size_t more = shape_.env_count % shape_.worker_count;
   const std::size_t begin = worker * each + std::min(worker, more);

@@ -50,7 +50,7 @@ Result<std::uint32_t> SharedPool::post(std::size_t batch, PoolOp op,
   MutexLock lock(mutex_);
   BatchState& state = batches_[batch];
   if (op == PoolOp::kStep) REVERIE_RETURN_IF_ERROR(refuse_if_in_flight(batch));
-  // Two in flight is what the queues are long enough for; a third waits for the first.
+  // The queues have room for two commands in flight; a third waits for the first.
   if (state.is_in_flight && missing(batch, state.sequence - 1) > 0 && state.sequence > 1) {
     return failed_precondition(
         "batch {} has a reset in flight behind another call; wait for its result first", batch);
@@ -84,8 +84,8 @@ Status SharedPool::wait_for_arrivals(std::size_t batch, const std::function<std:
                                      TimePoint deadline, const Check& check) {
   BatchBlock& block = view_.batch(batch);
   const Clock& clock = Clock::system();
-  // The count of arrivals is read before what is missing is: an arrival in between then wakes
-  // early, never late.
+  // The count of arrivals is read before the count of missing rows: an arrival in between can cause
+  // an early wake-up, never a late one.
   std::uint32_t arrived = block.arrived.load();
   std::size_t left = missing();
   if (left == 0) return {};
@@ -108,7 +108,7 @@ Status SharedPool::wait_for_arrivals(std::size_t batch, const std::function<std:
     if (!check()) return cancelled("the wait was ended from outside");
     block.target.store(arrived + static_cast<std::uint32_t>(left));
     block.is_awaited.store(1);
-    // Those that came before the flag was up have woken no thread.
+    // Rows that arrived before the flag was set have woken no thread.
     const std::uint32_t seen = block.arrived.load();
     if (static_cast<std::int32_t>(seen - block.target.load()) < 0) {
       futex_wait(block.arrived, seen, std::min(deadline - now, kInterruptInterval));
@@ -128,7 +128,7 @@ Status SharedPool::wait(std::size_t batch, std::uint32_t sequence, TimePoint dea
   }
   REVERIE_RETURN_IF_ERROR(wait_for_arrivals(
       batch, [&] { return missing(batch, sequence); }, deadline, check));
-  // A batch with an environment that raised stays in flight: a restart asks for it again.
+  // A batch with an environment that raised stays in flight: a restart posts it again.
   MutexLock lock(mutex_);
   if (batches_[batch].sequence == sequence && first_broken(batch) == nullptr) {
     batches_[batch].is_in_flight = false;
@@ -137,7 +137,7 @@ Status SharedPool::wait(std::size_t batch, std::uint32_t sequence, TimePoint dea
 }
 
 const std::byte* SharedPool::first_broken(std::size_t batch) const {
-  // Not memchr: workers may be writing them.
+  // Not memchr, since workers may be writing these bytes.
   for (std::size_t env = 0; env < view_.shape().env_count; ++env) {
     if (view_.state(batch, env) == EnvState::kBroken) {
       return view_.row(view_.layout().batch(batch).states, env);
@@ -224,7 +224,7 @@ bool SharedPool::collect() {
     const std::uint32_t count = view_.worker(worker).ready_count.load(std::memory_order_acquire);
     for (; collected_[worker] != count; ++collected_[worker]) {
       const std::uint32_t env = view_.ready(worker, collected_[worker]);
-      // One that raised stays in flight: a restart of its worker asks for it again.
+      // An environment that raised stays in flight: a restart of its worker posts it again.
       if (view_.state(0, env) == EnvState::kBroken) continue;
       in_flight_[env] = std::nullopt;
       ready_.push_back(static_cast<std::int32_t>(env));

@@ -44,7 +44,7 @@ void WorkerPort::fail(std::size_t batch, std::size_t env, std::string_view text)
   WorkerBlock& mine = block();
   if (mine.has_failed.load() == 0) {
     const std::size_t size = std::min(text.size(), kFailureTextMax);
-    // The end of a traceback is what tells most.
+    // Keeps the end of a traceback, which says the most.
     std::memcpy(mine.failure, text.data() + (text.size() - size), size);
     mine.failure_bytes = static_cast<std::uint32_t>(size);
     mine.failed_batch = static_cast<std::uint32_t>(batch);
@@ -66,7 +66,7 @@ void WorkerPort::finish(const PoolCommand& command) {
   }
   BatchBlock& batch = view_.batch(command.batch);
   const std::uint32_t arrived = batch.arrived.fetch_add(1) + 1;
-  // As a difference: both count on past 2^32.
+  // Compared as a difference, since both counters wrap around at 2^32.
   const auto beyond = static_cast<std::int32_t>(arrived - batch.target.load());
   if (beyond >= 0 && batch.is_awaited.load() != 0) {
     batch.is_awaited.store(0);

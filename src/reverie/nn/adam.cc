@@ -49,8 +49,8 @@ void Adam::step(const Parameters& gradient, float gradient_scale, Parameters& pa
   step.square_decay = static_cast<float>(options_.square_decay);
   step.mean_share = static_cast<float>(1.0 - options_.mean_decay);
   step.square_share = static_cast<float>(1.0 - options_.square_decay);
-  // Both sides of the quotient times the correction of v: one number for each step, none for each
-  // element.
+  // Numerator and denominator are multiplied by the correction of v, so that there is one
+  // correction per step and none per element.
   step.step_size = static_cast<float>(options_.learning_rate * square_correction / mean_correction);
   step.epsilon = static_cast<float>(options_.epsilon * square_correction);
   kernels().adam(step);
@@ -85,7 +85,7 @@ Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient) {
 
 double clip_scale(double norm, double norm_max) {
   REVERIE_CHECK(norm_max > 0.0);
-  // The small number keeps a norm of 0 out of the quotient; torch adds the same.
+  // The small number avoids a division by 0; torch adds the same.
   return std::fmin(1.0, norm_max / (norm + 1e-6));
 }
 

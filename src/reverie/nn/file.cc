@@ -18,7 +18,7 @@ Status write_file(const std::string& path, std::span<const std::byte> bytes) {
   Status status = write();
   if (status.ok()) status = durable_rename(files, temporary, path, IfThere::kReplace);
   if (status.ok()) return {};
-  (void)files.remove_file(temporary);  // which may not be there
+  (void)files.remove_file(temporary);  // which may not exist
   return status.with_context(format("'{}' cannot be written", path));
 }
 

@@ -16,15 +16,14 @@ double dot(const double* a, const double* b, std::size_t count) {
   return sum;
 }
 
-// `count` orthonormal vectors of `width` >= count numbers, one after the other: Gram and Schmidt
-// over normal draws. What is left of a draw is taken off twice: once loses digits when little is
-// left.
+// `count` orthonormal vectors of `width` >= count numbers, one after the other: Gram-Schmidt on
+// normal draws. Each projection is subtracted twice, since once loses digits if little remains.
 std::vector<double> orthonormal_vectors(std::size_t count, std::size_t width, Random& random) {
   std::vector<double> vectors(count * width);
   for (std::size_t v = 0; v < count; ++v) {
     double* vector = vectors.data() + v * width;
     double norm = 0;
-    while (norm < 1e-9) {  // a draw that lies among those before it has probability 0
+    while (norm < 1e-9) {  // a draw in the span of the previous ones has probability 0
       fill_normal<double>(random, {vector, width});
       for (int pass = 0; pass < 2; ++pass) {
         for (std::size_t w = 0; w < v; ++w) {

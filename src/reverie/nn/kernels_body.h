@@ -266,7 +266,7 @@ bool may_have_terms(const Product& p) {
          p.columns >= (kListsFast ? 1 : 3) * kPanelStride;
 }
 
-// The columns [column, columns), from `begin` of the depth on.
+// Computes the columns [column, columns), from `begin` of the depth on.
 void multiply_dense(const Product& p, Finish finish, std::size_t column, std::size_t columns,
                     std::size_t begin) {
   // Each sum depends on the one before it: with few rows, more columns compensate for that.

@@ -159,8 +159,8 @@ void MlpPass::finish_output_gradient() {
 void MlpPass::send_back(const Parameters& parameters, std::size_t index, float* to,
                         std::size_t to_stride, bool apply_derivative) {
   const Mlp::Layer& layer = mlp_.layers()[index];
-  // The rows that pad the inputs would lie behind the weight; they are transposed from the bias, or
-  // from the next layer, and must not be: the last rows go one by one.
+  // A block that ends in the padding of the inputs would read beyond the weight, from the bias or
+  // the next layer: so the last rows are transposed one by one.
   const std::size_t stride = padded(layer.inputs);
   const std::size_t whole = layer.inputs / kPad * kPad;
   const float* weight = parameters.data() + layer.weight;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kFileBytesMax = std::size_t{5} << 30;  // 2^30 floats and a header
 
-// PyTorch's weight is ours, transposed.
+// PyTorch's weight is the transpose of ours.
 NamedTensor transposed(std::string name, ConstMatrix weight) {
   NamedTensor tensor{std::move(name), {weight.columns, weight.rows}, {}};
   tensor.values.reserve(weight.rows * weight.columns);

@@ -17,8 +17,8 @@ PublishedParameters::PublishedParameters(const Parameters& first, std::size_t re
 PublishedParameters::Version PublishedParameters::acquire(std::size_t reader) {
   REVERIE_CHECK(reader < reader_count_);
   Slot& slot = slots_[reader];
-  // Sequentially consistent, here and in publish(): either the publisher sees the block named, or
-  // this sees that another block became the latest.
+  // Sequentially consistent, here and in publish(): either the publisher sees that this reader
+  // named the block, or this reader sees that another block became the latest.
   for (;;) {
     const std::uint32_t index = latest_.load();
     slot.block.store(index);

@@ -25,7 +25,7 @@ struct Entry {
   std::uint64_t end = 0;
 };
 
-// Elements of a shape; no answer where 64 bits do not hold their bytes.
+// The elements of a shape; none if their bytes do not fit into 64 bits.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape) {
   std::uint64_t bytes = sizeof(float);
   for (const std::uint64_t extent : shape) {
@@ -126,7 +126,7 @@ Result<std::vector<Entry>> read_header(std::string_view header,
   return entries;
 }
 
-// The tensors must fill [0, size) without gap or overlap, and bear different names.
+// The tensors must fill [0, size) without gap or overlap, and have different names.
 Status check_entries(std::vector<Entry>& entries, std::uint64_t size) {
   std::vector<std::string_view> names;
   names.reserve(entries.size());

@@ -27,7 +27,7 @@ using Bytes = std::span<const std::byte>;
 
 Status read_limiter(Bytes message, TableImage& image) {
   RateLimiterSpec& limiter = image.options.rate_limiter;
-  limiter = {0, 0, 0, 0};  // a field that is not there is 0
+  limiter = {0, 0, 0, 0};  // a missing field is 0
   return for_each_field(message, [&](wire::Reader& reader, std::uint32_t tag) {
     switch (tag) {
       case double_field(2):
@@ -150,7 +150,7 @@ class ReverbReader {
   Status read_table(Bytes record) {
     Table table;
     TableImage& image = table.restored.image;
-    // Each new item gets a generation above these.
+    // Each new item gets a higher generation than these.
     image.slots.first_generation = image.slots.newest_generation = 1;
     REVERIE_RETURN_IF_ERROR(read_table_fields(record, image));
     if (image.options.sampler.name.empty() || image.options.remover.name.empty()) {
@@ -207,7 +207,7 @@ class ReverbReader {
     slot.generation = 1;
     slot.key = item_.key;
     slot.priority = item_.priority;
-    // The loader of dm-reverb keeps the order of the file.
+    // dm-reverb's loader keeps the order of the file.
     std::int64_t& newest_ns = newest_ns_[found->second];
     slot.inserted_at_ns = newest_ns = std::max(newest_ns, item_.inserted_at_ns);
     double& highest = restored.image.max_priority;

@@ -67,8 +67,8 @@ Result<std::string> table_message(const TableImage& image) {
   return out;
 }
 
-// The order of the slots in the state of a Fifo or a Lifo, the oldest first; empty for another
-// selector's.
+// The order of the slots in the state of a Fifo or a Lifo, the oldest first; empty for other
+// selectors.
 std::vector<Slot> order_of(const ComponentSpec& selector,
                            const std::optional<std::vector<std::byte>>& state) {
   std::vector<Slot> slots;
@@ -78,8 +78,8 @@ std::vector<Slot> order_of(const ComponentSpec& selector,
   return slots;
 }
 
-// Slots that hold an item, by its time of insertion. Items that came at once have one time: a
-// selector knows their order.
+// The slots that hold an item, in the order of insertion. Items that were inserted together have
+// the same time: then the order is the selector's.
 std::vector<std::size_t> by_time(const RestoredTable& table) {
   const TableOptions& options = table.image.options;
   std::vector<Slot> known = order_of(options.sampler, table.sampler);
@@ -108,7 +108,7 @@ class ReverbWriter {
         files_(files),
         folder_(std::move(folder)),
         interruption_(std::move(interruption)) {
-    // A key that two chunks have stays with the first.
+    // If two chunks have the same key, the first keeps it.
     for (const RestoredTable& table : tables) {
       for (const Trajectory& trajectory : table.trajectories) {
         if (trajectory.empty()) continue;
@@ -169,7 +169,7 @@ class ReverbWriter {
     return {};
   }
 
-  // Its key there. It is written when it is first seen.
+  // The chunk's key in the file. A chunk is written when it is first seen.
   Result<ChunkKey> write_chunk(const Chunk& chunk) {
     if (const auto known = keys_.find(&chunk); known != keys_.end()) return known->second;
     ChunkKey key = chunk.key();
@@ -202,7 +202,7 @@ class ReverbWriter {
   ChunkKey next_key_ = 0;
 };
 
-// RFC 3339, with nanoseconds: dm-reverb takes the greatest name for the newest.
+// RFC 3339 with nanoseconds: for dm-reverb the greatest name is the newest checkpoint.
 std::string utc_text(std::int64_t ns) {
   const std::chrono::sys_time<std::chrono::nanoseconds> time{std::chrono::nanoseconds(ns)};
   const auto day = std::chrono::floor<std::chrono::days>(time);

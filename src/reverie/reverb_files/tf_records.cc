@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 constexpr std::size_t kHeadBytes = 12;
 constexpr std::size_t kTailBytes = 4;
-// No message of protobuf is longer.
+// The maximum size of a protobuf message.
 constexpr std::uint64_t kRecordBytesMax = (std::uint64_t{1} << 31) - 1;
 
 std::uint32_t masked_crc(std::span<const std::byte> bytes) {
@@ -31,7 +31,7 @@ bool is_head(std::span<const std::byte> bytes) {
   return ByteReader(bytes.subspan(8, 4)).u32() == masked_crc(bytes.first(8));
 }
 
-Bytef* zlib_bytes(const std::byte* bytes) {  // which zlib reads, and does not change
+Bytef* zlib_bytes(const std::byte* bytes) {  // zlib does not change them
   return const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes));
 }
 
@@ -156,7 +156,7 @@ struct TfRecordWriter::Deflater {
   std::array<std::byte, std::size_t{64} << 10> out;
   bool is_ready = false;
 
-  // Chunks are compressed already, so that more effort buys nothing.
+  // Chunks are compressed already, so a higher level would not help.
   Deflater() { is_ready = deflateInit(&stream, Z_BEST_SPEED) == Z_OK; }
   ~Deflater() {
     if (is_ready) deflateEnd(&stream);

@@ -12,7 +12,7 @@ Result<std::shared_ptr<Spill>> Spill::open(const SpillOptions& options) {
 }
 
 Result<Buffer> Spill::allocate(std::size_t size_bytes) {
-  // A forked child has the same pages: what it wrote would be its parent's.
+  // A forked child shares the pages: it would write into its parent's chunks.
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
   if (size_bytes == 0) return Buffer();
   auto* const block = static_cast<std::byte*>(heap_.take(size_bytes));
@@ -44,7 +44,7 @@ void Spill::assign(std::span<const Range> ranges, Group group) {
   for (const Range range : ranges) file_->assign(range, group);
 }
 
-// All reads are under way before pages are dropped for them.
+// All reads begin before pages are dropped to make room for them.
 void Spill::prefetch(std::span<const Range> ranges) {
   bool has_come = false;
   for (const Range range : ranges) {

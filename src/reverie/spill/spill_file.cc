@@ -20,14 +20,14 @@
 namespace reverie::spill {
 namespace {
 
-// Address space, which costs nothing: as much as the system gives.
+// Address space, which takes no memory: as much as the system grants.
 constexpr std::size_t kSpaceBytesMost = std::size_t{1} << 40;
 constexpr std::size_t kSpaceBytesLeast = std::size_t{1} << 34;
 // Parts of the file begin and end at multiples of this.
 constexpr std::size_t kGrainBytes = std::size_t{256} << 10;
 // Pages that are dropped with one call.
 constexpr std::size_t kRunPagesMax = 1024;
-// A shrink goes on until this share of what may be in memory is free.
+// A shrink continues until this share of the allowed memory is free.
 constexpr std::int64_t kFreeShare = 16;
 
 Status error_of(int error, const char* what, const std::string& folder) {
@@ -167,7 +167,7 @@ std::byte* SpillFile::map(std::size_t size_bytes, std::size_t alignment) {
     note(error_of(error, "enlarge", folder_));
     return nullptr;
   }
-  // What is wanted is read ahead by name; what lies beside it is not.
+  // The system reads only the requested pages, and not their neighbours.
   madvise(at, size, MADV_RANDOM);
   madvise(at, size, MADV_DONTDUMP);
   const std::size_t end = (offset + size) / kPageBytes;
@@ -181,7 +181,7 @@ void SpillFile::unmap(std::byte* memory, std::size_t size_bytes) {
   const std::size_t size = round_up(size_bytes, kGrainBytes);
   std::size_t offset = static_cast<std::size_t>(memory - base_);
   forget({offset / kPageBytes, (offset + size) / kPageBytes});
-  // Where it fails the old pages stay, empty, until the next buffer of this place.
+  // If it fails the old pages stay, empty, until the next buffer at this place.
   [[maybe_unused]] const void* const gone =
       mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
@@ -205,7 +205,7 @@ void SpillFile::unmap(std::byte* memory, std::size_t size_bytes) {
   free_.emplace(offset, end - offset);
 }
 
-// The space stays reserved; where the file system can, nothing of it is written any more.
+// The space stays reserved; if the file system supports it, the pages are not written any more.
 void SpillFile::cool(std::byte* memory, std::size_t size_bytes) {
   const auto offset = static_cast<off_t>(memory - base_);
   const auto size = static_cast<off_t>(size_bytes);
@@ -315,7 +315,7 @@ void SpillFile::shrink() {
 void SpillFile::shrink(Bounded& bounded, std::optional<Group> group) {
   if (!bounded.is_over()) return;
   const std::int64_t goal = bounded.pages_max - bounded.pages_max / kFreeShare;
-  // The first round may find hot pages alone.
+  // The first round of the hand may find only hot pages.
   for (int round = 0; round < 2 && !is_broken_; ++round) {
     const std::int64_t over = bounded.resident.load(std::memory_order_relaxed) - goal;
     if (over <= 0) return;
@@ -323,8 +323,8 @@ void SpillFile::shrink(Bounded& bounded, std::optional<Group> group) {
   }
 }
 
-// Pages that are thought to be absent go with those around them: a reader may have had them read
-// without telling.
+// Pages that are marked as absent are dropped with their neighbours: a reader may have
+// caused them to be read without a mark.
 void SpillFile::sweep(Bounded& bounded, std::optional<Group> group, std::int64_t wanted) {
   const std::size_t end = end_page_.load(std::memory_order_relaxed);
   std::vector<Pages> runs;

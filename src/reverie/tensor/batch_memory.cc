@@ -19,7 +19,7 @@ Result<Buffer> BatchMemory::allocate(std::size_t size_bytes) {
   } else {
     REVERIE_ASSIGN_OR_RETURN(found, Allocator::heap().allocate(size_bytes));
   }
-  if (found.data() == nullptr) return found;  // of no bytes
+  if (found.data() == nullptr) return found;  // an empty batch
   std::byte* const data = found.data();
   lent_.push_back(std::move(found));
   if (!self_) self_ = shared_from_this();

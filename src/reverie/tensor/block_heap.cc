@@ -15,16 +15,16 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kSmallBytesMax = 4096;
-// A slab of 256 KiB and these counts of blocks: each size is an eighth above the one before it at
-// most.
+// How many blocks a slab of 256 KiB has, by size class: each size is at most an eighth larger than
+// the previous one.
 constexpr std::array<std::size_t, 25> kMiddleCounts = {63, 60, 56, 52, 48, 44, 40, 36, 32,
                                                        30, 28, 26, 24, 22, 20, 18, 16, 15,
                                                        14, 13, 12, 11, 10, 9,  8};
-// Sizes go up by 16 bytes to 128, then in eight steps from one power of two to the next.
+// Sizes increase by 16 bytes up to 128, then in eight steps from one power of two to the next.
 constexpr std::size_t kStepBytes = 16;
 constexpr std::size_t kSteps = 8;
 
-// Sizes of the blocks of middle slabs, behind a head of a line: whole lines.
+// The sizes of blocks in middle slabs, which begin with a head of one cache line: whole lines.
 constexpr auto kMiddleSizes = [] {
   std::array<std::size_t, kMiddleCounts.size()> sizes{};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -42,7 +42,7 @@ std::size_t BlockHeap::class_of(std::size_t size_bytes) {
     const auto size = std::lower_bound(kMiddleSizes.begin(), kMiddleSizes.end(), size_bytes);
     return kSmallClassCount + static_cast<std::size_t>(size - kMiddleSizes.begin());
   }
-  const auto doubling = static_cast<std::size_t>(std::bit_width(size_bytes - 1)) - 1;  // 7 and on
+  const auto doubling = static_cast<std::size_t>(std::bit_width(size_bytes - 1)) - 1;  // >= 7
   return (doubling - 6) * kSteps + ((size_bytes - 1) >> (doubling - 3)) % kSteps;
 }
 
@@ -64,7 +64,7 @@ BlockHeap& BlockHeap::shared() {
   static BlockHeap* const heap = [] {
     static BlockHeap* made = nullptr;
     made = new BlockHeap;
-    // A child that was forked while another thread held a lock would wait for it without end.
+    // A child that was forked while another thread held a lock would wait for it forever.
     pthread_atfork([] { made->lock_all(); }, [] { made->unlock_all(); },
                    [] { made->unlock_all(); });
     return made;
@@ -94,7 +94,7 @@ std::byte* BlockHeap::end_of(const Slab& slab) {
          (slab_bytes(slab.size_class) - sizeof(Slab)) / size * size;
 }
 
-// Behind the others: those that were there before are filled first, so that few are half full.
+// At the end of the list: older slabs are filled first, so that few are half full.
 void BlockHeap::link(SizeClass& in, Slab& slab) {
   if (in.open == nullptr) {
     in.open = slab.next = slab.previous = &slab;
@@ -168,7 +168,8 @@ void BlockHeap::give_back(void* block, std::size_t size_bytes) noexcept {
     slab->free = new (block) FreeBlock{slab->free};
     if (was_full) link(in, *slab);
     if (--slab->used_count > 0) return;
-    // The last small one with room stays, so that a block that comes and goes moves no slab.
+    // The last small slab with room stays, so that a block that is taken and given back repeatedly
+    // moves no slab.
     if (slab->next == slab && size_class < kSmallClassCount) {
       slab->free = nullptr;
       slab->fresh = reinterpret_cast<std::byte*>(slab) + sizeof(Slab);
@@ -203,7 +204,8 @@ BlockHeap::Use BlockHeap::use() const {
   return sum;
 }
 
-// --- Of the process ----------------------------------------------------------------------------
+// --- The heap of the process
+// ----------------------------------------------------------------------------
 
 void* take_block(std::size_t size_bytes) {
   return BlockHeap::shared().take(size_bytes);

@@ -45,7 +45,7 @@ PageSource& PageSource::anonymous() {
       madvise(memory, size_bytes, MADV_DONTNEED);
     }
   };
-  static Anonymous* const source = new Anonymous;  // never destroyed, as the heaps over it
+  static Anonymous* const source = new Anonymous;  // never destroyed, like the heaps that use it
   return *source;
 }
 

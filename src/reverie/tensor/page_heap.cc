@@ -77,7 +77,7 @@ bool PageHeap::add_region(std::size_t size_bytes) {
   std::size_t region_bytes = round_up(std::max(size_bytes, wanted), unit_bytes_);
   std::byte* region = source_.map(region_bytes, unit_bytes_);
   if (region == nullptr && region_bytes > size_bytes) {
-    region_bytes = size_bytes;  // there may be room for this one at least
+    region_bytes = size_bytes;  // at least this run may fit
     region = source_.map(region_bytes, unit_bytes_);
   }
   if (region == nullptr) return false;
@@ -114,7 +114,7 @@ std::byte* PageHeap::take(std::size_t size_bytes) {
 PageHeap::Run PageHeap::next_to_cool() {
   const std::size_t bound = warm_bytes_max();
   if (use_.warm_bytes <= bound) return {};
-  // A quarter more than must be, so that a call to the system is made for many runs that come.
+  // A quarter more than necessary, so that one call to the system serves many later runs.
   const std::size_t excess = round_up(use_.warm_bytes - bound / 4 * 3, unit_bytes_);
   Run run = warm_.longest();
   warm_.remove(run);
@@ -136,7 +136,7 @@ void PageHeap::give_back(std::byte* run, std::size_t size_bytes) noexcept {
     warm_.add({run, size_bytes}, regions_);
     cooling = next_to_cool();
   }
-  // The call to the system is made without the lock: meanwhile the run is in no list.
+  // The call to the system is made without the lock; meanwhile the run is in no list.
   while (cooling.size_bytes > 0) {
     source_.cool(cooling.begin, cooling.size_bytes);
     const MutexLock lock(mutex_);

@@ -10,7 +10,7 @@ constexpr std::int64_t kElementCountMax = std::int64_t{1} << 56;
 }  // namespace
 
 std::int64_t element_count(std::span<const std::int64_t> shape) {
-  // Whatever stands beside a 0, however large, is never multiplied.
+  // If one extent is 0, the others are not multiplied, however large they are.
   if (std::ranges::find(shape, 0) != shape.end()) return 0;
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;

@@ -16,8 +16,8 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kLeastSlabBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostSlabBytes = std::size_t{32} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-// A large page is there as a whole once a byte of it is written: of less than this it would be too
-// large a part.
+// Writing one byte of a large page makes the whole page resident: for fewer bytes than this that
+// would waste too much.
 constexpr std::size_t kHugeFromBytes = std::size_t{8} << 20;
 
 }  // namespace
@@ -52,7 +52,7 @@ SlabAllocator::Slab SlabAllocator::with_memory(Slab slab) {
   if (slab.size_bytes == 0) return slab;
   slab.memory = map_aligned(slab.size_bytes, slab.is_huge ? kHugePageBytes : kPageBytes);
 #if defined(MADV_HUGEPAGE)
-  // A wish: without, the pages are small.
+  // Only advice: if it is refused, the pages are small.
   if (slab.is_huge && slab.memory) madvise(slab.memory, slab.size_bytes, MADV_HUGEPAGE);
 #endif
   return slab;
@@ -78,7 +78,7 @@ void SlabAllocator::populate_ahead() {
     slab = slabs_.back();
     const auto used = static_cast<std::size_t>(next_ - slab.memory);
     if (slab.populated_bytes >= used + kHugePageBytes) return;
-    // Whatever is in use is there, up to the end of its page.
+    // Everything in use is resident, up to the end of its page.
     slab.populated_bytes = std::max(slab.populated_bytes, round_up(used, kHugePageBytes));
     if (slab.populated_bytes == slab.size_bytes) {
       if (spare_.memory != nullptr) return;
@@ -89,7 +89,7 @@ void SlabAllocator::populate_ahead() {
   }
   if (is_spare) slab = with_memory(slab);
   if (slab.memory != nullptr) {
-    // It changes no byte, so that it may meet a block that is being written.
+    // This changes no byte, so it may run while a block is being written.
     madvise(slab.memory + slab.populated_bytes, kHugePageBytes, MADV_POPULATE_WRITE);
     slab.populated_bytes += kHugePageBytes;
   }
@@ -122,7 +122,7 @@ Result<Buffer> SlabAllocator::allocate(std::size_t size_bytes) {
 }
 
 void SlabAllocator::take_back(std::byte* data, std::size_t) noexcept {
-  std::shared_ptr<SlabAllocator> self;  // may be the last: goes after the lock
+  std::shared_ptr<SlabAllocator> self;  // may be the last reference: released after the lock
   MutexLock lock(mutex_);
   free_ = new (data) FreeBlock{free_};
   if (--lent_count_ == 0) self = std::move(self_);

@@ -22,7 +22,7 @@ constexpr double kCentre = 0.5;
 
 using State = std::array<double, 4>;  // angles, then their velocities
 
-// The order of operations is Gymnasium's: another would round otherwise.
+// The order of operations is Gymnasium's: another order would round differently.
 State derivative(const State& s, double torque) {
   const auto [theta1, theta2, dtheta1, dtheta2] = s;
   const double cosine2 = std::cos(theta2);

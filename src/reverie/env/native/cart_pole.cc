@@ -46,7 +46,7 @@ void CartPole::reset(Random& random) {
   }
 }
 
-// The order of operations is Gymnasium's: another would round otherwise.
+// The order of operations is Gymnasium's: another order would round differently.
 NativeStep CartPole::step(std::int64_t action, Random&) {
   const double force = action == 1 ? kForce : -kForce;
   const double cosine = std::cos(theta_);

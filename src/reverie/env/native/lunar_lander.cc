@@ -25,7 +25,7 @@
 namespace reverie {
 namespace {
 
-// Lengths of parts are given in pixels of the picture; physics has kScale of them to a metre.
+// Lengths of parts are given in pixels of the picture; a metre of the physics is kScale pixels.
 constexpr double kScale = 30;
 constexpr double kFramesPerS = 50;
 constexpr double kWidth = 600 / kScale;
@@ -38,7 +38,7 @@ constexpr double kInitialForceMax = 1000;
 constexpr double kMainEngineDown = 4 / kScale;
 constexpr double kSideEngineAway = 12 / kScale;
 constexpr double kSideEngineUp = 14 / kScale;
-constexpr double kSideEngineUpX = 17 / kScale;  // the original's slip, which flights depend on
+constexpr double kSideEngineUpX = 17 / kScale;  // an error of the original, which flights depend on
 
 constexpr double kLegAway = 20 / kScale;
 constexpr double kLegDown = 18 / kScale;
@@ -61,7 +61,7 @@ b2Vec2 vec(double x, double y) {
   return {f(x), f(y)};
 }
 
-// The world of one episode. In one place from birth to death: bodies and listener point into it.
+// The world of one episode. It must not move, since bodies and the listener point into it.
 class Flight final : public b2ContactListener {
  public:
   Flight(double gravity, const Heights& heights) : world_(vec(0, gravity)) {
@@ -139,7 +139,7 @@ class Flight final : public b2ContactListener {
     fixture.density = 5;
     fixture.friction = 0.1f;
     fixture.filter.categoryBits = 0x10;
-    fixture.filter.maskBits = 0x1;  // meets the ground alone
+    fixture.filter.maskBits = 0x1;  // collides only with the ground
     bodies_[0]->CreateFixture(&fixture);
   }
 
@@ -197,8 +197,8 @@ class LanderBase {
   using Observation = float;
   static constexpr NativeCost kCost = NativeCost::kThreads;
   // Position, angle and their velocities of three bodies; which legs stand; the shaping term of the
-  // last step; both indices of the wind; the ground. What Box2D keeps from step to step to be
-  // quicker (impulses, how long a body rests) is not in it.
+  // last step; both indices of the wind; the ground. What Box2D only caches between steps
+  // (impulses, how long a body rests) is not part of it.
   static constexpr std::size_t kStateSize = 6 * kBodies + 2 + 1 + 2 + kChunks + 1;
 
   static Result<Config> read(OptionReader& options);
@@ -225,7 +225,7 @@ class LanderBase {
   double shaping_ = 0;
   double wind_index_ = 0;
   double turbulence_index_ = 0;
-  bool is_placed_ = false;  // by set_state: Box2D has not looked for contacts yet
+  bool is_placed_ = false;  // set by set_state(): Box2D has not computed contacts yet
   Thrust last_;
 };
 
@@ -273,7 +273,7 @@ void LanderBase::reset(Random& random) {
   fly({}, random);
 }
 
-// Wind goes up and down without ever repeating: tanh(sin(2 k i) + sin(pi k i)) with k = 0.01.
+// The wind varies without a period: tanh(sin(2 k i) + sin(pi k i)) with k = 0.01.
 void LanderBase::blow() {
   if (!config_.enable_wind || flight_->touches(0) || flight_->touches(1)) return;
   const auto strength = [](double index) {
@@ -283,7 +283,7 @@ void LanderBase::blow() {
   flight_->lander().ApplyTorque(f(strength(turbulence_index_++) * config_.turbulence_power), true);
 }
 
-// Impulses where the engines sit, each a little beside it by chance.
+// Applies the impulses of the engines, each at a point shifted by a small random offset.
 void LanderBase::fire(const Thrust& thrust, Random& random) {
   b2Body& lander = flight_->lander();
   const auto angle = static_cast<double>(lander.GetAngle());
@@ -413,7 +413,7 @@ void LanderBase::draw(Canvas& canvas) const {
     canvas.fill(flame, kFlame);
   }
   if (last_.side > 0) {
-    const double out = last_.direction;  // the flame leaves on the side it pushes from
+    const double out = last_.direction;  // the flame is on the side of the engine
     const Point flame[] = {turned({out * -15, 12}, angle, centre),
                            turned({out * -15, 4}, angle, centre),
                            turned({out * -32, 8}, angle, centre)};
@@ -479,7 +479,7 @@ class LunarLanderContinuous final : public LanderBase {
   }
 };
 
-// The option `continuous` decides which of the two it is.
+// The option `continuous` chooses between the two environments.
 NativeFactory lander_factory(bool is_continuous) {
   return [is_continuous](std::string_view id, Options options,
                          std::size_t count) -> Result<std::unique_ptr<NativeBatch>> {

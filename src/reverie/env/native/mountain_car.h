@@ -42,7 +42,7 @@ class MountainCar {
 };
 
 // One action, the force, clipped to [-1, 1]. Reward: 100 at 0.45, less 0.1 times the square of each
-// action before clipping: an action out of range costs more than it pushes.
+// action before clipping: an action out of range costs more but pushes no harder.
 //
 // Gymnasium keeps the state in float32, except for the first step of an episode, which it computes
 // in float64; so does this. The third number of the state tells which: 1 before the first step.

@@ -52,7 +52,7 @@ void Pendulum::reset(Random& random) {
 
 NativeStep Pendulum::step(ContinuousAction action, Random&) {
   torque_ = std::clamp(action[0], -kTorqueMax, kTorqueMax);
-  // The torque's terms are float32, as NumPy has them.
+  // The torque's terms are float32, as in NumPy.
   const double cost = python_square(normalized(theta_)) + 0.1 * python_square(theta_dot_) +
                       static_cast<double>(0.001f * python_square(torque_));
   const double acceleration =
@@ -89,7 +89,8 @@ void Pendulum::draw(Canvas& canvas) const {
   canvas.disc(axle, thickness / 2, kRed);
   canvas.disc(tip, thickness / 2, kRed);
   canvas.disc(axle, thickness / 5, kBlack);
-  // The torque: an arc around the axle, longer for more, with its head where it pushes.
+  // The torque: an arc around the axle, longer for a larger torque, with an arrow head in its
+  // direction.
   const double share = static_cast<double>(torque_ / kTorqueMax);
   if (std::abs(share) < 0.02) return;
   constexpr int kPieces = 24;

@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-// The compiler must take these for anything: an exponent known to be 2 becomes a product.
+// The compiler must not know these values: it would replace a power with exponent 2 by a product.
 volatile double two = 2;
 volatile float two_float = 2;
 
