@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
+FULL = "REVERIE_FULL"  # read by tests/scale.h
 
 
 class Run:
@@ -69,11 +70,17 @@ def configure_and_build(run: Run, preset: str, *options: str, target: str = "") 
     )
 
 
-def preset(run: Run, name: str, *options: str) -> None:
-    """Builds a preset and runs its tests under ctest."""
+def preset(run: Run, name: str, *options: str, full: bool = True) -> None:
+    """Builds a preset and runs its tests under ctest, with full counts if the run has them."""
     results = run.expect(BUILD / name / "tests.xml")
     if configure_and_build(run, name, *options):
-        run.step(f"test {name}", run.ctest, "--preset", name, "--output-junit", results)
+        counts = {FULL: "1"} if run.full and full else {}
+        run.step(f"test {name}", run.ctest, "--preset", name, "--output-junit", results, **counts)
+
+
+def dev(run: Run) -> None:
+    """A build of each source by itself, with assertions, which a quick count of inputs reaches."""
+    preset(run, "dev", full=False)
 
 
 def fuzz(run: Run) -> None:
@@ -114,6 +121,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "arm64": arm64,
     "asan-python": asan_python,
     "benchmarks": benchmarks,
+    "dev": dev,
     "fuzz": fuzz,
     "tidy": tidy,
 }
@@ -122,8 +130,6 @@ PARTS: dict[str, Callable[[Run], None]] = {
 def main(arguments: list[str]) -> int:
     """Runs the parts and then pytest, whose status is the run's."""
     run = Run(full="--full" in arguments)
-    if run.full:
-        os.environ["REVERIE_FULL"] = "1"  # tests/scale.h
     for name in arguments:
         if name in PARTS:
             PARTS[name](run)
