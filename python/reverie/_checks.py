@@ -58,7 +58,7 @@ def number(
     finite: bool = True,
     remedy: str = "",
 ) -> float:
-    """A number in [least, most] and greater than ``above``; finite unless told otherwise."""
+    """A number in [least, most] and greater than ``above``; finite unless ``finite`` is false."""
     parts = ["finite"] if finite and most == math.inf else []
     parts += [f">= {least:g}"] if least > -math.inf and least >= above else []
     parts += [f"> {above:g}"] if above > -math.inf and above >= least else []

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Takes options by their whole names; a wrong one is told in a line, with the nearest."""
+    """Takes options by their whole names; a wrong one gives one line with the most similar."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **{"allow_abbrev": False, **options})

@@ -198,7 +198,7 @@ class Condition:
 
     @staticmethod
     def is_end_episode() -> ConditionProto:
-        """In ``end_episode``, and there alone. Needs no comparison."""
+        """Only in ``end_episode``. Needs no comparison."""
         return ConditionProto("is_end_episode", "eq", 1)
 
     @staticmethod

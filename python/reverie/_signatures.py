@@ -28,7 +28,7 @@ def signature_of(function: Any) -> inspect.Signature:  # noqa: ANN401
         "reverie": reverie,
         "typing": typing,
     }
-    # A default that has no text of its own is a backslash and its place.
+    # A default that cannot be written as text is a backslash and its index.
     shown = re.sub(r"\\(\d+)", r"defaults[\1]", text)
     found: dict[str, Any] = {}
     exec(f"from __future__ import annotations\n{shown}: ...", names, found)

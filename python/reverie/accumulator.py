@@ -445,7 +445,7 @@ class Accumulator(ProcessBound, Closing):
             if grad is not None:
                 grad.detach_().zero_()
 
-    # --- What comes from other members.
+    # --- Results from other members.
 
     def _is_refresh_due(self) -> bool:
         is_late = time.monotonic() - self._refreshed_s >= self._state_interval_s

@@ -1,4 +1,4 @@
-"""``reverie checkpoint``: what lies in a folder of checkpoints, and whether it is good."""
+"""``reverie checkpoint``: lists a folder of checkpoints, and verifies them."""
 
 from __future__ import annotations
 

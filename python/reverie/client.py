@@ -362,7 +362,7 @@ class Client(Closing):
         max_in_flight_items: int = 1000,
         codec: str | None = None,
     ) -> StructuredWriter:
-        """A writer that makes its items by itself, by pattern: see ``reverie.structured``.
+        """A writer that makes items by patterns: see ``reverie.structured``.
 
         Args:
             configs: at least one, of ``structured.create_config``. They are tried in this order.

@@ -66,7 +66,7 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         self._prefetched: list[BatchT] = []  # at most one batch, converted already
 
     def __iter__(self) -> Dataset[BatchT]:
-        """The dataset itself: it goes on where the last iteration stopped."""
+        """The dataset itself: it continues where the last iteration stopped."""
         return self
 
     def __next__(self) -> BatchT:

@@ -72,7 +72,7 @@ def _torch(device: object, *, pinned: bool) -> Convert:
     def to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
         if array.dtype.isbuiltin == 1:
             return from_numpy(array)
-        # The types of ml_dtypes: torch takes their bits alone.
+        # The types of ml_dtypes: torch only accepts their bits.
         bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
         return from_numpy(bits).view(getattr(torch, array.dtype.name))
 
@@ -100,7 +100,7 @@ def _jax(device: object) -> Convert:
         def to_jax(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
             narrowed = array.dtype.itemsize == 8 and not jax.config.jax_enable_x64
             if narrowed or array.dtype.kind in "cV" or array.dtype == np.bool_:
-                # What JAX would refuse, or hold in fewer bits than it is told.
+                # Types that JAX would refuse, or store in fewer bits.
                 return jax.numpy.asarray(array)
             return from_dlpack(array)
 

@@ -302,7 +302,7 @@ class Group(ProcessBound, Scoped):
             stall_timeout_s = _checks.number("stall_timeout_s", stall_timeout_s, 0.1)
         self._native.set_stall_timeout(stall_timeout_s)
 
-    # --- Rounds. Each returns at once; every member must begin a round of the name.
+    # --- Rounds. Each call returns immediately; every member must begin a round of that name.
 
     def all_reduce(
         self,

@@ -47,7 +47,7 @@ class AllReduce(ProcessBound):
             raise RpcError("The operation timed out")
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401
-        """What was reduced; ``RpcError`` for whatever else happened."""
+        """The reduced value; raises ``RpcError`` if the round failed."""
         self.wait(timeout)
         try:
             return self._round.result()
@@ -59,7 +59,7 @@ class AllReduce(ProcessBound):
         self._round.cancel()
 
     def exception(self) -> RpcError | None:
-        """What it ended with; None while it goes on, and where it gave a result."""
+        """The error that it ended with; None while it is in progress, and if it has a result."""
         error = self._round.exception() if self._round.done() else None
         return None if error is None else _translated(error)
 
@@ -153,7 +153,7 @@ class Group(ProcessBound):
         data: Any,  # noqa: ANN401
         op: Callable[[Any, Any], Any] | None = None,
     ) -> AllReduce:
-        """Reduce what all members bring: sums of tensors, or whatever ``op`` makes of two values.
+        """Reduce what all members bring: sums of tensors, or what ``op`` returns for two values.
 
         Every member has to begin it. It ends when a member is lost, and after the time that the
         ``Rpc`` gives its calls.

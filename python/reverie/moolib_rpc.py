@@ -78,7 +78,7 @@ class Future:
             raise RpcError("The operation timed out")
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401
-        """What the function returned; ``RpcError`` for whatever else happened."""
+        """What the function returned; raises ``RpcError`` if the call failed."""
         self.wait(timeout)
         try:
             return self._future.result()
@@ -90,7 +90,7 @@ class Future:
         self._future.cancel()
 
     def exception(self) -> RpcError | None:
-        """What the call ended with; None while it goes on, and where it gave a result."""
+        """The error that it ended with; None while it is in progress, and if it has a result."""
         error = self._future.exception() if self._future.done() else None
         return None if error is None else _translated(error, self._peer, self._function)
 
@@ -105,7 +105,7 @@ class Future:
 
 
 class Queue(ProcessBound):
-    """Calls of a function, from ``Rpc.define_queue``; or a queue by itself, which a program fills.
+    """Calls of a function, from ``Rpc.define_queue``; or a separate queue, which a program fills.
 
     ``await queue`` gives ``(return_callback, args, kwargs)``; ``get`` gives the same to a program
     without an event loop.
@@ -199,7 +199,7 @@ class Queue(ProcessBound):
 
 
 def addresses_of(given: object) -> list[str]:
-    """Moolib's spellings of an address: a port alone, ``*:port``, ``tcp://``, ``ipc://name``.
+    """Moolib's spellings of an address: only a port, ``*:port``, ``tcp://``, ``ipc://name``.
 
     A wildcard is one of IPv4 and one of IPv6.
     """
@@ -372,7 +372,7 @@ class Rpc(ProcessBound):
         self._rpc().undefine(name)
 
     def sync(self, peer: str, function: str, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call a function and wait; ``RpcError`` for whatever goes wrong."""
+        """Call a function and wait; ``RpcError`` for any failure."""
         made = self._rpc()
         try:
             return made._native.sync(peer, function, args, kwargs, self._timeout_s, False)

@@ -30,7 +30,7 @@ from reverie.errors import (
 if TYPE_CHECKING:
     from reverie.rpc import DeferredReturn, Future, Rpc
 
-# The function through which all streams of a peer go on; it is not a name that programs choose.
+# The function that all streams of a peer use; programs cannot define one with this name.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
 

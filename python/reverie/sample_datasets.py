@@ -225,7 +225,7 @@ class SampleDataset:
     def _persistent_batches(
         self, poll_s: float
     ) -> Generator[tuple[list[Array], list[Array]] | None]:
-        """As ``_batches``, of a pipeline that goes on when its server is back.
+        """As ``_batches``, for a pipeline that continues when its server is back.
 
         A server that went away is looked for as long as the client would. Not where the number of
         samples is bound: what was drawn and lost would have to be counted.
@@ -443,7 +443,7 @@ class TimestepDataset(SampleDataset):
 
 
 class _Progress:
-    """Which items of those that a stream gave last are handed out, and how many of all are used."""
+    """Which of a stream's latest items are returned, and how many of all are used."""
 
     def __init__(self) -> None:
         self.begin = self.end = self.used = 0

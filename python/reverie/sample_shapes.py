@@ -1,4 +1,4 @@
-"""The shapes that a dataset of samples is told, as a nest, and those that its table says."""
+"""The shapes that a dataset of samples is given, as a nest, and those of its table."""
 
 from __future__ import annotations
 

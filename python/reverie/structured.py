@@ -1,4 +1,4 @@
-"""Items by pattern: a writer that makes them by itself, wherever a pattern fits.
+"""Items by pattern: a writer that makes an item wherever a pattern fits.
 
 A pattern says beforehand what items are made of, in terms of a reference step::
 

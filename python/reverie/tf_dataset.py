@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Batch = tuple[list[np.ndarray], list[np.ndarray]]  # what SampleInfo has, and the columns
 
-# Rows of elements that are this large are handed out where they lie in their batch.
+# Rows of elements of this size are returned as views of their batch.
 _SLICED_BYTES = 32 * 1024
 _POLL_S = 0.1
 _FILE_NAME_BYTES_MAX = 250  # a longer one is another error

@@ -1,4 +1,4 @@
-"""A training's folder: what it is, and the checkpoints that it goes on from."""
+"""A training's folder: its description, and the checkpoints that it continues from."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ class Checkpoints:
         return self._trainer.learner == "native" or self._trainer.progress().steps > 0
 
     def __enter__(self) -> Checkpoints:
-        # At once: a run that is killed early can be resumed too, a disk that takes none is
-        # told before the work is done, and no other training gets the folder.
+        # At the start: a run that is killed early can be resumed, a disk that accepts no
+        # checkpoint is noticed before the work, and no other training gets the folder.
         if self._has_state():
             self._trainer.save(self._path)
         return self

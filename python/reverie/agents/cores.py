@@ -1,4 +1,4 @@
-"""How many cores act and how many learn: measured, solved, and handed over as settings."""
+"""How many cores act and how many learn: measured, solved, and returned as settings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _METHODS = ("state_dict", "load_state_dict")
 
 
 def root_of(path: str) -> Path:
-    """The folder of checkpoints: ``path``, or where it lies if it is one of them."""
+    """The folder of checkpoints: ``path``, or its parent if it is a checkpoint."""
     given = Path(path)
     return given.parent if given.name.startswith("checkpoint-") else given
 

@@ -64,7 +64,7 @@ class LoopEnvs:
         self._backend, self._timeout_s = backend, timeout_s
         self.count, self._seed = count, seed
         self._native = self._native_pool()
-        # What a function makes cannot be told to begin an episode again.
+        # Environments made by a function cannot repeat an episode.
         self._is_seeded = isinstance(env, str) and backend != "vector"
         self._pool: Any = self._native or self._python_pool([])
         self.spec: EnvSpec = self._pool.spec

@@ -114,7 +114,7 @@ class LoopThreads:
         self._left = 0
         self._began = self._ended = self._elapsed_before = 0.0
         self._best_mean = -float("inf")
-        # What the next actions answer, and the episodes under way.
+        # The observations for the next actions, and the episodes in progress.
         self._obs: np.ndarray | None = None
         self._returns = np.zeros(self._count)
         self._lengths = np.zeros(self._count, np.int64)
@@ -172,7 +172,7 @@ class LoopThreads:
         if not self._is_saved:
             return
         with self._changed:
-            # For this save alone: where one follows another, a step is taken in between.
+            # Only for this save: between two saves in a row a step is taken.
             number = self._saves
             self._at_rest += 1
             self._changed.notify_all()
@@ -202,7 +202,7 @@ class LoopThreads:
         return None
 
     def _check_frozen(self) -> None:
-        """Ends a training whose policy or learner does not return; its thread is left alone."""
+        """Ends a training whose policy or learner does not return; its thread is abandoned."""
         what = self._frozen()
         if what is None:
             return
@@ -223,7 +223,7 @@ class LoopThreads:
     # --- The threads' bodies.
 
     def _run_in_turn(self) -> None:
-        # Each round is a step or a batch: what is saved between two goes on in the same order.
+        # Each round is a step or a batch: a training saved between two continues in the same order.
         while self._end == "running":
             if self._is_due(self._batches):
                 self._learn(self._sample(), None)

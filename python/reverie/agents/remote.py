@@ -86,7 +86,7 @@ class Door:
             raise
 
     def close(self, trainer: Trainer) -> None:
-        """Actors are told that it is over. Idempotent."""
+        """Ends the actors too. Idempotent."""
         trainer._native.end_serving()
         self._rpc.close()
 

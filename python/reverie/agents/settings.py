@@ -1,4 +1,4 @@
-"""What a training can be told, with the algorithm's default for what is left out."""
+"""The settings of a training; the algorithm has a default for each."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class TorchAgent:
         self._is_discrete = spec.action_count is not None
         _check_actions(algorithm, spec)
         seed = int(self._s.get("seed", 0))
-        # The generator of the first weights is the program's; it goes on where it was.
+        # The initial weights use the program's generator, whose state is then restored.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
             self._make_networks(spec)

@@ -44,7 +44,7 @@ def _leaves(nest: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _references(batch: dict[str, Any]) -> float:
-    """The most references that an array of the batch has; infinite where that cannot be told."""
+    """The most references that an array of the batch has; infinite if that is unknown."""
     most = 0.0
     for value in batch.values():
         if isinstance(value, dict):

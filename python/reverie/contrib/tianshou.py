@@ -70,7 +70,7 @@ class VectorEnv(BaseVectorEnv):  # type: ignore[misc]
         if isinstance(env, GymVectorEnv):
             if env.autoreset_mode.value != "Disabled":
                 raise InvalidArgumentError(
-                    f"env resets by {env.autoreset_mode}; Tianshou's collector resets by itself: "
+                    f"env resets by {env.autoreset_mode}; Tianshou's collector does the resets: "
                     'make it with autoreset_mode="Disabled"'
                 )
             self.envs = env

@@ -1,4 +1,4 @@
-"""What a run of the demonstration can be told, and what is refused."""
+"""The options of the demonstration, and their checks."""
 
 from __future__ import annotations
 

@@ -302,11 +302,11 @@ class _Training:
         self._client.insert({"parameters": self._dqn.online.parameters}, {"weights": 1.0})
 
     def _save(self, step: int) -> None:
-        """Keeps what a learner that is killed after this goes on from, and tells how it stands."""
+        """Saves the state that a killed learner continues from, and reports progress."""
         info = self._client.server_info()
         limiter = info["replay"].rate_limiter_info
         inserts = limiter.insert_stats.completed
-        # Once this is confirmed, so is all that the server was told before.
+        # Once this is confirmed, everything sent to the server before is confirmed too.
         self._publish()
         about = {
             "step": step,

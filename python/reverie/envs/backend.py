@@ -1,4 +1,4 @@
-"""What a pool of environments is to the one who steps it, whatever runs the environments.
+"""The interface of a pool of environments, for every way to run them.
 
 A pool holds ``num_batches`` batches of ``num_envs`` environments each. A batch is stepped as a
 whole, and while one is stepped the actions of another can be computed (double buffering).
@@ -102,7 +102,7 @@ class NoSuchAttributeError(InvalidArgumentError, AttributeError):
 
 
 def no_env_ids(env_ids: object) -> InvalidArgumentError:
-    """The error of a backend that steps whole batches alone."""
+    """The error of a backend that only steps whole batches."""
     return InvalidArgumentError(
         f"env_ids is {_checks.shown(env_ids)}; it is for a pool of worker processes with "
         "batch_size, and this one steps all of a batch: leave it out"

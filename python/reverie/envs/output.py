@@ -46,14 +46,14 @@ def converter(output: str, device: object) -> BatchConverter | None:
         InvalidArgumentError: an unknown output, or a device for NumPy.
         MissingPackageError: torch or JAX is not installed.
     """
-    # Through locked memory, from where a GPU copies while the caller goes on.
+    # Through pinned memory, so that the copy to a GPU is asynchronous.
     convert = frameworks.converter(output, device, pinned=str(device) not in ("None", "cpu"))
     if convert is None:
         return None
     if output == "torch":
         is_here = device is None or import_package("torch").device(device).type == "cpu"
         return BatchConverter(convert, keeps_memory=is_here, finish=None)
-    # JAX's CPU devices may read the memory where it lies, after device_put has returned.
+    # JAX's CPU devices may read the memory in place, after device_put has returned.
     wait = None if device is None else import_package("jax").block_until_ready
     return BatchConverter(convert, keeps_memory=True, finish=wait)
 

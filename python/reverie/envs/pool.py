@@ -116,7 +116,7 @@ class EnvPool(ProcessBound, Closing):
         ]
         self._fork_guard = ForkGuard()
         convert = outputs.converter(output, device)
-        # What a converter copies to another place at once needs no copy before.
+        # If the converter copies immediately, the backend need not copy.
         backend_copies = copy and (convert is None or convert.keeps_memory)
         needs_workers = {
             "batch_size": batch_size is not None,

@@ -204,7 +204,7 @@ class Row:
         return self._given(observation, float(reward), flags, info, note)
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """A reset, or whatever else is asked."""
+        """A reset, or another request."""
         if self._is_first:
             self._mail.rewind()
         request = self._mail.request()

@@ -288,7 +288,7 @@ def _copied(nest: Any) -> Any:  # noqa: ANN401
 
 
 def _filled(observation: Any, final: Any, over: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
-    """The last observations as a nest like ``observation``, whatever form they came in."""
+    """The last observations as a nest like ``observation``, from any form that Gymnasium uses."""
     if not (isinstance(final, np.ndarray) and final.dtype == object):
         return final
     filled = _copied(observation)

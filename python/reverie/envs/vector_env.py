@@ -69,7 +69,7 @@ class Engine(Protocol):
         actions: Any,  # noqa: ANN401
         chosen: np.ndarray,
     ) -> tuple[Any, Any, Any, Any, list[tuple[int, dict[str, Any]]]]:
-        """The same for the chosen environments, ``[N]`` bool, alone."""
+        """The same, only for the chosen environments, ``[N]`` bool."""
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """An attribute of each environment, called if it can be."""

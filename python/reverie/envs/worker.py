@@ -1,4 +1,4 @@
-"""A worker process of ``reverie.EnvPool``: makes its environments, then steps them when told.
+"""A worker process of ``reverie.EnvPool``: makes its environments, then steps them on request.
 
 Started by the pool as a fresh interpreter, with the socket for messages as descriptor 3.
 """

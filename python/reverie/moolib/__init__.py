@@ -197,7 +197,7 @@ class EnvPool(Closing):
         )
 
     def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
-        """Step one batch. The first step of an environment resets it, whatever the action."""
+        """Step one batch. The first step of an environment resets it and ignores the action."""
         last = self._pool.num_batches - 1
         index = _called(_checks.integer, "batch_index", batch_index, 0, last)
         return EnvStepperFuture(_called(self._pool.step, action, index))

@@ -154,7 +154,7 @@ class TensorSpec(PlainSpec):
         return self.dtype == dtype and self.shape.is_compatible_with(shape)
 
     def most_specific_compatible_type(self, other: PlainSpec) -> TensorSpec:
-        """The specification of whatever either describes.
+        """A specification of everything that either describes.
 
         Raises:
             InvalidArgumentError: they differ in dtype or rank.

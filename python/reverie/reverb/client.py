@@ -60,7 +60,7 @@ class Client(client.Client):
         configs: Sequence[Any],
         **options: Any,  # noqa: ANN401
     ) -> StructuredWriter:
-        """A writer that makes its items by itself, by pattern.
+        """A writer that makes items by patterns.
 
         Args:
             configs: messages of ``create_config`` or ``patterns_pb2``, or what
@@ -190,7 +190,7 @@ class Client(client.Client):
 
 
 def _refusal(table: str, data: Any, signature: list[tuple[str, Any]] | None) -> str:  # noqa: ANN401
-    """Why a step fits no signature of steps, nor of items that it makes alone; empty if it does."""
+    """Why a step fits no signature of steps, nor of items of one step; empty if it does."""
     if not signature:
         return ""
     paths, leaves, _ = _reverie.flatten(data)

@@ -104,7 +104,7 @@ class Condition:
 
     @staticmethod
     def is_end_episode() -> Any:  # noqa: ANN401
-        """In ``end_episode``, and there alone. Needs no comparison."""
+        """Only in ``end_episode``. Needs no comparison."""
         return _shown_condition(structured.Condition.is_end_episode())
 
     @staticmethod

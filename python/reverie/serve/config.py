@@ -1,4 +1,4 @@
-"""What a server is made of, whatever file said it."""
+"""The configuration of a server, from any kind of file."""
 
 from __future__ import annotations
 

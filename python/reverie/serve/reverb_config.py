@@ -128,7 +128,7 @@ class _Reader:
             if table.name in names:
                 self._fail(
                     field.line,
-                    f"table '{table.name}' stands on line {names[table.name]} already; each name "
+                    f"table '{table.name}' is on line {names[table.name]} already; each name "
                     "must be unique",
                 )
             names[table.name] = field.line

@@ -97,7 +97,7 @@ def test_what_makes_no_table_is_refused_with_its_line(old, new, says):
 
 
 def test_a_name_that_stands_twice_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"pbtxt:9: table 'replay' stands on line 1"):
+    with pytest.raises(InvalidArgumentError, match=r"pbtxt:9: table 'replay' is on line 1"):
         read(TABLE + TABLE)
 
 

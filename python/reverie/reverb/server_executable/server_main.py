@@ -9,7 +9,7 @@ from reverie.serve.command import reverb_server
 
 
 def main(unused_argv: object = None) -> None:
-    """Serves what ``--config`` of the command line describes until it is told to stop.
+    """Serves what ``--config`` of the command line describes until a signal stops it.
 
     Args:
         unused_argv: as the library absl hands it to a program; ``sys.argv`` is read.
