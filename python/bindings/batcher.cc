@@ -55,7 +55,7 @@ nb::object narrowed(const nb::object& array, Framework framework, std::size_t di
   return array[nb::tuple(index)];
 }
 
-// The view's values as `dtype`, if NumPy calls that the same kind.
+// The view's values as `dtype`, if NumPy considers it the same kind.
 LeafView converted(const LeafView& view, const TensorSpec& wanted) {
   const nb::object from = new_array(view.dtype, view.shape);
   const std::size_t bytes =
@@ -149,7 +149,7 @@ void Batcher::make_target(Column& column, const LeafView& first) {
     nb::list shape;
     for (const std::int64_t extent : fill.batch_shape) shape.append(extent);
     const nb::object dtype = torch_dtype(fill.item.dtype);
-    if (first.is_on_cpu) {  // gathered in locked memory, from where a copy does not wait
+    if (first.is_on_cpu) {  // gathered in pinned memory, so that the copy is asynchronous
       column.target =
           torch().attr("empty")(shape, nb::arg("dtype") = dtype, nb::arg("pin_memory") = true);
       column.data =

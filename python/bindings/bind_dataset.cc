@@ -184,8 +184,8 @@ class SampleStream {
                           copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
                           copy_to_array(samples.times_sampled()), groups);
   }
-  // Hands back what was drawn ahead, if samples remove items from the table, and the latest result
-  // of next() from item `used` on, unless that is None.
+  // Returns what was drawn ahead to the table, if samples remove items from it, and the latest
+  // result of next() from item `used` on, unless that is None.
   void close(nb::handle used) {
     SampleBatch unused;
     if (are_spent_ && !used.is_none()) {

@@ -202,7 +202,7 @@ class Pool {
   }
 
  private:
-  // Lets other threads run meanwhile, unless it is over before they could.
+  // Lets other threads run meanwhile, unless the step is too short for that.
   template <typename F>
   Status briefly(F&& f) const {
     return is_brief_ ? f() : without_gil(f);

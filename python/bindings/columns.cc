@@ -13,7 +13,7 @@
 namespace reverie::python {
 namespace {
 
-// Set once by bind_columns; the module keeps it.
+// Set once by bind_columns; owned by the module.
 nb::handle picked_type;
 
 nb::object make_picked(nb::handle owner, const ColumnHistory& history, StepRange range,

@@ -181,7 +181,7 @@ void Waiting::report(double waited_s) const {
 void log_to_python(LogLevel level, std::string_view text) {
   const GilAnywhere held;
   if (!held) return;
-  // A warning on the way must not end the call that waits.
+  // A failed warning must not end the waiting call.
   const nb::error_scope pending;
   try {
     const char* const method = level == LogLevel::kInfo      ? "info"

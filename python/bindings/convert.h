@@ -113,8 +113,9 @@ inline constexpr std::size_t kBriefItems = 1024;
 // str(object), as UTF-8.
 std::string str_of(nb::handle object);
 
-// --- Arguments, checked so that a message names them. The largest batch that can be
-// requested.
+// --- Arguments, checked so that errors name them.
+
+// The largest batch that can be requested.
 inline constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 
 // A str; valid while `value` is.

@@ -17,7 +17,7 @@
 namespace reverie::python {
 namespace {
 
-// A tensor of torch, brought to the CPU; anything else as it is.
+// A torch tensor, copied to the CPU; anything else unchanged.
 nb::object on_cpu(nb::handle actions) {
   if (!nb::hasattr(actions, "detach")) return nb::borrow(actions);
   return actions.attr("detach")().attr("cpu")().attr("numpy")();
@@ -83,7 +83,7 @@ std::vector<std::int32_t> EnvPoolCore::env_argument(nb::handle env_ids) const {
   return envs;
 }
 
-// `envs` says whose rows they are; all of the batch in order if it is empty.
+// The rows belong to `envs`, or to all environments of the batch in order if it is empty.
 void EnvPoolCore::write_actions(nb::handle actions, std::size_t batch,
                                 std::span<const std::int32_t> envs) {
   const TensorSpec& spec = view().shape().action;
@@ -220,7 +220,8 @@ nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::ha
   const WatchedPool::Waited waited =
       without_gil([&] { return watched_.wait(batch, sequence, until, waiter(raised), ready); });
   unwrap_wait(waited, raised);
-  const std::shared_ptr<EnvResults> results = results_;  // a close() may come while rows are copied
+  const std::shared_ptr<EnvResults> results =
+      results_;  // close() may be called while rows are copied
   return options_.is_ready_mode ? results->of_envs(ready) : results->of_batch(batch);
 }
 

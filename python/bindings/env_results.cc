@@ -16,9 +16,9 @@ namespace reverie::python {
 namespace {
 
 constexpr const char* kViewName = "reverie.pool_view";
-// Giving the interpreter's lock up for fewer bytes costs more than copying them.
+// For fewer bytes, releasing the interpreter's lock costs more than copying.
 constexpr std::size_t kLargeBytes = 256 * 1024;
-// Results that a program may keep without new memory for each, beyond one for each batch.
+// How many results a program may keep before each needs new memory, besides one per batch.
 constexpr std::size_t kSparePlaces = 3;
 
 std::size_t row_bytes(const TensorSpec& spec) {
@@ -33,7 +33,7 @@ struct EnvResults::Place {
   std::vector<std::byte*> data;    // of the columns
   EnvView* view = nullptr;         // of a capsule, which lives as long as the arrays
 
-  // Whether no program can see them.
+  // Whether no program can refer to them.
   bool is_free() const {
     return std::ranges::all_of(arrays,
                                [](const nb::object& array) { return Py_REFCNT(array.ptr()) == 1; });
@@ -161,7 +161,7 @@ void EnvResults::copy_rows(const Place& place, std::size_t batch,
 nb::object EnvResults::of_envs(std::span<const std::int32_t> envs) {
   REVERIE_CHECK(is_copied_ && envs.size() == spec_.row_count);
   const PlacePtr place = take_place(0);
-  const nb::object result = batch_of(*place);  // from here on no other result uses the place
+  const nb::object result = batch_of(*place);  // from now on no other result uses the place
   std::memcpy(array_data(place->arrays[0]), envs.data(), envs.size_bytes());
   const auto copy = [&] { copy_rows(*place, 0, envs); };
   copied_bytes_ < kLargeBytes ? copy() : without_gil(copy);

@@ -19,7 +19,7 @@ namespace {
 // The traceback of an exception, as Python prints it.
 std::string traceback_text(const nb::python_error& error) {
   try {
-    // Empty where our own code raised.
+    // Empty if our own code raised.
     const nb::object traceback =
         error.traceback().is_valid() ? nb::borrow(error.traceback()) : nb::none();
     const nb::object lines = nb::module_::import_("traceback")

@@ -17,7 +17,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// Asks a function that gives the rows as an array, or why there are none:
+// Calls a function that returns the rows as an array, or why there are none:
 // (is missing: bool, text).
 class PyExternalFiles final : public ExternalFiles {
  public:
@@ -48,8 +48,8 @@ class PyExternalFiles final : public ExternalFiles {
       std::memcpy(read.out.data(), array_data(answer), size);
       return {};
     } catch (nb::python_error& error) {
-      // Ctrl-C, on the main thread, which raises it once it is back: what the user's function
-      // raises comes as an answer.
+      // Ctrl-C, which the main thread raises later: exceptions of the user's function are
+      // returned as results.
       error.restore();
       return cancelled("interrupted while '{}' was read", read.range.file);
     }

@@ -31,7 +31,7 @@ void parse_members(nb::handle json, Fold& fold, int depth) {
     nb::object key = nb::borrow(pair[0]);
     if (PyUnicode_Check(key.ptr())) {
       PyObject* text = key.release().ptr();
-      PyUnicode_InternInPlace(&text);  // as the keys that programs look up are
+      PyUnicode_InternInPlace(&text);  // like the keys that programs use
       key = nb::steal(text);
     } else if (!PyLong_CheckExact(key.ptr())) {
       raise(data_loss("a key of a structure is neither text nor a number"));
@@ -88,7 +88,7 @@ Fold parse(nb::handle json, int depth) {
   return fold;
 }
 
-// Fields are set as copy and pickle do: without __init__, which may want other values.
+// Fields are set as copy and pickle do: without __init__, which may need other arguments.
 nb::object build_dataclass(const Fold& fold, const std::vector<nb::object>& values) {
   nb::object object =
       nb::borrow(reinterpret_cast<PyObject*>(&PyBaseObject_Type)).attr("__new__")(fold.type);

@@ -80,7 +80,7 @@ GilHeld::~GilHeld() {
 }
 
 GilAnywhere::GilAnywhere() {
-  if (Py_IsInitialized() == 0) return;  // from the first step of finalization on
+  if (Py_IsInitialized() == 0) return;  // set from the first step of finalization on
   if (released == nullptr && !holds_gil()) {
     is_foreign_ = is_held_ = enter_foreign();
     if (is_held_) ensured_ = PyGILState_Ensure();
@@ -125,10 +125,10 @@ void guard_exit() {
 
 }  // namespace reverie::python
 
-// --- Where an unwind stops.
+// --- Stopping an unwind.
 //
-// The unwinder asks the personality routine of each C++ frame before it runs anything of it. The
-// linker puts this one in the place of the standard library's, in all frames of this module
+// The unwinder calls the personality routine of each C++ frame before it runs code of the frame.
+// The linker replaces the standard library's by this one, in all frames of this module
 // (--wrap, in cmake/python.cmake): those that took the lock, and those that called into Python,
 // whose frames above were unwound.
 

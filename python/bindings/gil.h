@@ -1,6 +1,6 @@
 // The interpreter's lock: releases it, and takes it where C++ calls back into Python.
 //
-// Before 3.14 CPython ends a thread that asks for the lock while the interpreter finalizes, by
+// Before 3.14 CPython ends a thread that requests the lock while the interpreter finalizes, by
 // unwinding its stack (pthread_exit). C++ frames cannot be left like that: a destructor would end
 // the program, and Python's objects would be released without the lock. So an unwind that reaches a
 // frame of this module stops there (gil.cc), and the thread sleeps until the process ends, as it

@@ -1,5 +1,5 @@
-// Where the copy of nghttp2 within the extension would print, if anything asked it to debug itself:
-// see cmake/python.cmake.
+// Replaces the function by which the extension's copy of nghttp2 prints debug output, which is
+// never enabled: see cmake/python.cmake.
 
 #include <cstdio>
 

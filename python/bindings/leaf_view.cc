@@ -65,7 +65,7 @@ std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
 
 bool is_row_major(const nb::dlpack::dltensor& tensor) {
   if (tensor.strides == nullptr) return true;
-  // Without elements strides mean nothing, and copying changes none of them.
+  // Without elements the strides have no meaning, and nothing is copied.
   if (std::any_of(tensor.shape, tensor.shape + tensor.ndim, [](auto n) { return n == 0; })) {
     return true;
   }
@@ -136,7 +136,7 @@ bool LeafReader::read_exchange(PyObject* leaf, LeafView& view) {
   }
   nb::dlpack::dltensor tensor;
   if (exchange_(leaf, &tensor) != 0) {
-    PyErr_Clear();  // sparse, quantized and so on: refused in their own words elsewhere
+    PyErr_Clear();  // sparse, quantized and so on: refused elsewhere, with their own messages
     return false;
   }
   view.framework = Framework::kTorch;
@@ -159,7 +159,7 @@ bool LeafReader::read_exchange(PyObject* leaf, LeafView& view) {
   return true;
 }
 
-// Whatever a step may hold (values.h), as an array of its own.
+// Any value that a step may hold (values.h), as a separate array.
 LeafView LeafReader::read_any(PyObject* leaf, std::string_view path) {
   LeafView view;
   view.framework = framework_of(leaf);

@@ -1,6 +1,5 @@
-// Lines of the log that threads without the interpreter's lock have to tell, until a thread of
-// Python passes them to `logging`: a peer's I/O thread, which answers heartbeats, never waits for
-// the interpreter.
+// Keeps log lines of threads without the interpreter's lock until a Python thread passes them to
+// `logging`: a peer's I/O thread, which answers heartbeats, must never wait for the interpreter.
 #pragma once
 
 #include <atomic>
@@ -19,13 +18,13 @@ namespace reverie::python {
 // Thread-safe.
 class LogLines {
  public:
-  // Python's numbers.
+  // The levels of Python's `logging`.
   enum Level : int { kDebug = 10, kInfo = 20 };
-  // More that wait are dropped, and counted.
+  // Further waiting lines are dropped, and counted.
   static constexpr std::size_t kWaitingMax = 1000;
 
-  // Those of this process, and not of the one that it was forked from. Never destroyed: threads log
-  // until the process ends.
+  // The lines of this process, not of the parent that it was forked from. Never destroyed, since
+  // threads log until the process ends.
   static LogLines& here() {
     static std::atomic<LogLines*> current{nullptr};
     LogLines* found = current.load(std::memory_order_acquire);
@@ -37,7 +36,7 @@ class LogLines {
     return *found;
   }
 
-  // The lowest level that is kept; at first none is.
+  // The lowest level that is kept; at first no line is.
   static void want(int level) { lowest_.store(level, std::memory_order_relaxed); }
 
   void add(Level level, const std::string& text) {
@@ -51,7 +50,7 @@ class LogLines {
     added_.notify_all();
   }
 
-  // Waits until there are some.
+  // Waits until there are lines.
   std::vector<std::pair<int, std::string>> take() {
     std::vector<std::pair<int, std::string>> taken;
     MutexLock lock(mutex_);

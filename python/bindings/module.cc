@@ -1,4 +1,4 @@
-// The extension module. Each room that Python sees has a file of its own beside this one.
+// The extension module. Each room that has bindings has its own file.
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/arrays.h"

@@ -1,4 +1,4 @@
-// What an object of Python's holds that is of this process: threads and locks are behind it.
+// What a Python object holds that belongs to this process, since threads and locks are behind it.
 //
 //     self.group->membership()                                       refused in a forked child
 //     without_gil([&, &group = *self.group] { group.update(); });    the same, before the lock goes
@@ -13,8 +13,8 @@
 
 namespace reverie::python {
 
-// As thread-safe as what it holds. What is held leaves its threads to the parent by itself when it
-// is destroyed in a child.
+// As thread-safe as the held object, which must leave its threads to the parent when it is
+// destroyed in a child.
 template <typename Pointer>
 class ProcessBound {
  public:

@@ -1,5 +1,5 @@
-// Python's C interface, in a wheel for every Python from 3.12 on (the stable ABI) and in one for
-// the Python at hand: what the former lacks, under the names of the latter.
+// Python's C interface, both for wheels for every Python from 3.12 on (the stable ABI) and for one
+// version: defines what the stable ABI lacks, under the usual names.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 #define PyTuple_GET_ITEM(object, i) PyTuple_GetItem(object, i)
 #define PyTuple_GET_SIZE(object) PyTuple_Size(object)
 #define PyTuple_SET_ITEM(object, i, item) static_cast<void>(PyTuple_SetItem(object, i, item))
-// The size of a list or a tuple. Defined there too, by what is not.
+// The size of a list or a tuple. The stable ABI has these macros, but not what they expand to.
 #undef PySequence_Fast_GET_SIZE
 #undef PySequence_Fast_GET_ITEM
 #define PySequence_Fast_GET_SIZE(object) PySequence_Size(object)

@@ -15,10 +15,10 @@ namespace reverie::python {
 namespace {
 
 constexpr const char* kTable = "replay buffer";
-// With fewer bytes to copy, handing the interpreter's lock over would cost more.
+// For fewer bytes, releasing the interpreter's lock would cost more than copying.
 constexpr std::size_t kLargeStepBytes = 64 * 1024;
 
-// The types alone.
+// Only the types.
 std::vector<TensorSpec> specs_of(std::span<const TensorView> leaves) {
   std::vector<TensorSpec> specs;
   for (const TensorView& leaf : leaves) specs.push_back({"", leaf.dtype, {}});
@@ -69,7 +69,7 @@ PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> 
   service_ = unwrap(LocalService::open({std::move(table)}, {}));
   table_ = unwrap(service_->table(kTable));
   checked_beta(
-      beta_);  // a function that gives no number is refused now, not in the middle of a run
+      beta_);  // a function that returns no number is refused now, not in the middle of a run
 }
 
 void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
@@ -223,7 +223,7 @@ void PyReplayBuffer::wait_for_buffer(TimePoint deadline) const {
   unwrap(service_->check_open());
 }
 
-// The first step tells what the columns are.
+// The first step determines the columns.
 std::shared_ptr<ReplayBuffer> PyReplayBuffer::open(const StepArrays& step) {
   return unwrap(ReplayBuffer::open(service_, kTable, options_,
                                    specs("obs", obs_, step.has_env_axis),
@@ -273,7 +273,8 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   if (!arrays_ || arrays_->count() != draw.count) {
     arrays_ = std::make_shared<const ReplayArrays>(ReplayBatchLayout(buffer->plan(), draw.count));
   }
-  // Held: making arrays may let another thread sample, whose batch is of another size.
+  // Copied, since another thread may sample while arrays are made, and replace it by one of another
+  // size.
   const std::shared_ptr<const ReplayArrays> sizes = arrays_;
   std::vector<nb::object> arrays = out.is_none() ? sizes->make() : sizes->find(out, structures_);
   nb::object batch = out.is_none() ? sizes->fold(structures_, arrays) : nb::borrow(out);

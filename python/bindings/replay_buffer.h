@@ -94,7 +94,7 @@ class PyReplayBuffer {
   };
 
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
-  // The action, with columns that the user has added beside it.
+  // The action, and the columns that the user has added.
   nb::object with_extra(nb::handle action, nb::kwargs extra) const;
   // Sets the buffer, which the first step or a checkpoint determines.
   void set_buffer(std::shared_ptr<ReplayBuffer> buffer);

@@ -24,8 +24,8 @@ struct RpcErrorClasses {
   nb::object restarted;
 };
 
-// Behind how many of the `count` calls that wait a predicate of the program's closes a batch, as if
-// it were asked at each call; 0: behind none. It was asked about the first `asked` of them before.
+// After how many of the `count` waiting calls the program's predicate closes a batch; 0 if after
+// none. It is called for each number of calls in turn, and was called for the first `asked` before.
 std::size_t closes_at(nb::handle is_ready, std::size_t& asked, std::size_t count) {
   if (is_ready.is_none()) return 0;
   for (std::size_t n = std::min(asked + 1, count); n >= 1 && n <= count; ++n) {
@@ -88,7 +88,8 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
     if (!gathered->withdraw(request)) tasks->withdraw(request);
   });
   peer_->set_tell([](Peer::EventKind kind, const std::string& text) {
-    const bool is_common = kind == Peer::EventKind::kNotReached;  // as long as a peer is not there
+    // It repeats while a peer does not exist.
+    const bool is_common = kind == Peer::EventKind::kNotReached;
     LogLines::here().add(is_common ? LogLines::kDebug : LogLines::kInfo, text);
   });
 }
@@ -113,7 +114,7 @@ std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& functi
     if (gatherer->add(request)) {
       tasks->push({.gatherer = gatherer});
     } else if (gatherer->is_closed()) {
-      tasks->push({.request = std::move(request)});  // which is told that it is not defined
+      tasks->push({.request = std::move(request)});  // whose caller gets NOT_FOUND
     }
   }));
   gathered_->add(gatherer);
@@ -162,7 +163,7 @@ bool RpcPeer::undefine(const std::string& function) {
 void RpcPeer::close() {
   if (!fork_guard_.check("peer").ok()) return;  // its locks may never be released
   without_gil([this] { peer_->close(); });
-  // What is left are callbacks of calls that ended so.
+  // Only callbacks of calls that ended with the close are left.
   tasks_->close();
   gathered_->close();
   drop_lent_arrays();
@@ -199,7 +200,7 @@ std::shared_ptr<PendingCall> RpcPeer::begin(nb::handle peer, nb::handle function
   const auto go = [&] {
     return PendingCall::begin(peer_, peer_name, function_name, std::move(payload), options, told_);
   };
-  // A brief one keeps the interpreter's lock: nothing of the peer's waits for that.
+  // A brief call keeps the interpreter's lock, for which no thread of the peer waits.
   return unwrap(is_brief ? go() : without_gil(go));
 }
 
@@ -207,7 +208,7 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
                          nb::handle timeout_s, bool is_idempotent) {
   const auto call = begin(peer, function, args, kwargs, timeout_s, is_idempotent, /*lends=*/true);
   try {
-    // The call has a deadline of its own.
+    // The call has its own deadline.
     (void)wait_for(*call, TimePoint::max());
   } catch (nb::python_error&) {  // Ctrl-C
     call->cancel();
@@ -222,10 +223,10 @@ bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object cal
                         bool is_late_too) {
   if (!call->tell_when_done()) {
     if (!is_late_too || !peer_->check_open().ok()) return false;
-    tasks_->push({.done = call});  // is taken under the interpreter's lock, too
+    tasks_->push({.done = call});  // tasks are also taken under the interpreter's lock
   }
-  // Its callbacks run under the interpreter's lock, which this thread holds: not before this one is
-  // added.
+  // Callbacks run under the interpreter's lock, which this thread holds, so they do not run before
+  // this one is added.
   callbacks_[call.get()].push_back(std::move(callback));
   return true;
 }
@@ -234,7 +235,7 @@ nb::object RpcPeer::next_task() {
   while (true) {
     std::optional<ServingTask> next;
     {
-      // One that is there is taken under the interpreter's lock: handing that over for each would
+      // A task that is ready is taken under the interpreter's lock: releasing it for each would
       // cost more than the task.
       const auto tasks = tasks_;
       const auto peer = peer_;
@@ -301,7 +302,7 @@ void RpcPeer::serve(Request request, nb::handle handler) {
   try {
     const nb::object value =
         owned(PyObject_Call(handler.ptr(), args, has_names ? kwargs : nullptr));
-    arguments.reset();  // its arrays may go back ahead of the answer
+    arguments.reset();  // its arrays may be released before the answer
     answer(request.id.session, request.id.call, value);
   } catch (nb::python_error& error) {
     peer_->fail(request.id, remote_error_of(error.value()));
@@ -316,7 +317,7 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
     std::vector<Request> calls;
     try {
       calls = gatherer->take(closes_at(served->is_ready, asked, seen));
-    } catch (nb::python_error& error) {  // what it was asked for cannot be said of its calls
+    } catch (nb::python_error& error) {  // it cannot be decided for these calls
       const RemoteError told = remote_error_of(error.value());
       for (const Request& call : gatherer->take(seen)) peer_->fail(call.id, told);
       asked = 0;
@@ -416,7 +417,7 @@ nb::object value_of(const PendingCall& call, Pickle pickle) {
     case CallResult::Kind::kAnswer:
       return decode_value(result.payload, pickle);
     case CallResult::Kind::kRemoteError: {
-      if (result.error_type.empty()) break;  // the library's own, of the other side
+      if (result.error_type.empty()) break;  // an error of the library at the other peer
       nb::object error =
           error_classes().remote(format("'{}' on '{}' raised {}: {}", call.function(), call.peer(),
                                         result.error_type, result.status.message()));

@@ -48,17 +48,18 @@ class RpcPeer {
     nb::object function;
     nb::object is_ready;       // called with the number of calls that wait; or None
     bool is_deferred = false;  // is given the batch first, and answers through it
-    bool has_limit = false;    // what waits is a batch some time, though nothing more comes
+    bool has_limit = false;    // waiting calls become a batch in time, even without further calls
     std::shared_ptr<const RpcBatchOptions> options;
   };
-  // One that `options` say is not served is left to take().
+  // If `options` say that it is not served, take() returns its calls.
   std::shared_ptr<CallGatherer> define_gathered(const std::string& function,
                                                 const CallGatherer::Options& options,
                                                 Served served);
   // Calls `callback` once after the next call, on a thread that serves tasks.
   void when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback);
   // The next batch: (batch, args, kwargs); without `options` the next call: (session, call, caller,
-  // function, arguments). None if there is none by then. Raises CANCELLED once the peer is closed.
+  // function, arguments). None if there is no batch by then. Raises CANCELLED once the peer is
+  // closed.
   nb::object take(const std::shared_ptr<CallGatherer>& gatherer,
                   const std::shared_ptr<const RpcBatchOptions>& options, nb::handle is_ready,
                   TimePoint deadline);
@@ -76,7 +77,7 @@ class RpcPeer {
   // `is_late_too` is false or the peer is closed.
   bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool is_late_too);
 
-  // Serves requests that have a handler, and gives the next task that is Python's to do:
+  // Serves requests that have a handler, and returns the next task for Python code:
   // (session, call, caller, function, arguments, needs_help) for a request; (callbacks,
   // needs_help); (session, call, None, needs_help) for a request that is not wanted any more, after
   // tell_withdrawn(); () if a thread is needed beside this one; None at the end.
@@ -100,14 +101,14 @@ class RpcPeer {
     std::vector<std::weak_ptr<CallGatherer>> gatherers_ REVERIE_GUARDED_BY(mutex_);
   };
 
-  // Who waits for the next call of a gatherer.
+  // The callbacks that wait for the next call of a gatherer.
   struct Added {
     std::shared_ptr<CallGatherer> gatherer;
     std::vector<nb::object> callbacks;
   };
 
   void serve(Request request, nb::handle handler);
-  // Runs batches while calls wait that can become one.
+  // Runs batches while there are calls that can form one.
   void serve(const std::shared_ptr<CallGatherer>& gatherer, const std::shared_ptr<Served>& served);
   void run(std::vector<Request> calls, const Served& served);
   // The payload refers to large arrays: no thread may change them until it was copied or sent.

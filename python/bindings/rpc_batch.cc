@@ -125,7 +125,7 @@ void RpcBatch::split(nb::handle value) {
       splitter.write(payload, begin, calls_[i].rows, i);
       size += payload.bulk_bytes() + payload.head.size();
       answers.push_back({calls_[i].id, std::move(payload)});
-    } catch (nb::python_error& error) {  // it cannot be sent; the others get theirs
+    } catch (nb::python_error& error) {  // this answer cannot be sent; the others are
       peer_->fail(calls_[i].id, remote_error_of(error.value()));
     }
     begin += calls_[i].rows;

@@ -13,7 +13,7 @@
 namespace reverie::python {
 namespace {
 
-// Rows from here on are sent from where they lie; smaller ones cost less to copy than to keep.
+// Rows of at least this size are sent in place; copying smaller ones costs less than keeping them.
 constexpr std::size_t kLentRowMin = std::size_t{64} << 10;
 
 }  // namespace
@@ -134,7 +134,7 @@ void RpcBatchSplitter::write_rows(ValueWriter& writer, const Part& part, std::si
   Shape shape;
   if (options_.is_cat) shape.push_back(static_cast<std::int64_t>(rows));
   for (const std::int64_t extent : view.shape.subspan(1)) shape.push_back(extent);
-  // As one gets it by an index.
+  // Like the result of indexing.
   if (view.framework == Framework::kNumpy && shape.empty()) {
     return writer.scalar(view.dtype, bytes);
   }

@@ -32,7 +32,7 @@ void register_record(nb::object type, const std::string& name,
   }
   const auto found = records().find(name);
   if (found != records().end() && !found->second.type.is(record.type)) {
-    // A module that was loaded again defines its classes anew.
+    // A reloaded module defines its classes again.
     const std::string other = place_of(found->second.type);
     const std::string mine = place_of(record.type);
     if (other != mine) {
@@ -80,7 +80,7 @@ nb::object make_record(const Record& record, const std::vector<nb::object>& valu
     nb::object made = record.type(**arguments);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (record.is_argument[i]) continue;
-      // As dataclasses set the fields of frozen instances.
+      // The way in which dataclasses set fields of frozen instances.
       if (PyObject_GenericSetAttr(made.ptr(), record.fields[i].ptr(), values[i].ptr()) < 0) {
         raise_pending();
       }

@@ -21,13 +21,13 @@ namespace {
 
 // Smaller arrays are copied: that costs less than keeping them.
 constexpr std::size_t kLentBytesMin = std::size_t{64} << 10;
-// Larger copies let the interpreter's lock go.
+// Larger copies release the interpreter's lock.
 constexpr std::size_t kLongCopyBytes = std::size_t{1} << 20;
-// Named tuples come back as classes of their own; at most this many classes are kept.
+// Received named tuples are instances of classes made for them; at most this many are kept.
 constexpr std::size_t kTupleClassesMax = 1024;
 
-// --- Arrays that a message refers to. The I/O thread lets messages go, without the lock that an
-// array's end needs: they are put here until a thread holds it.
+// --- Arrays that a message refers to. The I/O thread releases messages without the interpreter's
+// lock, which is needed to release an array: so arrays are kept here until a thread holds the lock.
 struct Returned {
   Mutex mutex;
   std::vector<PyObject*> objects REVERIE_GUARDED_BY(mutex);
@@ -80,7 +80,7 @@ nb::object tuple_class(std::span<const std::byte> names, std::size_t count) {
     nb::object made = nb::module_::import_("collections").attr("namedtuple")(words[0], fields);
     known->emplace(key, nb::object(made).release().ptr());
     return made;
-  } catch (nb::python_error& error) {  // names that no class can have: a plain tuple does
+  } catch (nb::python_error& error) {  // no class can have such field names: a plain tuple is used
     return {};
   }
 }

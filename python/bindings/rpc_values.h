@@ -17,8 +17,8 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Whether values without an encoding are pickled, and pickles that come are read. To read one runs
-// code of its sender's choice: allowed where a program says so and all its peers share a token.
+// Whether values without an encoding are pickled, and received pickles are read. Reading one runs
+// code of its sender's choice: only allowed if a program says so and all its peers share a token.
 enum class Pickle : bool { kRefused, kAllowed };
 
 // Requires the interpreter's lock, like everything in this file.
@@ -60,13 +60,13 @@ class ValueEncoder {
 // DataLossError for malformed values, TypeError for a pickle that is refused and for an instance of
 // a class that is not registered.
 nb::object decode_value(const Payload& payload, Pickle pickle);
-// (args, kwargs) of a request, a tuple and a dict; invalid for anything else, which its caller was
-// told.
+// (args, kwargs) of a request, a tuple and a dict; invalid for anything else, after the caller got
+// the error.
 nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle);
 
-// A named tuple's class and its fields, with a space between; empty for other values.
+// A named tuple's class and its fields, separated by spaces; empty for other values.
 std::string names_of_tuple(PyObject* value);
-// Types that NumPy lacks are bits of the same size to it.
+// For NumPy, types that it lacks are bits of the same size.
 DType numpy_bits_of(DType dtype);
 // A NumPy array of those bits as a tensor of torch, in the same memory.
 nb::object torch_tensor_of(const nb::object& bits, DType dtype);

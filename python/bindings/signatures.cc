@@ -1,7 +1,7 @@
 // Makes inspect.signature() and help() work for nanobind's functions.
 //
 // nanobind's functions, methods and bound methods know their signature as text, but lack the
-// __signature__ that inspect asks for. They get it here, as a getter in their types' dictionaries,
+// __signature__ that inspect reads. They get it here, as a getter in their types' dictionaries,
 // since the types allow no new attributes from Python.
 #include <nanobind/nanobind.h>
 

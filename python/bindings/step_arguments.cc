@@ -28,7 +28,7 @@ nb::object to_array(std::string_view name, nb::handle given) {
     }
     return nb::borrow(given);
   }
-  // A tensor of torch may lie on a device, or belong to a graph.
+  // A torch tensor may be on a device, or belong to a graph.
   const nb::object host =
       nb::hasattr(given, "detach") ? given.attr("detach")().attr("cpu")() : nb::borrow(given);
   nb::object array = nb::steal(PyArray_FromAny(host.ptr(), nullptr, 0, 0, 0, nullptr));
@@ -91,7 +91,7 @@ bool is_flat(PyObject* object, int number) {
          (PyArray_BASE(as_array(object)) == nullptr || !is_overwritten_view(object));
 }
 
-// `leaf` as an array of `dtype`; nothing where that is not safe.
+// `leaf` as an array of `dtype`; nothing if that is not safe.
 nb::object safely_cast(nb::handle leaf, DType dtype) {
   const nb::object wanted = numpy_dtype(dtype);
   auto* const descr = reinterpret_cast<PyArray_Descr*>(wanted.ptr());
@@ -161,7 +161,7 @@ void NestArgument::read(nb::handle nest, const std::string* structure) {
 
 void FloatArgument::read(std::string_view name, nb::handle given) {
   is_scalar = true;
-  if (PyFloat_Check(given.ptr())) {  // NumPy's float64 is one
+  if (PyFloat_Check(given.ptr())) {  // NumPy's float64 is also a Python float
     const double value = PyFloat_AS_DOUBLE(given.ptr());
     return narrow(name, {&value, 1}, values);
   }

@@ -29,7 +29,7 @@ std::span<const std::byte> bytes_of(PyArrayObject* array) {
           static_cast<std::size_t>(PyArray_NBYTES(array))};
 }
 
-// NumPy's scalars by their exact type: where the value lies in the object.
+// NumPy's scalars by their exact type: the offset of the value in the object.
 struct ScalarType {
   PyTypeObject* type;
   DType dtype;
