@@ -15,8 +15,8 @@
 namespace reverie::python {
 namespace {
 
-// Keeps consecutive pictures in one array, the film: a stack is a view of the latest, so that
-// a step copies one picture and not the stack. A full film is left to the views that refer to
+// Keeps consecutive pictures in one array, the buffer: a stack is a view of the latest, so that
+// a step copies one picture and not the stack. A full buffer is left to the views that refer to
 // it.
 class PyAtariFrames {
  public:
@@ -29,7 +29,7 @@ class PyAtariFrames {
   nb::object add(bool fills) {
     const auto stack = static_cast<std::size_t>(shape_[0]);
     const std::size_t copies = fills ? stack : 1;
-    if (!film_.is_valid() || next_ + copies > capacity()) begin_film(fills ? 0 : stack - 1);
+    if (!buffer_.is_valid() || next_ + copies > capacity()) begin_buffer(fills ? 0 : stack - 1);
     const std::span<const std::uint8_t> picture = frames.picture();
     for (std::size_t i = 0; i < copies; ++i) {
       std::memcpy(place(next_++), picture.data(), picture.size());
@@ -38,22 +38,22 @@ class PyAtariFrames {
   }
 
  private:
-  // Pictures of a film besides a stack: few enough for the cache, while stacks are rarely copied.
+  // Pictures of a buffer besides a stack: few enough for the cache, while stacks are rarely copied.
   static constexpr std::size_t kPictures = 12;
 
   std::size_t capacity() const { return kPictures + static_cast<std::size_t>(shape_[0]); }
   std::byte* place(std::size_t index) const {
-    return array_data(film_) + index * frames.picture().size();
+    return array_data(buffer_) + index * frames.picture().size();
   }
 
-  // A new film that begins with the last `kept` pictures of the old one.
-  void begin_film(std::size_t kept) {
+  // A new buffer that begins with the last `kept` pictures of the old one.
+  void begin_buffer(std::size_t kept) {
     const Shape shape = {static_cast<std::int64_t>(capacity()), shape_[1], shape_[2]};
-    nb::object film = new_array(DType::kUInt8, shape);
-    if (film_.is_valid() && kept > 0) {
-      std::memcpy(array_data(film), place(next_ - kept), kept * frames.picture().size());
+    nb::object buffer = new_array(DType::kUInt8, shape);
+    if (buffer_.is_valid() && kept > 0) {
+      std::memcpy(array_data(buffer), place(next_ - kept), kept * frames.picture().size());
     }
-    film_ = std::move(film);
+    buffer_ = std::move(buffer);
     next_ = kept;
   }
 
@@ -62,15 +62,15 @@ class PyAtariFrames {
         &PyArray_Type, PyArray_DescrFromType(NPY_UINT8), 3, const_cast<npy_intp*>(shape_.data()),
         nullptr, place(next_ - static_cast<std::size_t>(shape_[0])), NPY_ARRAY_CARRAY_RO, nullptr));
     if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()),
-                              nb::object(film_).release().ptr()) != 0) {
+                              nb::object(buffer_).release().ptr()) != 0) {
       raise_pending();
     }
     return array;
   }
 
   Shape shape_;  // of a stack
-  nb::object film_;
-  std::size_t next_ = 0;  // the film's place for the next picture
+  nb::object buffer_;
+  std::size_t next_ = 0;  // the place in the buffer for the next picture
 };
 
 // The pixels of a screen, read in place, without creating a description.

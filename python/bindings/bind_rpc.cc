@@ -62,7 +62,7 @@ nb::object define_gathered(nb::object peer, const std::string& name, nb::object 
   gathers.size = size;
   gathers.max_wait = optional_seconds(max_wait_s);
   gathers.is_dynamic = is_dynamic;
-  gathers.asks = !is_ready.is_none();
+  gathers.may_close_early = !is_ready.is_none();
   gathers.is_served = !function.is_none();
   std::shared_ptr<RpcBatchOptions> options;
   if (is_batched) {
@@ -275,12 +275,12 @@ void bind_rpc(nb::module_& m) {
           "call"_a)
       .def(
           "when_done",
-          [](RpcPeer& self, RpcCall& call, nb::object callback, bool is_late_too) {
-            return self.when_done(call.state.pointer(), std::move(callback), is_late_too);
+          [](RpcPeer& self, RpcCall& call, nb::object callback, bool even_if_done) {
+            return self.when_done(call.state.pointer(), std::move(callback), even_if_done);
           },
-          "call"_a, "callback"_a, "is_late_too"_a = false,
+          "call"_a, "callback"_a, "even_if_done"_a = false,
           nb::sig("def when_done(self, call: RpcCall, callback: "
-                  "collections.abc.Callable[[], object], is_late_too: bool = False) -> bool"))
+                  "collections.abc.Callable[[], object], even_if_done: bool = False) -> bool"))
       .def("next_task", &RpcPeer::next_task,
            nb::sig("def next_task(self) -> tuple[typing.Any, ...] | None"))
       .def("answer", &RpcPeer::answer, "session"_a, "call"_a, "value"_a.none(),
@@ -304,7 +304,7 @@ void bind_rpc(nb::module_& m) {
           "set_threads_max",
           [](RpcPeer& self, std::size_t count) { self.tasks().set_threads_max(count); }, "count"_a)
       .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
-      .def("thread_has_come", [](RpcPeer& self) { self.tasks().thread_has_come(); })
+      .def("note_thread_started", [](RpcPeer& self) { self.tasks().note_thread_started(); })
       .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })
       .def(
           "peers", [](RpcPeer& self) { return peer_list(self.peer()); },

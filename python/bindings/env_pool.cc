@@ -168,7 +168,7 @@ std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
 
   const Duration limit = seconds(options_.timeout_s);
   std::exception_ptr raised;
-  const WatchedPool::Waited drained =
+  const WatchedPool::WaitResult drained =
       without_gil([&] { return watched_.drain(limit, waiter(raised)); });
   unwrap_wait(drained, raised);
   std::vector<std::int32_t> envs(view().shape().env_count);
@@ -203,7 +203,7 @@ WatchedPool::Waiter EnvPoolCore::waiter(std::exception_ptr& raised) {
   return waiter;
 }
 
-void EnvPoolCore::unwrap_wait(const WatchedPool::Waited& waited,
+void EnvPoolCore::unwrap_wait(const WatchedPool::WaitResult& waited,
                               const std::exception_ptr& raised) const {
   if (raised) std::rethrow_exception(raised);
   check();
@@ -217,7 +217,7 @@ nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::ha
   check();
   std::exception_ptr raised;
   std::vector<std::int32_t> ready;
-  const WatchedPool::Waited waited =
+  const WatchedPool::WaitResult waited =
       without_gil([&] { return watched_.wait(batch, sequence, until, waiter(raised), ready); });
   unwrap_wait(waited, raised);
   const std::shared_ptr<EnvResults> results =

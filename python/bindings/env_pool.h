@@ -66,7 +66,7 @@ class EnvPoolCore {
   std::vector<std::int32_t> env_argument(nb::handle env_ids) const;
   [[noreturn]] void raise_env_error(const PoolFailure& failure) const;
   // Raises the error of a wait, or `raised` by its callback; returns if the rows are there.
-  void unwrap_wait(const WatchedPool::Waited& waited, const std::exception_ptr& raised) const;
+  void unwrap_wait(const WatchedPool::WaitResult& waited, const std::exception_ptr& raised) const;
   // `raised` gets the callback's exception, and must outlive the waiter.
   WatchedPool::Waiter waiter(std::exception_ptr& raised);
 

@@ -79,7 +79,7 @@ void RpcPeer::Gathered::close() {
 
 RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
     : pickle_(pickle),
-      told_(std::make_shared<PendingCall::Told>(
+      on_done_(std::make_shared<PendingCall::OnDone>(
           [tasks = std::weak_ptr(tasks_)](const std::shared_ptr<PendingCall>& call) {
             if (const auto open = tasks.lock()) open->push({.done = call});
           })),
@@ -87,7 +87,7 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
   peer_->set_withdrawn([tasks = tasks_, gathered = gathered_](InboundId request) {
     if (!gathered->withdraw(request)) tasks->withdraw(request);
   });
-  peer_->set_tell([](Peer::EventKind kind, const std::string& text) {
+  peer_->set_on_event([](Peer::EventKind kind, const std::string& text) {
     // It repeats while a peer does not exist.
     const bool is_common = kind == Peer::EventKind::kNotReached;
     LogLines::here().add(is_common ? LogLines::kDebug : LogLines::kInfo, text);
@@ -129,7 +129,7 @@ void RpcPeer::when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::obje
   Added& added = added_[gatherer.get()];
   added.gatherer = gatherer;
   added.callbacks.push_back(std::move(callback));
-  gatherer->tell_of_next();
+  gatherer->notify_on_next();
 }
 
 bool RpcPeer::undefine(const std::string& function) {
@@ -198,7 +198,8 @@ std::shared_ptr<PendingCall> RpcPeer::begin(nb::handle peer, nb::handle function
   Payload payload = encode_arguments(args, kwargs);
   const bool is_brief = payload.bulk_bytes() + payload.head.size() <= kBriefBytes;
   const auto go = [&] {
-    return PendingCall::begin(peer_, peer_name, function_name, std::move(payload), options, told_);
+    return PendingCall::begin(peer_, peer_name, function_name, std::move(payload), options,
+                              on_done_);
   };
   // A brief call keeps the interpreter's lock, for which no thread of the peer waits.
   return unwrap(is_brief ? go() : without_gil(go));
@@ -220,9 +221,9 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
 }
 
 bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object callback,
-                        bool is_late_too) {
-  if (!call->tell_when_done()) {
-    if (!is_late_too || !peer_->check_open().ok()) return false;
+                        bool even_if_done) {
+  if (!call->notify_when_done()) {
+    if (!even_if_done || !peer_->check_open().ok()) return false;
     tasks_->push({.done = call});  // tasks are also taken under the interpreter's lock
   }
   // Callbacks run under the interpreter's lock, which this thread holds, so they do not run before
@@ -251,7 +252,7 @@ nb::object RpcPeer::next_task() {
       nb::list callbacks;
       for (const nb::object& callback : place->second) callbacks.append(callback);
       callbacks_.erase(place);
-      task.done->set_told();
+      task.done->set_notified();
       return nb::make_tuple(callbacks, needs_help);
     }
     if (task.gatherer) {

@@ -74,8 +74,8 @@ class RpcPeer {
   nb::object sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
                   nb::handle timeout_s, bool is_idempotent);
   // Calls `callback` once the call is done, on a thread that serves tasks. False: it is done, and
-  // `is_late_too` is false or the peer is closed.
-  bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool is_late_too);
+  // `even_if_done` is false or the peer is closed.
+  bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool even_if_done);
 
   // Serves requests that have a handler, and returns the next task for Python code:
   // (session, call, caller, function, arguments, needs_help) for a request; (callbacks,
@@ -118,7 +118,7 @@ class RpcPeer {
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
   const std::shared_ptr<Gathered> gathered_ = std::make_shared<Gathered>();
-  const PendingCall::SharedTold told_;  // passes finished calls to the tasks
+  const PendingCall::SharedOnDone on_done_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;

@@ -114,9 +114,9 @@ nb::object RpcBatchJoiner::join_leaves(const std::vector<PyObject*>& leaves,
 
 nb::object RpcBatchJoiner::join_numbers(const std::vector<PyObject*>& leaves) const {
   if (options_.is_cat) return {};
-  const auto fill = [&](DType dtype, auto is_of_it, auto value_of) -> nb::object {
+  const auto fill = [&](DType dtype, auto is_of_type, auto value_of) -> nb::object {
     using Value = std::invoke_result_t<decltype(value_of), PyObject*>;
-    if (!std::all_of(leaves.begin(), leaves.end(), is_of_it)) return {};
+    if (!std::all_of(leaves.begin(), leaves.end(), is_of_type)) return {};
     const std::int64_t shape[] = {static_cast<std::int64_t>(leaves.size() + padding_)};
     nb::object array = new_array(dtype, shape);
     auto* const to = reinterpret_cast<Value*>(array_data(array));

@@ -106,7 +106,7 @@ class Future(_reverie.RpcCall):
     def _call_later(self, callback: Callable[[Future], object]) -> None:
         """The same, on a thread of the Rpc even if the call has ended."""
         self._pool.help_if_none()
-        if not self._pool.native.when_done(self, lambda: callback(self), is_late_too=True):
+        if not self._pool.native.when_done(self, lambda: callback(self), even_if_done=True):
             callback(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -273,7 +273,7 @@ class ServingThreads:
 
     def _serve(self) -> None:
         try:
-            self.native.thread_has_come()
+            self.native.note_thread_started()
             while (task := self.native.next_task()) is not None:
                 if not task:
                     self.help()

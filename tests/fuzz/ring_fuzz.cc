@@ -40,12 +40,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       case 2:
-        (void)reader.owes_bell();
-        if (!reader.ask_for_bell()) reader.need_no_bell();
+        (void)reader.needs_doorbell();
+        if (!reader.request_doorbell()) reader.clear_doorbell_request();
         break;
       default:
-        (void)writer.owes_bell();
-        if (!writer.ask_for_bell()) writer.need_no_bell();
+        (void)writer.needs_doorbell();
+        if (!writer.request_doorbell()) writer.clear_doorbell_request();
         break;
     }
   }

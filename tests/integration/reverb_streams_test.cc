@@ -260,7 +260,7 @@ Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
   auto part = std::as_bytes(std::span(framed));
   Ref<GrpcMessage> message;
   EXPECT_TRUE(reader.feed(&part, &message).ok());
-  reader.let_go(*message);
+  reader.release(*message);
   return message;
 }
 

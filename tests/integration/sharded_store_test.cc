@@ -552,7 +552,7 @@ TEST_F(ShardedStore, TheTableSizeFollowsAShardThatComesBackEmpty) {
 
 TEST_F(ShardedStore, TheTableSizeFollowsAShardThatIsEmptied) {
   options_.sampler.size_interval = std::chrono::milliseconds(1);
-  options_.sampler.ask_time = std::chrono::milliseconds(5);
+  options_.sampler.query_timeout = std::chrono::milliseconds(5);
   open(2, table_of("Uniform"));
   for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
   EXPECT_EQ(sample(20).batch.table_size(), 40);

@@ -29,7 +29,7 @@ STATED = [
     ("grpc", "have a window of {}.", "grpc/grpc_call.h", "long_call_window_bytes"),
     ("grpc", "then without any | {}, ", "grpc/grpc_server.h", "hello_timeout"),
     ("shards", "(at least {}) is *late*", "shards/shard_sampler_core.h", "hedge_min"),
-    ("shards", "returns what it has after {},", "shards/shard_sampler_core.h", "ask_time"),
+    ("shards", "returns what it has after {},", "shards/shard_sampler_core.h", "query_timeout"),
     ("shards", "or one waits for {} (then", "shards/shard_health.h", "probe_interval"),
     ("shards", "or not answered within {} (a frozen", "shards/shard_health.h", "probe_timeout"),
     ("shards", "is back | it is asked every {},", "shards/shard_health.h", "probe_interval"),

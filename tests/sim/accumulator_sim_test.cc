@@ -122,7 +122,7 @@ class SimTrainer final : public SimPeer {
   static MemberCore::Options options(sim::Network& network, const std::string& name) {
     MemberCore::Options made;
     made.group = "g";
-    made.who = {name, network.random().next(), 0};
+    made.self = {name, network.random().next(), 0};
     return made;
   }
   static AccumulatorCore::Options core_options(sim::Network& network, const std::string& name) {

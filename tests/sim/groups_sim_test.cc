@@ -79,7 +79,7 @@ class SimMember final : public SimPeer {
                                      Duration stall_timeout) {
     MemberCore::Options made;
     made.group = "g";
-    made.who = {name, network.random().next(), 0};
+    made.self = {name, network.random().next(), 0};
     made.stall_timeout = stall_timeout;
     return made;
   }
@@ -97,7 +97,7 @@ class SimMember final : public SimPeer {
   }
   // The fake of shared memory: a step has its result once all members of the host are there.
   void work_in_shared_memory(const Membership& membership) {
-    const std::string& own = core_.member().options().who.name;
+    const std::string& own = core_.member().options().self.name;
     const std::size_t host = host_of(own, oracle_);
     for (const GroupCore::Shared& shared : core_.take_shared()) {
       if (shared.id != running_) continue;  // it has ended meanwhile
@@ -167,7 +167,7 @@ class SimMember final : public SimPeer {
   }
 
   void begin_round(const Membership& membership) {
-    const auto index = membership.index_of(core_.member().options().who.name);
+    const auto index = membership.index_of(core_.member().options().self.name);
     ASSERT_TRUE(index.has_value());
     const auto mine = static_cast<std::int64_t>(network().random().below(1u << 30u));
     std::vector<std::int64_t> numbers(kNumbers);
@@ -185,7 +185,7 @@ class SimMember final : public SimPeer {
     layout_->load({&leaf, 1}, {buffer->data(), buffer->size_bytes()});
     buffer_ = std::make_shared<Buffer>(std::move(*buffer));
     key_ = {membership.id, next_count_++};
-    oracle_.brought[key_][core_.member().options().who.name] = mine;
+    oracle_.brought[key_][core_.member().options().self.name] = mine;
     const auto id = core_.begin("sum", membership.id,
                                 std::make_shared<ReduceRound>(layout_, buffer_, *index, count),
                                 TimePoint::max(), now());

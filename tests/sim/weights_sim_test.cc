@@ -199,7 +199,7 @@ class SimWeights final : public SimPeer {
   Seen& seen_;
   WeightsCore core_;
   std::map<CallId, std::uint64_t> tickets_;
-  WeightsCore::AskId asked_ = 0;
+  WeightsCore::InquiryId asked_ = 0;
   TimePoint next_ask_{};
   bool waits_ = false;
   std::uint64_t last_ = 0;

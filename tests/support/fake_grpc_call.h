@@ -53,11 +53,11 @@ class FakeServerCall final : public GrpcServerCall, public InsertCall {
 
   bool has_room_to_draw() const override { return has_room(); }
   void hold(std::size_t bytes) override { held_bytes_ += bytes; }
-  std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) override {
+  std::size_t reserve_up_to(std::size_t count, std::size_t bytes_each) override {
     held_bytes_ += count * bytes_each;
     return count;
   }
-  void let_go(std::size_t bytes) override { held_bytes_ -= bytes; }
+  void release(std::size_t bytes) override { held_bytes_ -= bytes; }
   std::size_t held_bytes() const { return held_bytes_; }
 
   void set_room(bool has_room) {

@@ -258,8 +258,8 @@ class SimServerCall final : public GrpcServerCall,
   bool is_over() const override { return finished_.has_value() || is_over_now(); }
   bool has_room_to_draw() const override { return asks_for_room(); }
   void hold(std::size_t) override {}
-  std::size_t hold_up_to(std::size_t count, std::size_t) override { return count; }
-  void let_go(std::size_t) override {}
+  std::size_t reserve_up_to(std::size_t count, std::size_t) override { return count; }
+  void release(std::size_t) override {}
 
  protected:
   std::shared_ptr<void> shared() override { return shared_from_this(); }

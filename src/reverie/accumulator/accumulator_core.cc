@@ -57,8 +57,8 @@ bool AccumulatorCore::wants_gradients() const {
 }
 
 void AccumulatorCore::contribute(std::uint64_t samples, TimePoint now) {
-  ++mine_.contributions;
-  mine_.samples += static_cast<std::int64_t>(samples);
+  ++own_counts_.contributions;
+  own_counts_.samples += static_cast<std::int64_t>(samples);
   report(now);
 }
 
@@ -107,7 +107,7 @@ bool AccumulatorCore::wants_state() const {
 void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
   if (!is_leader()) return;
   AccumulatorMessage message;
-  message.says = AccumulatorSays::kState;
+  message.kind = AccumulatorMessageKind::kState;
   message.key = key_;
   message.vote.version = version_;
   message.vote.lineage = options_.lineage;
@@ -148,12 +148,12 @@ void AccumulatorCore::enter(AccumulatorKey key, TimePoint vote_at, TimePoint now
   leader_.clear();
   need_ = 0;
   incoming_.reset();
-  mine_ = {};
+  own_counts_ = {};
   open_ = called_ = delivered_ = 0;
   beginning_.reset();
   kept_.clear();
   reports_.clear();
-  letters_.clear();
+  pending_messages_.clear();
   tickets_.clear();
   states_.clear();
   if (is_started_ && vote_at_ <= now) vote(now);
@@ -166,7 +166,7 @@ void AccumulatorCore::restart(TimePoint now) {
   // The other members are notified now.
   if (!is_first()) return;
   AccumulatorMessage message;
-  message.says = AccumulatorSays::kElected;
+  message.kind = AccumulatorMessageKind::kElected;
   for (const std::string& member : members_) {
     if (member != options_.name) put(member, message, now);
   }
@@ -179,13 +179,13 @@ void AccumulatorCore::vote(TimePoint now) {
   message.vote = {options_.name, version_,         options_.lineage,
                   is_still(now), options_.average, options_.signature};
   if (!is_first()) {
-    message.says = AccumulatorSays::kVote;
+    message.kind = AccumulatorMessageKind::kVote;
     put(members_.front(), std::move(message), now);
     return;
   }
   votes_[options_.name] = message.vote;
   message = {};
-  message.says = AccumulatorSays::kElected;
+  message.kind = AccumulatorMessageKind::kElected;
   for (const std::string& member : members_) {
     if (votes_.contains(member)) continue;
     put(member, message, key_.generation == 0 ? now + kPokeAfter : now);
@@ -205,7 +205,7 @@ void AccumulatorCore::elect(TimePoint now) {
                return rank(a.second) < rank(b.second);
              })->second;
   AccumulatorMessage message;
-  message.says = AccumulatorSays::kElected;
+  message.kind = AccumulatorMessageKind::kElected;
   message.vote = *elected_;
   for (const std::string& member : members_) {
     if (member != options_.name) put(member, message, now);
@@ -247,8 +247,8 @@ void AccumulatorCore::need_model(TimePoint now) {
 
 void AccumulatorCore::put(const std::string& to, AccumulatorMessage message, TimePoint due) {
   message.key = key_;
-  const Address address{to, message.says};
-  letters_[address] = {std::move(message), 0, due, kRepeatMin};
+  const Address address{to, message.kind};
+  pending_messages_[address] = {std::move(message), 0, due, kRepeatMin};
 }
 
 Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload payload,
@@ -269,13 +269,13 @@ Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload p
 
 bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
                            TimePoint now) {
-  switch (message.says) {
-    case AccumulatorSays::kVote:
+  switch (message.kind) {
+    case AccumulatorMessageKind::kVote:
       if (!is_first() || message.vote.name != caller) return false;
-      letters_.erase({caller, AccumulatorSays::kElected});
+      pending_messages_.erase({caller, AccumulatorMessageKind::kElected});
       if (elected_) {  // the answer may have been lost
         AccumulatorMessage again;
-        again.says = AccumulatorSays::kElected;
+        again.kind = AccumulatorMessageKind::kElected;
         again.vote = *elected_;
         put(caller, std::move(again), now);
         return true;
@@ -283,13 +283,13 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       votes_.try_emplace(caller, std::move(message.vote));
       elect(now);
       return true;
-    case AccumulatorSays::kElected:
+    case AccumulatorMessageKind::kElected:
       if (caller != members_.front()) return false;
       if (message.vote.name.empty()) return true;  // it only begins this generation
       if (!is_started_) return false;
       follow(message.vote, now);
       return true;
-    case AccumulatorSays::kReport: {
+    case AccumulatorMessageKind::kReport: {
       Report& known = reports_[caller];
       if (std::tie(message.slot, message.samples) > std::tie(known.slot, known.samples)) {
         known.slot = message.slot;
@@ -300,11 +300,11 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       lead(now);
       return true;
     }
-    case AccumulatorSays::kCalled:
+    case AccumulatorMessageKind::kCalled:
       if (caller != leader_) return false;
       called_ = std::max(called_, message.slot);
       return true;
-    case AccumulatorSays::kState:
+    case AccumulatorMessageKind::kState:
       if (caller != leader_) return false;
       if (!incoming_ || incoming_->first.slot <= message.slot) {
         Payload value;
@@ -335,16 +335,16 @@ void AccumulatorCore::on_answered(std::uint64_t ticket, const Payload* payload, 
   }
   const auto node = tickets_.extract(ticket);
   if (!node) return;
-  const auto place = letters_.find(node.mapped());
-  if (place == letters_.end() || place->second.ticket != ticket) return;
+  const auto place = pending_messages_.find(node.mapped());
+  if (place == pending_messages_.end() || place->second.ticket != ticket) return;
   if (answer.is_taken) {
-    letters_.erase(place);
+    pending_messages_.erase(place);
     return;
   }
-  Letter& letter = place->second;
-  letter.ticket = 0;
-  letter.due = now + letter.pause;
-  letter.pause = std::min(2 * letter.pause, kRepeatMax);
+  PendingMessage& pending = place->second;
+  pending.ticket = 0;
+  pending.due = now + pending.pause;
+  pending.pause = std::min(2 * pending.pause, kRepeatMax);
 }
 
 // --- Rounds.
@@ -353,15 +353,15 @@ void AccumulatorCore::report(TimePoint now) {
   if (leader_.empty()) return;
   if (is_leader()) return lead(now);
   AccumulatorMessage message;
-  message.says = AccumulatorSays::kReport;
+  message.kind = AccumulatorMessageKind::kReport;
   message.slot = open_;
-  message.samples = static_cast<std::uint64_t>(mine_.samples);
+  message.samples = static_cast<std::uint64_t>(own_counts_.samples);
   message.need = need_;
   put(leader_, std::move(message), now);
 }
 
 bool AccumulatorCore::is_round_full() const {
-  auto samples = static_cast<std::uint64_t>(mine_.samples);
+  auto samples = static_cast<std::uint64_t>(own_counts_.samples);
   for (const auto& [member, report] : reports_) {
     if (report.slot == open_) samples += report.samples;
   }
@@ -369,13 +369,13 @@ bool AccumulatorCore::is_round_full() const {
 }
 
 void AccumulatorCore::lead(TimePoint now) {
-  if (!is_leader() || called_ > open_ || keeps_all_it_may()) return;
+  if (!is_leader() || called_ > open_ || is_kept_full()) return;
   const auto under_way = static_cast<std::size_t>(
       std::count_if(kept_.begin(), kept_.end(), [](const Kept& kept) { return !kept.is_done; }));
   if (under_way >= parallel_ || !is_round_full()) return;
   ++called_;
   AccumulatorMessage message;
-  message.says = AccumulatorSays::kCalled;
+  message.kind = AccumulatorMessageKind::kCalled;
   message.slot = called_;
   for (const std::string& member : members_) {
     if (member != options_.name) put(member, message, now);
@@ -394,11 +394,11 @@ std::optional<AccumulatorCore::Begin> AccumulatorCore::round_to_begin(TimePoint 
   begin.key = key_;
   begin.slot = open_;
   begin.round = format("{}/{}/{}", options_.function, key_.generation, open_ % kRoundNames);
-  begin.mine = mine_;
-  begin.mine.skipped = mine_.contributions == 0 ? 1 : 0;
+  begin.mine = own_counts_;
+  begin.mine.skipped = own_counts_.contributions == 0 ? 1 : 0;
   kept_.push_back({open_, false, {}});
   ++open_;
-  mine_ = {};
+  own_counts_ = {};
   begin_at_ = TimePoint::max();
   beginning_ = begin;
   return begin;
@@ -426,12 +426,12 @@ void AccumulatorCore::on_round_ended(AccumulatorKey key, std::uint64_t slot, con
     kept.totals = totals;
   }
   if (is_leader()) return lead(now);
-  bool has_fallen_behind = false;
+  bool is_behind = false;
   while (kept_.size() > options_.kept_max && kept_.front().is_done) {
     kept_.pop_front();
-    has_fallen_behind = has_model_;
+    is_behind = has_model_;
   }
-  if (has_fallen_behind) need_model(now);
+  if (is_behind) need_model(now);
 }
 
 // --- Time.
@@ -439,7 +439,7 @@ void AccumulatorCore::on_round_ended(AccumulatorKey key, std::uint64_t slot, con
 TimePoint AccumulatorCore::resign_at() const {
   TimePoint at = TimePoint::max();
   if (!is_leader()) return at;
-  if (keeps_all_it_may() && called_ <= open_ && is_round_full()) at = advanced_at_ + kPatience;
+  if (is_kept_full() && called_ <= open_ && is_round_full()) at = advanced_at_ + kPatience;
   const Duration patience = kPatience * (1 << std::min(resigned_, 5));
   for (const auto& [member, report] : reports_) {
     if (report.need <= report.given) continue;
@@ -454,11 +454,11 @@ void AccumulatorCore::tick(TimePoint now) {
     ++resigned_;
     restart(now);
   }
-  for (auto& [address, letter] : letters_) {
-    if (letter.ticket != 0 || letter.due > now) continue;
-    letter.ticket = next_ticket_++;
-    tickets_[letter.ticket] = address;
-    outgoing_.push_back({address.first, letter.ticket, now + kAnswerMax, encode(letter.message)});
+  for (auto& [address, pending] : pending_messages_) {
+    if (pending.ticket != 0 || pending.due > now) continue;
+    pending.ticket = next_ticket_++;
+    tickets_[pending.ticket] = address;
+    outgoing_.push_back({address.first, pending.ticket, now + kAnswerMax, encode(pending.message)});
   }
 }
 
@@ -466,8 +466,8 @@ TimePoint AccumulatorCore::next_tick() const {
   TimePoint next = is_started_ ? vote_at_ : TimePoint::max();
   if (beginning_) next = std::min(next, begin_at_);
   next = std::min(next, resign_at());
-  for (const auto& [address, letter] : letters_) {
-    if (letter.ticket == 0) next = std::min(next, letter.due);
+  for (const auto& [address, pending] : pending_messages_) {
+    if (pending.ticket == 0) next = std::min(next, pending.due);
   }
   return next;
 }

@@ -144,13 +144,13 @@ class AccumulatorCore {
 
  private:
   // The newest message of one kind to one member.
-  struct Letter {
+  struct PendingMessage {
     AccumulatorMessage message;
     std::uint64_t ticket = 0;  // 0: not in flight
     TimePoint due;
     Duration pause{};
   };
-  using Address = std::pair<std::string, AccumulatorSays>;
+  using Address = std::pair<std::string, AccumulatorMessageKind>;
   struct Report {
     std::uint64_t slot = 0;
     std::uint64_t samples = 0;
@@ -169,7 +169,7 @@ class AccumulatorCore {
   void restart(TimePoint now);
   bool is_still(TimePoint now) const { return now - advanced_at_ >= kPatience; }
   // Whether so many results wait for the program that this member can keep no more.
-  bool keeps_all_it_may() const { return kept_.size() >= options_.kept_max; }
+  bool is_kept_full() const { return kept_.size() >= options_.kept_max; }
   bool is_round_full() const;
   // When to pass the lead to a member whose program advances; max: never.
   TimePoint resign_at() const;
@@ -208,7 +208,7 @@ class AccumulatorCore {
   // Rounds.
   std::uint64_t virtual_batch_size_ = 1;
   std::size_t parallel_ = 1;
-  Counts mine_;
+  Counts own_counts_;
   std::uint64_t open_ = 0;       // the slot that contributions go to
   std::uint64_t called_ = 0;     // rounds that the leader has called for
   std::uint64_t delivered_ = 0;  // slots that are in the model
@@ -217,7 +217,7 @@ class AccumulatorCore {
   std::deque<Kept> kept_;                  // begun, not taken yet
   std::map<std::string, Report> reports_;
 
-  std::map<Address, Letter> letters_;
+  std::map<Address, PendingMessage> pending_messages_;
   std::map<std::uint64_t, Address> tickets_;
   std::map<std::uint64_t, std::pair<std::string, std::uint64_t>> states_;  // receiver and need
   std::uint64_t next_ticket_ = 1;

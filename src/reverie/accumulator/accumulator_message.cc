@@ -13,7 +13,7 @@ constexpr std::size_t kArrayTextMax = 4096;
 constexpr std::size_t kSamplesMax = std::size_t{1} << 50;
 
 constexpr auto kMessageFields = [](auto& fields, auto& message) {
-  fields.number(message.says, 5);
+  fields.number(message.kind, 5);
   fields.number(message.key.membership);
   fields.number(message.key.generation);
   fields.text(message.vote.name, kGroupNameMax);
@@ -44,7 +44,7 @@ Result<AccumulatorMessage> decode_accumulator_message(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(
       AccumulatorMessage message,
       read_fields<AccumulatorMessage>(payload, "an accumulator's message", kMessageFields));
-  if (message.says == AccumulatorSays{}) {
+  if (message.kind == AccumulatorMessageKind{}) {
     return data_loss("a message of an accumulator has no kind");
   }
   return message;

@@ -28,7 +28,7 @@ struct AccumulatorKey {
   friend auto operator<=>(const AccumulatorKey&, const AccumulatorKey&) = default;
 };
 
-enum class AccumulatorSays : std::uint8_t {
+enum class AccumulatorMessageKind : std::uint8_t {
   kVote = 1,
   kElected = 2,
   kReport = 3,
@@ -47,7 +47,7 @@ struct AccumulatorVote {
 };
 
 struct AccumulatorMessage {
-  AccumulatorSays says = AccumulatorSays::kVote;
+  AccumulatorMessageKind kind = AccumulatorMessageKind::kVote;
   AccumulatorKey key;
   AccumulatorVote vote;          // kVote, kElected; version and lineage also in kState
   std::uint64_t slot = 0;        // kReport: open slot; kCalled: count; kState: rounds in it

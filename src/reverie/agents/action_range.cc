@@ -22,7 +22,7 @@ Result<ActionRange> ActionRange::make(const AgentSpec& spec, std::string_view al
           i, low, high, algorithm);
     }
     range.middle_.push_back(low + (high - low) / 2);
-    range.half_.push_back((high - low) / 2);
+    range.half_range_.push_back((high - low) / 2);
   }
   return range;
 }
@@ -30,7 +30,7 @@ Result<ActionRange> ActionRange::make(const AgentSpec& spec, std::string_view al
 void ActionRange::to_env(std::span<const float> from, std::span<std::byte> to) const {
   for (std::size_t i = 0; i < from.size(); ++i) {
     const std::size_t element = i % width();
-    const float value = middle_[element] + half_[element] * from[i];
+    const float value = middle_[element] + half_range_[element] * from[i];
     std::memcpy(to.data() + i * sizeof(value), &value, sizeof(value));
   }
 }
@@ -38,7 +38,7 @@ void ActionRange::to_env(std::span<const float> from, std::span<std::byte> to) c
 void ActionRange::from_env(nn::ConstMatrix from, std::span<float> to) const {
   for (std::size_t row = 0; row < from.rows; ++row) {
     for (std::size_t i = 0; i < width(); ++i) {
-      const float value = (from(row, i) - middle_[i]) / half_[i];
+      const float value = (from(row, i) - middle_[i]) / half_range_[i];
       to[row * width() + i] = std::clamp(value, -1.0f, 1.0f);
     }
   }

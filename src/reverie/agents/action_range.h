@@ -28,7 +28,7 @@ class ActionRange {
 
  private:
   std::vector<float> middle_;
-  std::vector<float> half_;
+  std::vector<float> half_range_;
 };
 
 }  // namespace reverie

@@ -94,9 +94,9 @@ class DeterministicLearner final : public Learner {
              Gradients& out) override {
     compute_targets(weights, batch, random);
     learn_critics(weights, batch, out);
-    const bool is_policys_turn = (weights.version + 1) % settings_.policy_delay == 0;
-    out.is_present[0] = is_policys_turn ? 1 : 0;
-    if (is_policys_turn) learn_policy(weights, batch, out.networks[0]);
+    const bool updates_policy = (weights.version + 1) % settings_.policy_delay == 0;
+    out.is_present[0] = updates_policy ? 1 : 0;
+    if (updates_policy) learn_policy(weights, batch, out.networks[0]);
   }
 
  private:

@@ -47,7 +47,7 @@ class Spinner {
   bool look(const Clock& clock, IsThere is_there) {
     if (!begin()) return false;
     const TimePoint first = clock.now();
-    const TimePoint until = first + (may_look_long(first) ? kLookMax : kLookShort);
+    const TimePoint until = first + (may_spin_long(first) ? kLookMax : kLookShort);
     bool is_found = is_there();
     bool has_lost_core = false;
     TimePoint now = first;
@@ -76,7 +76,7 @@ class Spinner {
   static constexpr int kLongShare = 4;  // long polls take at most 1/4 of the time
   static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
-  bool may_look_long(TimePoint now) {
+  bool may_spin_long(TimePoint now) {
     long_left_ = std::min(kLongMax, long_left_ + (now - last_) / kLongShare);
     last_ = now;
     return long_left_ > Duration::zero();

@@ -11,9 +11,9 @@ bool CallGatherer::add(Request& request) {
   // The clock is read only if it is needed.
   calls_.push_back({std::move(request), options_.max_wait ? clock_.now() : TimePoint()});
   if (waiters_ > 0) changed_.notify_all();
-  if (!options_.is_served) return std::exchange(tells_, false);
-  const bool may_be_batch =
-      options_.is_dynamic || options_.max_wait || options_.asks || calls_.size() >= options_.size;
+  if (!options_.is_served) return std::exchange(notifies_, false);
+  const bool may_be_batch = options_.is_dynamic || options_.max_wait || options_.may_close_early ||
+                            calls_.size() >= options_.size;
   return may_be_batch && !std::exchange(has_server_, true);
 }
 
@@ -22,9 +22,9 @@ bool CallGatherer::withdraw(InboundId request) {
   return std::erase_if(calls_, [&](const Waiting& w) { return w.request.id == request; }) > 0;
 }
 
-void CallGatherer::tell_of_next() {
+void CallGatherer::notify_on_next() {
   MutexLock lock(mutex_);
-  tells_ = true;
+  notifies_ = true;
 }
 
 std::size_t CallGatherer::count() const {
@@ -75,8 +75,8 @@ void CallGatherer::wait(std::size_t seen, TimePoint until) {
 
 bool CallGatherer::leave(std::size_t seen) {
   MutexLock lock(mutex_);
-  if (!is_closed_ &&
-      (is_due_locked() || (calls_.size() != seen && (options_.max_wait || options_.asks)))) {
+  if (!is_closed_ && (is_due_locked() ||
+                      (calls_.size() != seen && (options_.max_wait || options_.may_close_early)))) {
     return false;
   }
   has_server_ = false;

@@ -30,8 +30,8 @@ class CallGatherer {
     std::size_t size = 1;              // calls of a batch, at most; >= 1
     std::optional<Duration> max_wait;  // of the first call; empty: until there are `size`
     bool is_dynamic = false;           // a batch is whatever waits
-    bool asks = false;                 // the server may close a batch by take(count)
-    bool is_served = true;             // false: add() only notifies who called tell_of_next()
+    bool may_close_early = false;      // the server may close a batch by take(count)
+    bool is_served = true;             // false: add() only notifies who called notify_on_next()
   };
 
   explicit CallGatherer(const Options& options, Clock& clock = Clock::system())
@@ -40,11 +40,11 @@ class CallGatherer {
   CallGatherer& operator=(const CallGatherer&) = delete;
 
   // Takes the request, unless the gatherer is closed. True: a thread must start serving it, since
-  // none does; or, if `is_served` is false, the callers of tell_of_next() must be notified.
+  // none does; or, if `is_served` is false, the callers of notify_on_next() must be notified.
   bool add(Request& request);
   // The caller no longer waits. False if the request does not wait here.
   bool withdraw(InboundId request);
-  void tell_of_next();
+  void notify_on_next();
 
   std::size_t count() const;
   // The calls of the batch that is due, or the first `closed` waiting calls, if the server has
@@ -77,7 +77,7 @@ class CallGatherer {
   std::deque<Waiting> calls_ REVERIE_GUARDED_BY(mutex_);
   std::size_t waiters_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool has_server_ REVERIE_GUARDED_BY(mutex_) = false;  // it serves, or will soon
-  bool tells_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool notifies_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 

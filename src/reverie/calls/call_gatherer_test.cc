@@ -64,20 +64,20 @@ TEST_F(CallGathererTest, TakesWhatWaitsWhereItIsDynamicOrItsServerSaysSo) {
   for (const std::uint64_t call : {2u, 3u, 4u}) add(dynamic, call);
   EXPECT_EQ(numbers(dynamic.take()), (std::vector<std::uint64_t>{2, 3})) << "its size at most";
 
-  CallGatherer asks({.size = 8, .max_wait = std::nullopt, .asks = true}, clock_);
-  EXPECT_TRUE(add(asks, 1)) << "the server is to be asked";
-  EXPECT_TRUE(asks.take().empty());
-  add(asks, 2);
-  EXPECT_FALSE(asks.leave(1)) << "it was not asked about the second call";
-  add(asks, 3);
-  EXPECT_EQ(numbers(asks.take(2)), (std::vector<std::uint64_t>{1, 2}));
-  EXPECT_EQ(numbers(asks.take(9)), (std::vector<std::uint64_t>{3}));
+  CallGatherer early({.size = 8, .max_wait = std::nullopt, .may_close_early = true}, clock_);
+  EXPECT_TRUE(add(early, 1)) << "the server is to be asked";
+  EXPECT_TRUE(early.take().empty());
+  add(early, 2);
+  EXPECT_FALSE(early.leave(1)) << "it was not asked about the second call";
+  add(early, 3);
+  EXPECT_EQ(numbers(early.take(2)), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(numbers(early.take(9)), (std::vector<std::uint64_t>{3}));
 }
 
 TEST_F(CallGathererTest, DropsWhatWasWithdrawnAndRefusesCallsOnceItIsClosed) {
   CallGatherer gatherer({.size = 2, .max_wait = std::nullopt, .is_served = false}, clock_);
   EXPECT_FALSE(add(gatherer, 1)) << "nobody asked to be told";
-  gatherer.tell_of_next();
+  gatherer.notify_on_next();
   EXPECT_TRUE(add(gatherer, 2));
   EXPECT_FALSE(add(gatherer, 3)) << "told once";
   EXPECT_TRUE(gatherer.withdraw({1, 2}));

@@ -4,20 +4,21 @@
 
 namespace reverie {
 
-class PendingCall::Made final : public PendingCall {
+class PendingCall::Constructible final : public PendingCall {
  public:
-  Made(std::weak_ptr<Peer> caller, std::string to, std::string function, SharedTold told)
-      : PendingCall(std::move(caller), std::move(to), std::move(function), std::move(told)) {}
+  Constructible(std::weak_ptr<Peer> caller, std::string to, std::string function,
+                SharedOnDone on_done)
+      : PendingCall(std::move(caller), std::move(to), std::move(function), std::move(on_done)) {}
 };
 
 Result<std::shared_ptr<PendingCall>> PendingCall::begin(const std::shared_ptr<Peer>& peer,
                                                         std::string to, std::string function,
                                                         Payload payload, const CallOptions& options,
-                                                        SharedTold told) {
+                                                        SharedOnDone on_done) {
   const std::shared_ptr<PendingCall> call =
-      std::make_shared<Made>(peer, std::move(to), std::move(function), std::move(told));
+      std::make_shared<Constructible>(peer, std::move(to), std::move(function), std::move(on_done));
   auto done = [call](CallResult result) {
-    if (call->complete(std::move(result)) && call->told_) (*call->told_)(call);
+    if (call->complete(std::move(result)) && call->on_done_) (*call->on_done_)(call);
   };
   REVERIE_ASSIGN_OR_RETURN(
       const CallId id,
@@ -30,8 +31,8 @@ bool PendingCall::complete(CallResult result) {
   MutexLock lock(mutex_);
   result_ = std::move(result);
   is_done_.store(true, std::memory_order_release);
-  if (is_waited_for_) changed_.notify_all();
-  return tells_;
+  if (has_waiters_) changed_.notify_all();
+  return notifies_;
 }
 
 bool PendingCall::wait_until(TimePoint until) {
@@ -40,7 +41,7 @@ bool PendingCall::wait_until(TimePoint until) {
   if (peer && peer->look([this] { return is_done(); })) return true;
   Clock& clock = Clock::system();
   MutexLock lock(mutex_);
-  is_waited_for_ = true;
+  has_waiters_ = true;
   while (!is_done() && clock.wait_until(changed_, mutex_, until)) {
   }
   return is_done();
@@ -55,16 +56,16 @@ void PendingCall::cancel() {
   if (const std::shared_ptr<Peer> peer = caller_.lock()) peer->cancel(id_);
 }
 
-bool PendingCall::tell_when_done() {
+bool PendingCall::notify_when_done() {
   MutexLock lock(mutex_);
-  if (is_done() && !tells_) return false;
-  tells_ = true;
+  if (is_done() && !notifies_) return false;
+  notifies_ = true;
   return true;
 }
 
-void PendingCall::set_told() {
+void PendingCall::set_notified() {
   MutexLock lock(mutex_);
-  tells_ = false;
+  notifies_ = false;
 }
 
 }  // namespace reverie

@@ -19,18 +19,18 @@ namespace reverie {
 // Thread-safe. Shared by the threads that wait and the one that completes the call.
 class PendingCall {
  public:
-  // Notified that the call is done, on the thread of Peer::Done; once for each tell_when_done()
+  // Notified that the call is done, on the thread of Peer::Done; once for each notify_when_done()
   // that returned true.
-  using Told = std::function<void(const std::shared_ptr<PendingCall>& call)>;
+  using OnDone = std::function<void(const std::shared_ptr<PendingCall>& call)>;
   // Made once, for many calls.
-  using SharedTold = std::shared_ptr<const Told>;
+  using SharedOnDone = std::shared_ptr<const OnDone>;
 
   // Begins a call. An error of Peer::call means that there is no call. `peer` may end before the
   // answer.
   static Result<std::shared_ptr<PendingCall>> begin(const std::shared_ptr<Peer>& peer,
                                                     std::string to, std::string function,
                                                     Payload payload, const CallOptions& options,
-                                                    SharedTold told = nullptr);
+                                                    SharedOnDone on_done = nullptr);
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
@@ -45,33 +45,34 @@ class PendingCall {
   // The call ends with CANCELLED, unless it is done.
   void cancel();
 
-  // Has `told` run once the call is done. False if it is done already. Several calls before that
+  // Has `on_done` run once the call is done. False if it is done already. Several calls before that
   // are notified once.
-  bool tell_when_done();
-  // The notification was handled: tell_when_done() returns false from now on.
-  void set_told();
+  bool notify_when_done();
+  // The notification was handled: notify_when_done() returns false from now on.
+  void set_notified();
 
  private:
-  class Made;  // for std::make_shared
-  PendingCall(std::weak_ptr<Peer> caller, std::string to, std::string function, SharedTold told)
+  class Constructible;  // for std::make_shared
+  PendingCall(std::weak_ptr<Peer> caller, std::string to, std::string function,
+              SharedOnDone on_done)
       : caller_(std::move(caller)),
         to_(std::move(to)),
         function_(std::move(function)),
-        told_(std::move(told)) {}
-  // True: `told` must run.
+        on_done_(std::move(on_done)) {}
+  // True: `on_done` must run.
   bool complete(CallResult result);
 
   const std::weak_ptr<Peer> caller_;
   const std::string to_;
   const std::string function_;
-  const SharedTold told_;
+  const SharedOnDone on_done_;
   std::atomic<CallId> id_{0};
   Mutex mutex_;
   CondVar changed_;
   CallResult result_;  // written once, before is_done_
   std::atomic<bool> is_done_{false};
-  bool tells_ REVERIE_GUARDED_BY(mutex_) = false;
-  bool is_waited_for_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, so no thread is woken
+  bool notifies_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool has_waiters_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, so no thread is woken
 };
 
 }  // namespace reverie

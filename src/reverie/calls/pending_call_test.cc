@@ -45,14 +45,14 @@ class PendingCallTest : public ::testing::Test {
   ~PendingCallTest() override { server_->close(); }
 
   std::shared_ptr<PendingCall> begin(const CallOptions& options = {}) {
-    auto told = std::make_shared<PendingCall::Told>([this](const auto& call_that_ended) {
+    auto on_done = std::make_shared<PendingCall::OnDone>([this](const auto& call_that_ended) {
       EXPECT_TRUE(call_that_ended->is_done());
       MutexLock lock(mutex_);
-      ++told_;
+      ++on_done_;
       changed_.notify_all();
     });
-    auto call =
-        PendingCall::begin(caller_, "server", "hold", number_payload(7), options, std::move(told));
+    auto call = PendingCall::begin(caller_, "server", "hold", number_payload(7), options,
+                                   std::move(on_done));
     EXPECT_TRUE(call.ok()) << call.status().to_string();
     return std::move(call).value();
   }
@@ -70,15 +70,15 @@ class PendingCallTest : public ::testing::Test {
   int wait_until_told() {
     const TimePoint until = late();
     MutexLock lock(mutex_);
-    while (told_ == 0 && Clock::system().wait_until(changed_, mutex_, until)) {
+    while (on_done_ == 0 && Clock::system().wait_until(changed_, mutex_, until)) {
     }
-    return told_;
+    return on_done_;
   }
 
   Mutex mutex_;
   CondVar changed_;
   std::vector<Request> held_ REVERIE_GUARDED_BY(mutex_);
-  int told_ REVERIE_GUARDED_BY(mutex_) = 0;
+  int on_done_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Peer> server_ = open_peer("server");
   std::shared_ptr<Peer> caller_ = open_peer("caller");
 };
@@ -115,24 +115,24 @@ TEST_F(PendingCallTest, EndsAtItsDeadlineThoughNoThreadWaits) {
 
 TEST_F(PendingCallTest, TellsOnceHoweverOftenItWasAskedTo) {
   const auto call = begin();
-  EXPECT_TRUE(call->tell_when_done());
-  EXPECT_TRUE(call->tell_when_done());
+  EXPECT_TRUE(call->notify_when_done());
+  EXPECT_TRUE(call->notify_when_done());
   answer();
   EXPECT_EQ(wait_until_told(), 1);
-  EXPECT_TRUE(call->tell_when_done()) << "what was told has not happened yet";
-  call->set_told();
-  EXPECT_FALSE(call->tell_when_done());
+  EXPECT_TRUE(call->notify_when_done()) << "what was told has not happened yet";
+  call->set_notified();
+  EXPECT_FALSE(call->notify_when_done());
 }
 
 TEST_F(PendingCallTest, TellsNothingThatWasNotAskedFor) {
   const auto quiet = begin();
   const auto loud = begin();
-  EXPECT_TRUE(loud->tell_when_done());
+  EXPECT_TRUE(loud->notify_when_done());
   answer();
   answer();
   ASSERT_TRUE(quiet->wait_until(late()));
   EXPECT_EQ(wait_until_told(), 1);
-  EXPECT_FALSE(quiet->tell_when_done()) << "it is done, and its caller knows";
+  EXPECT_FALSE(quiet->notify_when_done()) << "it is done, and its caller knows";
 }
 
 TEST_F(PendingCallTest, EndsWithItsPeerAndOutlivesIt) {

@@ -25,7 +25,7 @@ void ServingQueue::wake_one_locked() {
 
 void ServingQueue::wake_locked(Waiter& waiter) {
   waiter.is_woken = true;
-  ++coming_;
+  ++starting_threads_;
   waiter.changed.notify_all();
 }
 
@@ -36,10 +36,10 @@ void ServingQueue::withdraw(InboundId request) {
   });
   ready_.store(tasks_.size(), std::memory_order_relaxed);
   if (gone > 0 || !tells_withdrawn_) return;
-  ServingTask told;
-  told.request.id = request;
-  told.is_withdrawn = true;
-  push_locked(std::move(told));
+  ServingTask notice;
+  notice.request.id = request;
+  notice.is_withdrawn = true;
+  push_locked(std::move(notice));
 }
 
 void ServingQueue::tell_withdrawn() {
@@ -58,7 +58,7 @@ std::optional<ServingTask> ServingQueue::take_locked() {
   std::optional<ServingTask> task(std::move(tasks_.front()));
   tasks_.pop_front();
   ready_.store(tasks_.size(), std::memory_order_relaxed);
-  task->needs_help = idle_.empty() && coming_ == 0 && threads_ < threads_max_;
+  task->needs_help = idle_.empty() && starting_threads_ == 0 && threads_ < threads_max_;
   return task;
 }
 
@@ -87,7 +87,7 @@ std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
     Waiter waiter;
     idle_.push_back(&waiter);
     while (!waiter.is_woken) waiter.changed.wait(mutex_);
-    --coming_;
+    --starting_threads_;
   }
 }
 
@@ -99,12 +99,12 @@ void ServingQueue::set_threads_max(std::size_t count) {
 
 void ServingQueue::expect_thread() {
   MutexLock lock(mutex_);
-  ++coming_;
+  ++starting_threads_;
 }
 
-void ServingQueue::thread_has_come() {
+void ServingQueue::note_thread_started() {
   MutexLock lock(mutex_);
-  --coming_;
+  --starting_threads_;
   ++threads_;
 }
 

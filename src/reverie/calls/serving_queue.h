@@ -64,7 +64,7 @@ class ServingQueue {
 
   // A thread was started, and will call wait().
   void expect_thread();
-  void thread_has_come();
+  void note_thread_started();
   // Ends all waits, once no task is left.
   void close();
 
@@ -83,9 +83,10 @@ class ServingQueue {
   std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last one to wait is woken first
   std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;    // that have come, and have not ended
   std::size_t threads_max_ REVERIE_GUARDED_BY(mutex_) = std::numeric_limits<std::size_t>::max();
-  std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;  // threads that were started or woken
-  std::atomic<std::size_t> ready_{0};                  // tasks; for polling threads
-  std::atomic<bool> is_looking_{false};                // a thread sees the next task by itself
+  std::size_t starting_threads_ REVERIE_GUARDED_BY(mutex_) =
+      0;                                 // threads that were started or woken
+  std::atomic<std::size_t> ready_{0};    // tasks; for polling threads
+  std::atomic<bool> is_looking_{false};  // a thread sees the next task by itself
   bool tells_withdrawn_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };

@@ -54,10 +54,10 @@ TEST_F(ServingQueueTest, DoesNotHandOutARequestThatWasWithdrawn) {
   queue_.withdraw({1, 1});
   queue_.withdraw({9, 2});  // of another session
   EXPECT_EQ(take(), 2u);
-  const std::optional<ServingTask> told = queue_.take();
-  ASSERT_TRUE(told) << "it was not there: it must have been handed out";
-  EXPECT_TRUE(told->is_withdrawn);
-  EXPECT_EQ(told->request.id, (InboundId{9, 2}));
+  const std::optional<ServingTask> notice = queue_.take();
+  ASSERT_TRUE(notice) << "it was not there: it must have been handed out";
+  EXPECT_TRUE(notice->is_withdrawn);
+  EXPECT_EQ(notice->request.id, (InboundId{9, 2}));
   EXPECT_FALSE(queue_.take());
 }
 
@@ -73,7 +73,7 @@ TEST_F(ServingQueueTest, SaysWhetherAThreadIsNeededForTheNextTask) {
   EXPECT_TRUE(queue_.take()->needs_help);
   queue_.expect_thread();
   EXPECT_FALSE(queue_.take()->needs_help) << "one is on its way";
-  queue_.thread_has_come();
+  queue_.note_thread_started();
   EXPECT_TRUE(queue_.take()->needs_help) << "that one is here, and has a task";
 }
 
@@ -118,7 +118,7 @@ TEST_F(ServingQueueTest, ThreadsBeyondItsBoundEndAndTheOthersServeOn) {
   for (std::size_t i = 0; i < ServingQueue::kIdleMax; ++i) {
     queue_.expect_thread();
     threads.emplace_back([&] {
-      queue_.thread_has_come();
+      queue_.note_thread_started();
       while (const std::optional<ServingTask> task = queue_.wait(*peer_)) {
         sum += task->request.id.call;
       }

@@ -327,7 +327,7 @@ void Journal::fail(const Status& status) {
                             status.message()));
     // Records after the cut of a checkpoint in progress are still needed, since it repairs the
     // journal.
-    if (!is_healing_) drop_records();
+    if (!is_recovering_) drop_records();
   }
   log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
 }

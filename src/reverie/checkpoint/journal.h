@@ -172,7 +172,7 @@ class Journal final : public StoreLog {
   // Why nothing is confirmed any more.
   Status failed_ REVERIE_GUARDED_BY(mutex_);
   // Failed, but a checkpoint that ends the failure is being written: records are kept, not written.
-  bool is_healing_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_recovering_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> last_record_;
   std::atomic<std::uint64_t> written_;
@@ -197,7 +197,7 @@ void Journal::record(Write write) {
 
 template <typename Write>
 void Journal::record_locked(Write write) {
-  if (!failed_.ok() && !is_healing_) return;
+  if (!failed_.ok() && !is_recovering_) return;
   const std::uint32_t count = writer_.count;
   const std::size_t size = writer_.records.size();
   write(writer_);

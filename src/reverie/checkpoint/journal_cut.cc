@@ -26,7 +26,7 @@ std::uint64_t Journal::cut() {
   cut_file_ = file_;
   cut_position_ = position;
   cut_bytes_ = 0;
-  is_healing_ = !failed_.ok();
+  is_recovering_ = !failed_.ok();
   take_records();
   begin_file();
   cut_has_more_ = !sessions_.empty();
@@ -62,7 +62,7 @@ Status Journal::before_publish() {
   MutexLock io(io_mutex_);
   {
     MutexLock lock(mutex_);
-    if (!cut_has_more_ || is_healing_) return {};
+    if (!cut_has_more_ || is_recovering_) return {};
   }
   return write_and_sync();
 }
@@ -70,28 +70,28 @@ Status Journal::before_publish() {
 void Journal::end_checkpoint(bool is_written) {
   if (!is_written) {
     MutexLock lock(mutex_);
-    if (std::exchange(is_healing_, false)) drop_records();
+    if (std::exchange(is_recovering_, false)) drop_records();
     return;
   }
   {
     MutexLock io(io_mutex_);
     std::uint64_t cut_file = 0;
-    bool is_healing = false;
+    bool is_recovering = false;
     {
       MutexLock lock(mutex_);
       cut_file = cut_file_;
-      is_healing = is_healing_;
+      is_recovering = is_recovering_;
     }
     // A file that is followed by another is complete, unless it is removed.
     if (open_ && open_number_ <= cut_file) {
-      if (!is_healing) (void)open_->sync();
+      if (!is_recovering) (void)open_->sync();
       open_.reset();
     }
     Status status = remove_files(cut_file);
     if (!status.ok()) {
       log_warning("files of the journal in '{}' stay: {}", root_, status.message());
     }
-    if (is_healing && status.ok()) status = files_.sync_folder(root_);
+    if (is_recovering && status.ok()) status = files_.sync_folder(root_);
     bool must_sync = false;
     {
       MutexLock lock(mutex_);
@@ -101,7 +101,7 @@ void Journal::end_checkpoint(bool is_written) {
       for (auto* const position : {&written_, &synced_}) {
         position->store(std::max(position->load(), cut_position_), std::memory_order_release);
       }
-      if (std::exchange(is_healing_, false) && status.ok()) {
+      if (std::exchange(is_recovering_, false) && status.ok()) {
         failed_ = Status();
         must_sync = cut_has_more_;
       } else if (!failed_.ok()) {

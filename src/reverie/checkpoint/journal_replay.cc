@@ -404,8 +404,8 @@ class FileReplay {
 };
 
 // Keeps the valid part of a file whose end is incomplete.
-Status mend(FileSystem& files, const std::string& root, const std::string& path,
-            std::span<const std::byte> good) {
+Status recover(FileSystem& files, const std::string& root, const std::string& path,
+               std::span<const std::byte> good) {
   if (good.size() <= kFileHeaderBytes) {
     REVERIE_RETURN_IF_ERROR(files.remove_file(path));
     return files.sync_folder(root);
@@ -483,7 +483,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
     }
     if (file.good_bytes < bytes.size()) {
       replayed.dropped_bytes = bytes.size() - file.good_bytes;
-      REVERIE_RETURN_IF_ERROR(mend(files, root, path, std::span(bytes).first(file.good_bytes)));
+      REVERIE_RETURN_IF_ERROR(recover(files, root, path, std::span(bytes).first(file.good_bytes)));
     } else if (is_last) {
       // The killed store may not have synced it, and later records will declare that it is on disk.
       REVERIE_RETURN_IF_ERROR(files.sync_file(path));

@@ -28,8 +28,8 @@ Status has_checkpoints(const std::string& target) {
   return failed_precondition("'{}' holds checkpoints already; give a new folder", target);
 }
 
-Result<std::string> write_as_ours(FileSystem& files, LoadedCheckpoint& loaded,
-                                  const std::string& target) {
+Result<std::string> write_native(FileSystem& files, LoadedCheckpoint& loaded,
+                                 const std::string& target) {
   CheckpointerOptions options;
   options.files = &files;
   REVERIE_ASSIGN_OR_RETURN(const auto checkpointer, Checkpointer::open(target, options));
@@ -87,7 +87,7 @@ Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::str
   converted.from = *reverb;
   converted.tables = loaded.tables.size();
   converted.items = items_of(loaded);
-  REVERIE_ASSIGN_OR_RETURN(converted.to, write_as_ours(files, loaded, target));
+  REVERIE_ASSIGN_OR_RETURN(converted.to, write_native(files, loaded, target));
   return converted;
 }
 

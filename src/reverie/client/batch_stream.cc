@@ -25,18 +25,18 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
 class BatchStream::Maker {
  public:
   Maker(std::shared_ptr<ReplayService> service, BatchStreamOptions options,
-        std::int64_t max_times_sampled, bool asks_ahead)
+        std::int64_t max_times_sampled, bool requests_ahead)
       : service_(std::move(service)),
         options_(std::move(options)),
         max_times_sampled_(max_times_sampled),
         memory_(BatchMemory::make(kBuffersKept)),
-        asks_ahead_(asks_ahead) {}
+        requests_ahead_(requests_ahead) {}
 
   Result<DrawnBatch> make(const WaitOptions& wait) {
     if (!end_.ok()) return end_;
     PendingSample asked = next_ ? std::move(*next_) : ask(0);
     next_.reset();
-    if (asks_ahead_) next_.emplace(ask(asked.id()));
+    if (requests_ahead_) next_.emplace(ask(asked.id()));
     DrawnBatch drawn;
     SampleResult result = asked.wait(wait);
     const Status status = gather(*service_, request(), result,
@@ -50,10 +50,10 @@ class BatchStream::Maker {
                            !drawn.samples.empty() && !options_.drop_last;
       if (!is_last) {
         keep(std::move(drawn.samples));
-        give_up_next();
+        end_next();
         return status;
       }
-      give_up_next();
+      end_next();
       end_ = status;
     }
     if (are_spent()) {
@@ -66,7 +66,7 @@ class BatchStream::Maker {
 
   // Returns `unused`, and other items that were drawn for no batch, to the table.
   void hand_back(std::deque<DrawnBatch> unused) {
-    give_up_next();
+    end_next();
     if (!are_spent()) return;
     std::vector<SampleBatch> batches;
     batches.reserve(unused.size() + left_.size());
@@ -87,7 +87,7 @@ class BatchStream::Maker {
   }
   // Cancels the next request. Waits a moment for samples that a server has drawn for it, if they
   // would be lost.
-  void give_up_next() {
+  void end_next() {
     if (!next_) return;
     if (are_spent()) {
       WaitOptions wait;
@@ -119,7 +119,7 @@ class BatchStream::Maker {
   const BatchStreamOptions options_;
   const std::int64_t max_times_sampled_;
   const std::shared_ptr<BatchMemory> memory_;  // of the arrays
-  const bool asks_ahead_;
+  const bool requests_ahead_;
   std::optional<PendingSample> next_;
   std::vector<SampleBatch> left_;  // drawn for a batch that was not made
   Status end_;
@@ -144,10 +144,10 @@ BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOpti
 // meanwhile.
 void BatchStream::start(std::int64_t max_times_sampled) {
   const std::size_t depth = options_.depth.value_or(max_times_sampled >= 1 ? 0 : kDepth);
-  const bool asks_ahead = options_.is_far && depth > 1;
+  const bool requests_ahead = options_.is_far && depth > 1;
   running_ = std::make_shared<Running>(
-      asks_ahead ? depth - 1 : depth,
-      std::make_shared<Maker>(service_, options_, max_times_sampled, asks_ahead));
+      requests_ahead ? depth - 1 : depth,
+      std::make_shared<Maker>(service_, options_, max_times_sampled, requests_ahead));
 }
 
 std::shared_ptr<BatchStream::Running> BatchStream::running() const {
@@ -157,11 +157,11 @@ std::shared_ptr<BatchStream::Running> BatchStream::running() const {
 
 // 0 if the service does not answer in time: then sampling will report why.
 std::int64_t BatchStream::ask_max_times_sampled(const WaitOptions& wait, Status& failed) const {
-  WaitOptions until_late = wait;
-  until_late.interrupted = [until = deadline_of(options_.timeout), asked = wait.interrupted] {
+  WaitOptions until_deadline = wait;
+  until_deadline.interrupted = [until = deadline_of(options_.timeout), asked = wait.interrupted] {
     return Clock::system().now() >= until || (asked && asked());
   };
-  const auto infos = info_and_wait(*service_, until_late);
+  const auto infos = info_and_wait(*service_, until_deadline);
   if (infos.status().code() == StatusCode::kUnavailable) failed = infos.status();
   if (!infos.ok()) return 0;
   for (const TableInfo& info : infos.value()) {

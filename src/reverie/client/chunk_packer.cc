@@ -64,8 +64,8 @@ void ChunkPacker::pack(Chunk& chunk, Allocator& allocator) {
   chunk.replace_rows(std::move(encoded).value());
 }
 
-void ChunkPacker::note(Column& column, bool has_paid) {
-  if (has_paid) {
+void ChunkPacker::note(Column& column, bool is_worthwhile) {
+  if (is_worthwhile) {
     column = {};
   } else if (++column.misses >= kMissesMax) {
     column.pause = column.next_pause;

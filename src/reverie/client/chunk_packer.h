@@ -52,7 +52,7 @@ class ChunkPacker {
   };
 
   ColumnTry plan(const ChunkSchema& schema, std::size_t column) const;
-  static void note(Column& column, bool has_paid);
+  static void note(Column& column, bool is_worthwhile);
 
   CodecChoice choice_;
   std::vector<std::size_t> raw_;

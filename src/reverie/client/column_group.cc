@@ -257,8 +257,8 @@ ColumnGroup::Lookup ColumnGroup::find(StepRange steps, Rows& rows, std::vector<P
   return Lookup::kFound;
 }
 
-bool ColumnGroup::are_set_slowly(const Member& member, const Rows& rows,
-                                 std::uint64_t* bad_row) const {
+bool ColumnGroup::are_set_by_search(const Member& member, const Rows& rows,
+                                    std::uint64_t* bad_row) const {
   const std::uint64_t end = rows.begin + rows.length;
   if (rows.length == 0) return true;
   if (rows.begin < member.first_row) {

@@ -98,9 +98,9 @@ class ColumnGroup {
   // Whether the column's cells are set in all of `rows`, which find() gave. If not, sets `bad_row`.
   bool are_set(std::uint16_t index, const Rows& rows, std::uint64_t* bad_row) const {
     const Member& member = members_[index];
-    const bool surely = rows.begin >= member.first_row && rows.begin + rows.length <= row_count_ &&
-                        member.unset.empty();
-    return surely || are_set_slowly(member, rows, bad_row);
+    const bool is_simply_set = rows.begin >= member.first_row &&
+                               rows.begin + rows.length <= row_count_ && member.unset.empty();
+    return is_simply_set || are_set_by_search(member, rows, bad_row);
   }
   // An item now refers to these rows. If the open row is one of them, it is published as it is,
   // since the item may leave the process: its further cells are set in a separate chunk.
@@ -132,7 +132,7 @@ class ColumnGroup {
     std::uint32_t length = 0;
   };
 
-  bool are_set_slowly(const Member& member, const Rows& rows, std::uint64_t* bad_row) const;
+  bool are_set_by_search(const Member& member, const Rows& rows, std::uint64_t* bad_row) const;
   Status open_chunk(const ChunkPlace& place, std::size_t var_bytes);
   std::uint32_t next_capacity(bool is_packed) const;
   // The current chunk gets no more rows.

@@ -74,11 +74,11 @@ void InFlight::finish(Record* record) {
       } else {
         ++loss->count;
       }
-      has_news_.store(true, std::memory_order_release);
+      has_changes_.store(true, std::memory_order_release);
     }
     // Done last, since a flush that finds nothing queued checks for losses without the lock.
     finished = strike(record);
-    if (waits_for_ && (queued() <= *waits_for_ || has_news())) changed_.notify_all();
+    if (waits_for_ && (queued() <= *waits_for_ || has_changes())) changed_.notify_all();
   }
   release();
 }
@@ -95,16 +95,16 @@ std::unique_ptr<InFlight::Record> InFlight::strike(Record* record) {
 bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
   MutexLock lock(mutex_);
   waits_for_ = max_queued;
-  while (queued() > max_queued && !has_news()) {
+  while (queued() > max_queued && !has_changes()) {
     if (!clock_.wait_until(changed_, mutex_, until)) break;
   }
   waits_for_.reset();
-  return queued() <= max_queued || has_news();
+  return queued() <= max_queued || has_changes();
 }
 
 Status InFlight::wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
                       const WaitOptions& options) {
-  const auto is_done = [&] { return queued() <= max_queued || has_news(); };
+  const auto is_done = [&] { return queued() <= max_queued || has_changes(); };
   if (is_done()) return {};
   const WaitScope scope(options);
   const std::optional<bool> looked = service.look(is_done);
@@ -141,7 +141,7 @@ Status InFlight::take_losses() {
   {
     MutexLock lock(mutex_);
     losses.swap(losses_);
-    has_news_.store(closed(), std::memory_order_release);
+    has_changes_.store(closed(), std::memory_order_release);
   }
   if (losses.empty()) return {};
   std::string text;
@@ -161,7 +161,7 @@ void InFlight::close(ReplayService& service) {
     MutexLock lock(mutex_);
     if (closed()) return;
     closed_.store(true, std::memory_order_release);
-    has_news_.store(true, std::memory_order_release);
+    has_changes_.store(true, std::memory_order_release);
     for (const auto& record : records_) ids.push_back(record->id);
     changed_.notify_all();
   }

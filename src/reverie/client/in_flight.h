@@ -33,13 +33,13 @@ class InFlight final : public RefCounted<InFlight> {
   Status insert(ReplayService& service, std::string_view table, Item item, std::uint64_t writer);
 
   std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
-  // Waits until at most `max_queued` are queued, or has_news(). DEADLINE_EXCEEDED says how many are
-  // queued; CANCELLED if interrupted.
+  // Waits until at most `max_queued` are queued, or has_changes(). DEADLINE_EXCEEDED says how many
+  // are queued; CANCELLED if interrupted.
   Status wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
               const WaitOptions& options);
 
   // Whether there is something to report: items were lost, or close() was called.
-  bool has_news() const { return has_news_.load(std::memory_order_acquire); }
+  bool has_changes() const { return has_changes_.load(std::memory_order_acquire); }
   // The losses since the last call, as one error; ok if there are none.
   Status take_losses();
 
@@ -78,7 +78,7 @@ class InFlight final : public RefCounted<InFlight> {
   Spinner spinner_;                // used by the writer's thread
   std::unique_ptr<Record> spare_;  // for the next insert
   std::atomic<std::size_t> queued_{0};
-  std::atomic<bool> has_news_{false};
+  std::atomic<bool> has_changes_{false};
   std::atomic<bool> closed_{false};
 
   Mutex mutex_;

@@ -24,7 +24,7 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
     : service_(std::move(service)),
       table_(options.feed.table),
       max_times_sampled_(options.max_times_sampled),
-      prefetcher_(options.thread_count, feeds(service_, options), /*forgives_unwanted=*/true) {}
+      prefetcher_(options.thread_count, feeds(service_, options), /*ignores_unwanted=*/true) {}
 
 void ItemStream::close(SampleBatch unused) {
   std::vector<SampleBatch> batches;

@@ -5,7 +5,7 @@
 // While the user works on one batch the next ones are made; with a depth of 0 a batch is made
 // when a caller waits for it. All threads stop at the first error; batches made before are
 // returned first, then the error. A thread whose make() returns OUT_OF_RANGE stops alone: the
-// stream ends with the last thread. With `forgives_unwanted`, a make() that returns
+// stream ends with the last thread. With `ignores_unwanted`, a make() that returns
 // DEADLINE_EXCEEDED stops its thread only if a caller waits for the batch; else it is called
 // again.
 #pragma once
@@ -39,9 +39,9 @@ class Prefetcher {
       : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
   // One thread for each; batches come in the order in which they are finished. Requires at least
   // one.
-  Prefetcher(std::size_t depth, std::vector<Make> makes, bool forgives_unwanted = false)
+  Prefetcher(std::size_t depth, std::vector<Make> makes, bool ignores_unwanted = false)
       : depth_(depth),
-        forgives_unwanted_(forgives_unwanted),
+        ignores_unwanted_(ignores_unwanted),
         makes_(std::move(makes)),
         running_(makes_.size()) {
     for (const Make& make : makes_) threads_.emplace_back([this, &make] { run(make); });
@@ -57,7 +57,7 @@ class Prefetcher {
         MutexLock lock(mutex_);
         if (queue_.empty() && !is_over() && !closed_) {
           ++waiting_;
-          if (forgives_unwanted_ || depth_ == 0) changed_.notify_all();  // it is wanted now
+          if (ignores_unwanted_ || depth_ == 0) changed_.notify_all();  // it is wanted now
           changed_.wait_for(mutex_, kInterruptInterval);
           --waiting_;
         }
@@ -106,7 +106,7 @@ class Prefetcher {
       MutexLock lock(mutex_);
       --making_;
       if (!made.ok()) {
-        if (!is_forgiven(made.status())) return stop(made.status());
+        if (!is_ignorable(made.status())) return stop(made.status());
         if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kInterruptInterval);
       } else {
         queue_.push_back(std::move(made).value());
@@ -122,8 +122,8 @@ class Prefetcher {
     return batch;
   }
 
-  bool is_forgiven(const Status& why) const REVERIE_REQUIRES(mutex_) {
-    return forgives_unwanted_ && waiting_ == 0 && why.code() == StatusCode::kDeadlineExceeded;
+  bool is_ignorable(const Status& why) const REVERIE_REQUIRES(mutex_) {
+    return ignores_unwanted_ && waiting_ == 0 && why.code() == StatusCode::kDeadlineExceeded;
   }
 
   // A thread has ended. The first failure is the reason that is kept.
@@ -155,7 +155,7 @@ class Prefetcher {
   }
 
   const std::size_t depth_;
-  const bool forgives_unwanted_;
+  const bool ignores_unwanted_;
   const std::vector<Make> makes_;
   Mutex mutex_;
   CondVar changed_;

@@ -94,7 +94,7 @@ inline bool RawGather::add(Run& run, std::span<const Piece> pieces, std::uint64_
       if (!rows) return false;
       pins_.push_back(std::move(rows));
     }
-    if (&chunk.schema() != run.schema && !lies_as_expected(run, chunk.schema())) return false;
+    if (&chunk.schema() != run.schema && !has_expected_layout(run, chunk.schema())) return false;
     run.segments.push_back({chunk.begin(), to_row, chunk.capacity(), piece.offset, piece.length});
     if (piece.length != 1) run.single_rows = false;
     to_row += piece.length;
@@ -105,7 +105,7 @@ inline bool RawGather::add(Run& run, std::span<const Piece> pieces, std::uint64_
 
 // The first chunk of a run determines the offsets of its columns; chunks of other writers often
 // agree.
-bool RawGather::lies_as_expected(Run& run, const ChunkSchema& schema) {
+bool RawGather::has_expected_layout(Run& run, const ChunkSchema& schema) {
   const bool is_first = run.schema == nullptr;
   for (const std::size_t c : run.columns) {
     Column& column = columns_[c];

@@ -60,7 +60,7 @@ class RawGather {
   void begin(const Layout& layout, const BatchPlan& plan);
   const Cut* cut_of(const Layout& layout);
   bool add(Run& run, std::span<const Piece> pieces, std::uint64_t to_row);
-  bool lies_as_expected(Run& run, const ChunkSchema& schema);
+  bool has_expected_layout(Run& run, const ChunkSchema& schema);
   template <typename Copy>
   void for_each(const Column& column, std::byte* to, Copy copy) const;
 

@@ -135,9 +135,9 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       if (options_.bytes_max > 0) bound_bytes(fed);
       return fed;
     }
-    const bool is_out_of_patience =
+    const bool may_wait_longer =
         result.status.code() == StatusCode::kDeadlineExceeded && clock.now() < until;
-    if (!is_out_of_patience) return result.status;
+    if (!may_wait_longer) return result.status;
     count = wanted_ = 1;
   }
 }

@@ -38,13 +38,13 @@ class TrajectoryWriter::State {
         keys_(seed),
         in_flight_(make_ref<InFlight>(clock)) {}
   ~State() {
-    if (has_own_way_ && fork_guard_.check(kName).ok()) service_->end_writer(number_);
+    if (has_own_stream_ && fork_guard_.check(kName).ok()) service_->end_writer(number_);
   }
 
   // Ok if the call may continue; otherwise the error that it must return. Losses are reported once.
   Status enter() {
     REVERIE_RETURN_IF_ERROR(fork_guard_.check(kName));
-    return in_flight_->has_news() ? news() : Status();
+    return in_flight_->has_changes() ? check_changes() : Status();
   }
 
   Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
@@ -63,7 +63,7 @@ class TrajectoryWriter::State {
   StepBuffer& steps() { return *steps_; }
 
  private:
-  Status news();
+  Status check_changes();
   std::uint64_t number_for(std::string_view table);
 
   std::shared_ptr<ReplayService> service_;
@@ -77,13 +77,13 @@ class TrajectoryWriter::State {
   Ref<InFlight> in_flight_;
   std::string first_table_;
   std::uint64_t number_ = 0;  // once there is a second table
-  bool has_own_way_ = false;
+  bool has_own_stream_ = false;
 };
 
 // For InsertRequest::writer. Items sent on the other stream must be inserted first, so that they
 // are not overtaken.
 std::uint64_t TrajectoryWriter::State::number_for(std::string_view table) {
-  if (has_own_way_) return number_;
+  if (has_own_stream_) return number_;
   if (number_ == 0) {
     if (first_table_ == table) return 0;
     if (first_table_.empty()) {
@@ -92,11 +92,11 @@ std::uint64_t TrajectoryWriter::State::number_for(std::string_view table) {
     }
     number_ = next_writer_number();
   }
-  has_own_way_ = pending_items() == 0;
-  return has_own_way_ ? number_ : 0;
+  has_own_stream_ = pending_items() == 0;
+  return has_own_stream_ ? number_ : 0;
 }
 
-Status TrajectoryWriter::State::news() {
+Status TrajectoryWriter::State::check_changes() {
   if (closed()) {
     return failed_precondition("this {} is closed; open another one", kName);
   }

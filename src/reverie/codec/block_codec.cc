@@ -32,12 +32,12 @@ class ContextPool {
   explicit ContextPool(Make make) : make_(make) {}
 
   // Returns it at the end of its scope.
-  class Lent {
+  class PooledContext {
    public:
-    explicit Lent(ContextPool& pool) : pool_(pool), context_(pool.take()) {}
-    ~Lent() { pool_.give_back(std::move(context_)); }
-    Lent(const Lent&) = delete;
-    Lent& operator=(const Lent&) = delete;
+    explicit PooledContext(ContextPool& pool) : pool_(pool), context_(pool.take()) {}
+    ~PooledContext() { pool_.give_back(std::move(context_)); }
+    PooledContext(const PooledContext&) = delete;
+    PooledContext& operator=(const PooledContext&) = delete;
     Context* get() const { return context_.get(); }
 
    private:
@@ -101,7 +101,7 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   if (codec == CodecId::kLz4) {
     const int bound = LZ4_compressBound(static_cast<int>(plain.size()));
     out.resize(begin + static_cast<std::size_t>(bound));
-    const ContextPool<char>::Lent state(lz4_states());
+    const ContextPool<char>::PooledContext state(lz4_states());
     const int size =
         LZ4_compress_HC_extStateHC(state.get(), reinterpret_cast<const char*>(plain.data()),
                                    reinterpret_cast<char*>(out.data() + begin),
@@ -112,7 +112,7 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   }
   REVERIE_CHECK(codec == CodecId::kZstd);
   out.resize(begin + ZSTD_compressBound(plain.size()));
-  const ContextPool<ZSTD_CCtx>::Lent context(compressors());
+  const ContextPool<ZSTD_CCtx>::PooledContext context(compressors());
   const std::size_t size = ZSTD_compressCCtx(context.get(), out.data() + begin, out.size() - begin,
                                              plain.data(), plain.size(), kZstdLevel);
   REVERIE_CHECK(!ZSTD_isError(size));
@@ -131,7 +131,7 @@ bool decompress_block(CodecId codec, std::span<const std::byte> bytes, std::span
     return size >= 0 && static_cast<std::size_t>(size) == plain.size();
   }
   REVERIE_CHECK(codec == CodecId::kZstd);
-  const ContextPool<ZSTD_DCtx>::Lent context(decompressors());
+  const ContextPool<ZSTD_DCtx>::PooledContext context(decompressors());
   const std::size_t size =
       ZSTD_decompressDCtx(context.get(), to, plain.size(), bytes.data(), bytes.size());
   return !bytes.empty() && !ZSTD_isError(size) && size == plain.size();

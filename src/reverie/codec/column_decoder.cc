@@ -108,21 +108,21 @@ Status ColumnDecoder::open_compressed(CodecId codec, const TensorSpec& spec, std
 
 void ColumnDecoder::rewind() {
   at_ = begin_;
-  walked_ = 0;
+  rows_read_ = 0;
   std::memset(row_.bytes.get(), 0, diff_->padded_bytes());
 }
 
 Result<RowSpan> ColumnDecoder::row(std::size_t r) {
   if (!diff_) return RowSpan(row_bytes_ == 0 ? nullptr : rows_ + r * row_bytes_, row_bytes_);
-  if (r + 1 < walked_) rewind();
-  while (walked_ <= r) {
+  if (r + 1 < rows_read_) rewind();
+  while (rows_read_ <= r) {
     at_ = diff_->apply(at_, end_, row_.bytes.get());
     if (at_ == nullptr) {
       end_ = nullptr;
       begin_ = nullptr;
-      return data_loss("row {} of column '{}' is damaged", walked_, name_);
+      return data_loss("row {} of column '{}' is damaged", rows_read_, name_);
     }
-    ++walked_;
+    ++rows_read_;
   }
   return RowSpan(row_.bytes.get(), row_bytes_);
 }

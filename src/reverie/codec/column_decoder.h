@@ -65,7 +65,7 @@ class ColumnDecoder {
   const std::byte* begin_ = nullptr;
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
-  std::size_t walked_ = 0;  // rows walked; the last one is in row_
+  std::size_t rows_read_ = 0;  // rows walked; the last one is in row_
 
   Scratch plain_;
   Scratch planes_;

@@ -46,11 +46,11 @@ class ByteBudget {
         held_bytes(), bytes, bytes_max_);
   }
 
-  // Calls `tell` once when there is room, on any thread; immediately if there is room now.
-  void await_room(std::function<void()> tell) REVERIE_EXCLUDES(mutex_) {
+  // Calls `on_room` once when there is room, on any thread; immediately if there is room now.
+  void await_room(std::function<void()> on_room) REVERIE_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);
-      waiting_.push_back(std::move(tell));
+      waiting_.push_back(std::move(on_room));
       is_awaited_.store(true);
     }
     if (!is_full()) tell_room();
@@ -64,7 +64,7 @@ class ByteBudget {
       waiting.swap(waiting_);
       is_awaited_.store(false);
     }
-    for (const auto& tell : waiting) tell();
+    for (const auto& on_room : waiting) on_room();
   }
 
   const std::size_t bytes_max_;

@@ -55,7 +55,7 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
   Status check_fork() const { return fork_guard_.check("server"); }
 
  private:
-  class Look;
+  class Detection;
 
   Result<std::vector<SocketAddress>> prepare(const std::vector<std::string>& addresses);
   Result<std::unique_ptr<Listener>> open(const SocketAddress& address);
@@ -64,7 +64,7 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
   bool make_room(int socket);
   bool make_way();
   void on_scarce();
-  void look_at(DoorGuest guest);
+  void detect_protocol(AcceptedConnection incoming);
   // The one whose name is `alpn`, else by the first bytes.
   FirstBytes::Found protocol_of(const std::string& alpn, std::string_view received) const;
 
@@ -82,18 +82,21 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
 
   Mutex mutex_;
   std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
-  std::unordered_set<std::shared_ptr<Look>> looks_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<Detection>> detections_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
 // A connection whose protocol is not known yet. Loop thread only.
-class Door::Impl::Look final : public ConnectionEvents, public std::enable_shared_from_this<Look> {
+class Door::Impl::Detection final : public ConnectionEvents,
+                                    public std::enable_shared_from_this<Detection> {
  public:
-  Look(std::shared_ptr<Impl> door, DoorGuest guest)
-      : door_(std::move(door)), guest_(std::move(guest)), timer_(guest_.connection->loop()) {}
+  Detection(std::shared_ptr<Impl> door, AcceptedConnection incoming)
+      : door_(std::move(door)),
+        incoming_(std::move(incoming)),
+        timer_(incoming_.connection->loop()) {}
 
   void start() {
-    guest_.connection->set_events(this);
+    incoming_.connection->set_events(this);
     timer_.start(door_->options_.first_bytes_timeout, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->end();
     });
@@ -101,19 +104,19 @@ class Door::Impl::Look final : public ConnectionEvents, public std::enable_share
   }
   void on_readable() override {
     const auto self = shared_from_this();
-    if (!guest_.connection) return;
-    Connection& connection = *guest_.connection;
+    if (!incoming_.connection) return;
+    Connection& connection = *incoming_.connection;
     const IoResult got = connection.read(connection.loop().scratch());
     if (!got.status.ok() || got.is_end) return end();
-    guest_.received.append(reinterpret_cast<const char*>(connection.loop().scratch().data()),
-                           got.size_bytes);
+    incoming_.received.append(reinterpret_cast<const char*>(connection.loop().scratch().data()),
+                              got.size_bytes);
     const std::string alpn = connection.is_handshake_done() ? connection.protocol() : "";
-    const FirstBytes::Found found = door_->protocol_of(alpn, guest_.received);
+    const FirstBytes::Found found = door_->protocol_of(alpn, incoming_.received);
     if (found.protocol) {
-      DoorGuest guest = std::move(guest_);
+      AcceptedConnection incoming = std::move(incoming_);
       end();
-      door_->protocols_[*found.protocol].serve(std::move(guest));
-    } else if (found.is_known || guest_.received.size() > kUndecidedBytesMax) {
+      door_->protocols_[*found.protocol].serve(std::move(incoming));
+    } else if (found.is_known || incoming_.received.size() > kUndecidedBytesMax) {
       end();
     } else {
       connection.want_read();
@@ -125,15 +128,15 @@ class Door::Impl::Look final : public ConnectionEvents, public std::enable_share
   // Closes the connection, unless it was handed over.
   void end() {
     timer_.cancel();
-    guest_ = {};
+    incoming_ = {};
     MutexLock lock(door_->mutex_);
-    door_->looks_.erase(shared_from_this());
+    door_->detections_.erase(shared_from_this());
   }
 
  private:
   const std::shared_ptr<Impl> door_;
-  DoorGuest guest_;
-  IoLoop& loop_ = guest_.connection->loop();
+  AcceptedConnection incoming_;
+  IoLoop& loop_ = incoming_.connection->loop();
   LoopTimer timer_;
 };
 
@@ -215,13 +218,13 @@ void Door::Impl::accept(int socket, const SocketAddress& peer) {
     return;
   }
   ++*places_;
-  DoorGuest guest;
-  guest.place = std::shared_ptr<void>(nullptr, [places = places_](void*) { --*places; });
+  AcceptedConnection incoming;
+  incoming.place = std::shared_ptr<void>(nullptr, [places = places_](void*) { --*places; });
   const bool is_encrypted = options_.encrypts_unix || peer.family() != AF_UNIX;
-  guest.connection =
+  incoming.connection =
       make_connection(io_threads_.next(), socket, peer, is_encrypted ? tls_ : nullptr);
-  if (protocols_.size() == 1) return protocols_.front().serve(std::move(guest));
-  look_at(std::move(guest));
+  if (protocols_.size() == 1) return protocols_.front().serve(std::move(incoming));
+  detect_protocol(std::move(incoming));
 }
 
 // A high number shows a shortage, but a low one does not show its absence: the oldest connections,
@@ -270,21 +273,21 @@ FirstBytes::Found Door::Impl::protocol_of(const std::string& alpn,
   return first_bytes_->find(received);
 }
 
-void Door::Impl::look_at(DoorGuest guest) {
-  auto look = std::make_shared<Look>(shared_from_this(), std::move(guest));
+void Door::Impl::detect_protocol(AcceptedConnection incoming) {
+  auto detection = std::make_shared<Detection>(shared_from_this(), std::move(incoming));
   {
     MutexLock lock(mutex_);
-    looks_.insert(look);
+    detections_.insert(detection);
   }
   // A connection belongs to its loop, and so do the last references to what has it.
-  IoLoop& loop = look->loop();
-  loop.post([this, look = std::move(look)] {
+  IoLoop& loop = detection->loop();
+  loop.post([this, detection = std::move(detection)] {
     bool is_closed = false;
     {
       MutexLock lock(mutex_);
       is_closed = is_closed_;
     }
-    is_closed ? look->end() : look->start();
+    is_closed ? detection->end() : detection->start();
   });
 }
 
@@ -297,15 +300,15 @@ void Door::Impl::close() {
     listeners.swap(listeners_);
   }
   listeners.clear();  // no connection is accepted from here on
-  std::vector<std::shared_ptr<Look>> looks;
+  std::vector<std::shared_ptr<Detection>> detections;
   {
     MutexLock lock(mutex_);
-    looks.assign(looks_.begin(), looks_.end());
+    detections.assign(detections_.begin(), detections_.end());
   }
-  for (auto& look : looks) {
-    look->loop().run_and_wait([&look] {
-      look->end();
-      look.reset();
+  for (auto& detection : detections) {
+    detection->loop().run_and_wait([&detection] {
+      detection->end();
+      detection.reset();
     });
   }
 }

@@ -29,7 +29,7 @@
 namespace reverie {
 
 // A connection that came through a door.
-struct DoorGuest {
+struct AcceptedConnection {
   std::unique_ptr<Connection> connection;
   std::string received;  // bytes that were read already: its first ones
   // Its place in the door's count of connections: keep it as long as the connection lives.
@@ -44,7 +44,7 @@ struct DoorProtocol {
   std::vector<std::string> first_bytes;
   // Takes over a connection; called on any I/O thread, under no lock. If the door has read its
   // first bytes, it is the connection's own thread.
-  std::function<void(DoorGuest guest)> serve;
+  std::function<void(AcceptedConnection incoming)> serve;
   // Closes the longest idle connection soon, to make room for a new one. False if no connection is
   // idle. Null: the protocol's connections are never closed for that.
   std::function<bool()> make_way = nullptr;

@@ -35,8 +35,8 @@ class DoorTest : public ::testing::Test {
   void open(std::vector<std::pair<std::string, std::string>> protocols, DoorOptions options = {}) {
     door_ = std::make_unique<Door>(threads_, std::move(options));
     for (const auto& [name, first_bytes] : protocols) {
-      door_->add_protocol({name, {first_bytes}, [this, name = name](DoorGuest guest) {
-                             auto held = std::make_shared<DoorGuest>(std::move(guest));
+      door_->add_protocol({name, {first_bytes}, [this, name = name](AcceptedConnection incoming) {
+                             auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
                              MutexLock lock(mutex_);
                              // Taken over on a thread of the test: an end waits for its loop.
                              came_.emplace_back(name, std::move(held));
@@ -69,7 +69,7 @@ class DoorTest : public ::testing::Test {
     return end.wait_for_end().code() != StatusCode::kDeadlineExceeded;
   }
   Guest& await_guest() {
-    std::pair<std::string, std::shared_ptr<DoorGuest>> came;
+    std::pair<std::string, std::shared_ptr<AcceptedConnection>> came;
     REVERIE_CHECK(eventually([&] {
       MutexLock lock(mutex_);
       if (came_.empty()) return false;
@@ -77,24 +77,25 @@ class DoorTest : public ::testing::Test {
       came_.erase(came_.begin());
       return true;
     }));
-    Guest guest{came.first, std::move(came.second->received), std::move(came.second->place),
-                std::make_unique<ConnectionEnd>(std::move(came.second->connection))};
-    return guests_.emplace_back(std::move(guest));
+    Guest incoming{came.first, std::move(came.second->received), std::move(came.second->place),
+                   std::make_unique<ConnectionEnd>(std::move(came.second->connection))};
+    return guests_.emplace_back(std::move(incoming));
   }
 
   IoThreads threads_{2};
   std::unique_ptr<Door> door_;
   std::list<Guest> guests_;
   Mutex mutex_;
-  std::vector<std::pair<std::string, std::shared_ptr<DoorGuest>>> came_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::string, std::shared_ptr<AcceptedConnection>>> came_
+      REVERIE_GUARDED_BY(mutex_);
 };
 
 TEST_F(DoorTest, ADoorWithOneProtocolHandsAConnectionOnBeforeItsFirstByte) {
   open({{"h2", "PRI"}});
   const auto client = connect_to(listen());
-  const Guest& guest = await_guest();
-  EXPECT_EQ(guest.received, "");
-  guest.end->send("hello");
+  const Guest& incoming = await_guest();
+  EXPECT_EQ(incoming.received, "");
+  incoming.end->send("hello");
   client->read_on();
   EXPECT_EQ(client->received(5), "hello");
 }
@@ -113,10 +114,11 @@ TEST_F(DoorTest, FirstBytesChooseTheProtocolHoweverTheyCome) {
   third->send("GET /x");
   EXPECT_EQ(await_guest().protocol, "http/1.1") << "the slow one keeps no other waiting";
   caller->send("HTTP/2.0\r\n");
-  const Guest& guest = await_guest();
-  EXPECT_EQ(guest.protocol, "h2");
-  guest.end->read_on();
-  EXPECT_EQ(guest.received + guest.end->received(16 - guest.received.size()), "PRI * HTTP/2.0\r\n")
+  const Guest& incoming = await_guest();
+  EXPECT_EQ(incoming.protocol, "h2");
+  incoming.end->read_on();
+  EXPECT_EQ(incoming.received + incoming.end->received(16 - incoming.received.size()),
+            "PRI * HTTP/2.0\r\n")
       << "no byte is lost between the door and the protocol";
 }
 
@@ -170,13 +172,13 @@ TEST_F(DoorTest, AConnectionKeepsItsPlaceUntilItsProtocolLetsGoOfIt) {
   open({{"h2", "PRI"}}, options);
   const std::string address = listen();
   const auto first = connect_to(address);
-  Guest& guest = await_guest();
+  Guest& incoming = await_guest();
   EXPECT_EQ(door_->connection_count(), 1u);
   const auto second = connect_to(address);
   second->read_on();
   EXPECT_TRUE(is_hung_up_on(*second));
   EXPECT_EQ(second->received(1), "");
-  guest.place.reset();
+  incoming.place.reset();
   EXPECT_EQ(door_->connection_count(), 0u);
   const auto third = connect_to(address);
   await_guest();

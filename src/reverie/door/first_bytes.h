@@ -26,14 +26,14 @@ class FirstBytes {
     bool is_known = false;  // final; without a protocol: it is none of these
   };
   Found find(std::string_view received) const {
-    bool may_become_one = false;
+    bool may_match = false;
     for (std::size_t p = 0; p < protocols_.size(); ++p) {
       for (const std::string& beginning : protocols_[p]) {
         if (received.starts_with(beginning)) return {p, true};
-        may_become_one |= std::string_view(beginning).starts_with(received);
+        may_match |= std::string_view(beginning).starts_with(received);
       }
     }
-    return {std::nullopt, !may_become_one};
+    return {std::nullopt, !may_match};
   }
 
  private:

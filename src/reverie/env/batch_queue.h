@@ -80,10 +80,10 @@ class BatchQueue {
   bool wait_for_room(TimePoint deadline, const Interrupted& interrupted) {
     return wait([this] { return has_room(); }, deadline, interrupted);
   }
-  // `is_so` is called without a lock, and after each change() too.
-  bool wait_until(const std::function<bool()>& is_so, TimePoint deadline,
+  // `predicate` is called without a lock, and after each change() too.
+  bool wait_until(const std::function<bool()>& predicate, TimePoint deadline,
                   const Interrupted& interrupted) {
-    return wait(is_so, deadline, interrupted);
+    return wait(predicate, deadline, interrupted);
   }
   // Notifies wait_until() that its condition may have changed.
   void change() {
@@ -125,7 +125,7 @@ class BatchQueue {
   }
 
   template <typename F>
-  bool wait(const F& is_so, TimePoint deadline, const Interrupted& interrupted) {
+  bool wait(const F& predicate, TimePoint deadline, const Interrupted& interrupted) {
     Clock& clock = Clock::system();
     while (true) {
       std::size_t seen = 0;
@@ -134,7 +134,7 @@ class BatchQueue {
         seen = version_;
         if (is_closed_) return true;
       }
-      if (is_so()) return true;
+      if (predicate()) return true;
       const TimePoint now = clock.now();
       if (now >= deadline || (interrupted && interrupted())) return false;
       MutexLock lock(mutex_);

@@ -107,10 +107,10 @@ TEST(BatchQueue, ACallbackIsCalledOnceWhenThereIsABatchOrNeverWillBe) {
 
 TEST(BatchQueue, AChangeElsewhereEndsAWaitForIt) {
   BatchQueue<int> queue(1);
-  std::atomic<bool> is_so = false;
+  std::atomic<bool> predicate = false;
   std::thread waits(
-      [&] { EXPECT_TRUE(queue.wait_until([&] { return is_so.load(); }, never(), {})); });
-  is_so = true;
+      [&] { EXPECT_TRUE(queue.wait_until([&] { return predicate.load(); }, never(), {})); });
+  predicate = true;
   queue.change();
   waits.join();
 }

@@ -232,7 +232,7 @@ Status NativePool::start(Batch& batch, std::span<const std::byte> actions) {
     return {};
   }
   batch.actions.assign(actions.begin(), actions.end());
-  if (steppers_->hand_over(batch)) return {};
+  if (steppers_->start_batch(batch)) return {};
   batch.phase.store(Phase::kNew, std::memory_order_release);
   return check_usable();  // closed during this call
 }

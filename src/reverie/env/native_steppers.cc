@@ -30,7 +30,7 @@ Status NativePool::Steppers::start(std::size_t thread_count) {
   return {};
 }
 
-bool NativePool::Steppers::hand_over(Batch& batch) {
+bool NativePool::Steppers::start_batch(Batch& batch) {
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;

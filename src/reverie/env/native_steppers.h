@@ -38,7 +38,7 @@ class NativePool::Steppers {
   Status start(std::size_t thread_count);
 
   // False once stop() was called: the batch will not be run.
-  bool hand_over(Batch& batch);
+  bool start_batch(Batch& batch);
   // After DEADLINE_EXCEEDED or CANCELLED the batch continues.
   Status wait(Batch& batch, TimePoint deadline, const std::function<bool()>& interrupted);
   // Finishes submitted batches, and ends the threads. Idempotent.

@@ -147,20 +147,20 @@ const std::byte* SharedPool::first_broken(std::size_t batch) const {
 }
 
 Status SharedPool::late(std::size_t batch) const {
-  std::string who;
+  std::string workers_text;
   for (const std::size_t worker : late_workers(batch)) {
-    if (!who.empty()) who += ", ";
-    who += format("worker {}", worker);
+    if (!workers_text.empty()) workers_text += ", ";
+    workers_text += format("worker {}", worker);
     if (const auto at = position(worker)) {
-      who += format(" (at environment {} of batch {})", at->second, at->first);
+      workers_text += format(" (at environment {} of batch {})", at->second, at->first);
     }
   }
-  if (who.empty()) who = "none: too few environments are in flight";
+  if (workers_text.empty()) workers_text = "none: too few environments are in flight";
   return deadline_exceeded(
       "batch {} is not ready in time; late is {}; wait again with a longer timeout_s, or restart "
       "the "
       "worker",
-      batch, who);
+      batch, workers_text);
 }
 
 std::vector<std::size_t> SharedPool::late_workers(std::size_t batch) const {

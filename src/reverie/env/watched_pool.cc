@@ -46,18 +46,19 @@ bool WatchedPool::is_replaced(const PoolFailure& failure, const Waiter& waiter) 
   return waiter.replaced && waiter.replaced(failure.worker);
 }
 
-std::optional<WatchedPool::Waited> WatchedPool::conclude(std::size_t batch, Status status,
-                                                         bool is_stopped,
-                                                         const Waiter& waiter) const {
+std::optional<WatchedPool::WaitResult> WatchedPool::conclude(std::size_t batch, Status status,
+                                                             bool is_stopped,
+                                                             const Waiter& waiter) const {
   const auto dead = is_stopped ? std::nullopt : dead_worker(batch);
-  if (!dead) return Waited{std::move(status)};
+  if (!dead) return WaitResult{std::move(status)};
   PoolFailure failure = describe_dead(*dead);
   if (is_replaced(failure, waiter)) return std::nullopt;
-  return Waited{std::move(status), std::move(failure)};
+  return WaitResult{std::move(status), std::move(failure)};
 }
 
-WatchedPool::Waited WatchedPool::wait(std::size_t batch, std::uint32_t sequence, TimePoint deadline,
-                                      const Waiter& waiter, std::vector<std::int32_t>& ready) {
+WatchedPool::WaitResult WatchedPool::wait(std::size_t batch, std::uint32_t sequence,
+                                          TimePoint deadline, const Waiter& waiter,
+                                          std::vector<std::int32_t>& ready) {
   bool is_stopped = false;
   const SharedPool::Check go_on = [&] {
     is_stopped = is_stopped || !waiter.may_go_on();
@@ -83,7 +84,7 @@ WatchedPool::Waited WatchedPool::wait(std::size_t batch, std::uint32_t sequence,
   }
 }
 
-WatchedPool::Waited WatchedPool::drain(Duration limit, const Waiter& waiter) {
+WatchedPool::WaitResult WatchedPool::drain(Duration limit, const Waiter& waiter) {
   bool is_stopped = false;
   const SharedPool::Check go_on = [&] {
     is_stopped = is_stopped || !waiter.may_go_on();

@@ -38,7 +38,7 @@ class WatchedPool {
     std::function<bool(std::size_t worker)> replaced = {};
   };
   // The rows have arrived if neither is set.
-  struct Waited {
+  struct WaitResult {
     Status status;
     std::optional<PoolFailure> failure = {};
   };
@@ -50,18 +50,18 @@ class WatchedPool {
 
   // As SharedPool::wait() and wait_ready(), with FAILED_PRECONDITION if fewer environments are in
   // flight than it waits for.
-  Waited wait(std::size_t batch, std::uint32_t sequence, TimePoint deadline, const Waiter& waiter,
-              std::vector<std::int32_t>& ready);
+  WaitResult wait(std::size_t batch, std::uint32_t sequence, TimePoint deadline,
+                  const Waiter& waiter, std::vector<std::int32_t>& ready);
   // As SharedPool::drain(); the time starts again after each replaced worker.
-  Waited drain(Duration limit, const Waiter& waiter);
+  WaitResult drain(Duration limit, const Waiter& waiter);
 
  private:
   // A worker with an unfinished command that has ended.
   std::optional<std::size_t> dead_worker(std::size_t batch) const;
   PoolFailure describe_dead(std::size_t worker) const;
   // The result of a wait that failed; none if it may be retried.
-  std::optional<Waited> conclude(std::size_t batch, Status status, bool is_stopped,
-                                 const Waiter& waiter) const;
+  std::optional<WaitResult> conclude(std::size_t batch, Status status, bool is_stopped,
+                                     const Waiter& waiter) const;
   static bool is_replaced(const PoolFailure& failure, const Waiter& waiter);
 
   SharedPool& pool_;

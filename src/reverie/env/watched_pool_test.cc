@@ -20,8 +20,8 @@ class WatchedPoolTest : public ::testing::Test {
   static WatchedPool::Waiter patient() {
     return {[] { return true; }};
   }
-  WatchedPool::Waited step(const std::vector<std::int64_t>& actions,
-                           const WatchedPool::Waiter& waiter) {
+  WatchedPool::WaitResult step(const std::vector<std::int64_t>& actions,
+                               const WatchedPool::Waiter& waiter) {
     for (std::size_t env = 0; env < actions.size(); ++env) threads_.action(0, env) = actions[env];
     const std::uint32_t sequence = threads_.pool.post(0, PoolOp::kStep).value();
     return whole_.wait(0, sequence, soon(), waiter, ready_);

@@ -13,13 +13,13 @@ void BrokerCore::on_request(const Request& request, TimePoint now) {
     return;
   }
   Status status = check_group_name(read->group);
-  if (status.ok() && read->who.name != request.caller) {
+  if (status.ok() && read->self.name != request.caller) {
     status = invalid_argument("'{}' asks in the name of '{}'; a peer joins under its own name",
-                              request.caller, read->who.name);
+                              request.caller, read->self.name);
   }
   if (!status.ok()) {
     answers_.push_back({request.id, std::move(status), {}});
-  } else if (read->ask == BrokerAsk::kLeave) {
+  } else if (read->ask == BrokerRequestKind::kLeave) {
     on_leave(request.id, *read, now);
   } else {
     on_watch(request.id, std::move(*read), now);
@@ -46,13 +46,14 @@ void BrokerCore::on_watch(InboundId id, BrokerRequest request, TimePoint now) {
   };
   if (is_ahead()) adopt(state, request.known, now);
 
-  auto found = state.entries.find(request.who.name);
-  if (found != state.entries.end() && found->second.member.incarnation != request.who.incarnation) {
+  auto found = state.entries.find(request.self.name);
+  if (found != state.entries.end() &&
+      found->second.member.incarnation != request.self.incarnation) {
     if (found->second.request) {
       answers_.push_back({*found->second.request,
                           failed_precondition("'{}' has joined group '{}' again, and is a member "
                                               "once",
-                                              request.who.name, request.group),
+                                              request.self.name, request.group),
                           {}});
     }
     state.entries.erase(found);
@@ -69,22 +70,22 @@ void BrokerCore::on_watch(InboundId id, BrokerRequest request, TimePoint now) {
     }
     Entry entry;
     entry.joined = state.next_joined++;
-    found = state.entries.emplace(request.who.name, entry).first;
+    found = state.entries.emplace(request.self.name, entry).first;
     changed(state, now);
   }
   Entry& entry = found->second;
-  if (entry.is_listed && entry.member.sort_order != request.who.sort_order) changed(state, now);
+  if (entry.is_listed && entry.member.sort_order != request.self.sort_order) changed(state, now);
   if (entry.request) {
     answers_.push_back({*entry.request, cancelled("the member has asked again"), {}});
   }
-  entry.member = std::move(request.who);
+  entry.member = std::move(request.self);
   entry.request = id;
   entry.lost_at = TimePoint::max();
   entry.is_awaited = false;
   // A member with a later epoch than this broker's waits for an epoch above its own.
   if (is_ahead()) return;
   if (entry.is_listed && (request.known.id != state.current.id || request.wants_word)) {
-    tell(state, entry, now);
+    answer_watch(state, entry, now);
   }
 }
 
@@ -95,7 +96,7 @@ void BrokerCore::adopt(State& state, const Membership& known, TimePoint now) {
       Entry entry;
       entry.member = member;
       entry.joined = state.next_joined++;
-      entry.lost_at = now + options_.comeback;
+      entry.lost_at = now + options_.rejoin_timeout;
       entry.is_listed = true;
       entry.is_awaited = true;
       state.entries.emplace(member.name, std::move(entry));
@@ -110,7 +111,7 @@ void BrokerCore::adopt(State& state, const Membership& known, TimePoint now) {
     Entry entry;
     entry.member = member;
     entry.joined = state.next_joined++;
-    entry.lost_at = now + options_.comeback;
+    entry.lost_at = now + options_.rejoin_timeout;
     entry.is_awaited = true;
     state.entries.emplace(member.name, std::move(entry));
   }
@@ -122,8 +123,9 @@ void BrokerCore::on_leave(InboundId id, const BrokerRequest& request, TimePoint 
   const auto place = groups_.find(request.group);
   if (place == groups_.end()) return;
   State& state = place->second;
-  const auto found = state.entries.find(request.who.name);
-  if (found == state.entries.end() || found->second.member.incarnation != request.who.incarnation) {
+  const auto found = state.entries.find(request.self.name);
+  if (found == state.entries.end() ||
+      found->second.member.incarnation != request.self.incarnation) {
     return;
   }
   if (found->second.request) {
@@ -153,7 +155,7 @@ void BrokerCore::changed(State& state, TimePoint now) {
   state.change_at = std::min(state.change_at, now + options_.settle);
 }
 
-void BrokerCore::tell(State& state, Entry& entry, TimePoint now) {
+void BrokerCore::answer_watch(State& state, Entry& entry, TimePoint now) {
   answers_.push_back({*entry.request, {}, encode(state.current)});
   entry.request.reset();
   entry.lost_at = now + options_.return_grace;
@@ -176,7 +178,7 @@ void BrokerCore::publish(State& state, TimePoint now) {
     state.current.members.push_back(entry->member);
   }
   for (Entry* const entry : listed) {
-    if (entry->request) tell(state, *entry, now);
+    if (entry->request) answer_watch(state, *entry, now);
   }
 }
 

@@ -36,7 +36,7 @@ struct BrokerOptions {
   Duration settle = std::chrono::milliseconds(20);
   Duration grace = std::chrono::milliseconds(100);
   Duration return_grace = std::chrono::milliseconds(1750);
-  Duration comeback = std::chrono::seconds(3);
+  Duration rejoin_timeout = std::chrono::seconds(3);
   std::size_t groups_max = 65'536;
   std::function<std::uint64_t()> random;  // fresh random bits
 };
@@ -92,7 +92,7 @@ class BrokerCore {
   void adopt(State& state, const Membership& known, TimePoint now);
   void changed(State& state, TimePoint now);
   void publish(State& state, TimePoint now);
-  void tell(State& state, Entry& entry, TimePoint now);
+  void answer_watch(State& state, Entry& entry, TimePoint now);
   // True while members known to the previous broker may still return.
   static bool is_awaiting(const State& state);
 

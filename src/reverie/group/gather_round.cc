@@ -94,7 +94,7 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   if (part != 0) return data_loss("part {} of a gathering was sent, which has one", part);
   const TreePlace place = place_in_tree(member_, tree_, member_count_);
   if (!is_up) {
-    if (place.parent != from || !went_up_ || is_done_) {
+    if (place.parent != from || !has_sent_up_ || is_done_) {
       return data_loss("values came down from a member that is not the parent");
     }
     std::map<std::size_t, Payload> values;
@@ -120,7 +120,7 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
 }
 
 void GatherRound::go_up(std::vector<RoundPart>& out) {
-  went_up_ = true;
+  has_sent_up_ = true;
   const TreePlace place = place_in_tree(member_, tree_, member_count_);
   if (place.parent) {
     out.push_back(part_to(*place.parent, true));

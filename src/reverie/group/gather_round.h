@@ -42,7 +42,7 @@ class GatherRound final : public Round {
   const std::size_t member_count_;
   std::map<std::size_t, Payload> values_;
   std::array<bool, 2> has_come_{};
-  bool went_up_ = false;
+  bool has_sent_up_ = false;
   bool is_done_ = false;
 };
 

@@ -233,7 +233,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   const std::shared_ptr<BatchMemory>& memory() const { return memory_; }
   std::string own_name() const {
     MutexLock lock(mutex_);
-    return core_.member().options().who.name;
+    return core_.member().options().self.name;
   }
 
  private:
@@ -341,7 +341,7 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   MemberCore::Options core;
   core.group = options.name;
   core.broker = options.broker;
-  core.who = {peer->name(), random_seed(), options.sort_order};
+  core.self = {peer->name(), random_seed(), options.sort_order};
   core.stall_timeout = options.stall_timeout;
   auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options);
   const std::weak_ptr<Impl> weak = impl;

@@ -93,7 +93,7 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
     return id;
   }
   Running& running = running_[key];
-  running = {id, std::move(round), now, deadline, now + kAskAfter, {}, Way::kHeld};
+  running = {id, std::move(round), now, deadline, now + kAskAfter, {}, Path::kHeld};
   const bool can_share = running.round->share_bytes() > 0 && current_.members.size() > 1;
   if (can_share && sharing_ == Sharing::kUnknown) {
     agree_on_sharing(now);
@@ -106,14 +106,14 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
 // Starts the round: through shared memory, or over calls.
 void GroupCore::start(const RoundKey& key, TimePoint now) {
   Running& running = running_.at(key);
-  running.way = Way::kCalls;
+  running.path = Path::kCalls;
   if (!is_shared(running.round->share_bytes())) return start_over_calls(key, now);
   if (is_two_level()) {
-    running.way = Way::kToLeader;
+    running.path = Path::kToLeader;
     if (host_size() == 1) return start_across(key, now);
     return share(key, running, SharedStep::kToFirst);
   }
-  running.way = Way::kShared;
+  running.path = Path::kShared;
   share(key, running, SharedStep::kAll);
   if (!early_.contains(key)) return;
   // The early part is of another kind of round: ask its sender what it reduces.
@@ -123,21 +123,21 @@ void GroupCore::start(const RoundKey& key, TimePoint now) {
 }
 
 void GroupCore::share(const RoundKey& key, const Running& running, SharedStep step) {
-  const auto way = static_cast<std::uint64_t>(step);
-  const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count) ^ (way << 56u));
+  const auto path = static_cast<std::uint64_t>(step);
+  const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count) ^ (path << 56u));
   shared_.push_back({running.id, std::max<std::uint64_t>(hash, 1), step});
 }
 
 void GroupCore::start_across(const RoundKey& key, TimePoint now) {
   Running& running = running_.at(key);
-  running.way = Way::kAcross;
+  running.path = Path::kAcross;
   running.round->stand_for(host(), hosts_->count());
   start_over_calls(key, now);
 }
 
 void GroupCore::start_from_leader(const RoundKey& key) {
   Running& running = running_.at(key);
-  running.way = Way::kFromLeader;
+  running.path = Path::kFromLeader;
   share(key, running, SharedStep::kFromFirst);
 }
 
@@ -181,7 +181,7 @@ void GroupCore::on_shared(RoundId round, const Status& status,
     return compare(key, round, current_.members[other].name, now);
   }
   if (!status.ok()) return end(key, status, {}, /*tells=*/true);
-  if (place->second.way == Way::kToLeader) {
+  if (place->second.path == Path::kToLeader) {
     return leads_host() ? start_across(key, now) : start_from_leader(key);
   }
   ended_.push_back({round, {}, {}});
@@ -265,7 +265,7 @@ void GroupCore::end_if_done(const RoundKey& key) {
       !running->second.round->is_done()) {
     return;
   }
-  if (running->second.way == Way::kAcross && host_size() > 1) return start_from_leader(key);
+  if (running->second.path == Path::kAcross && host_size() > 1) return start_from_leader(key);
   ended_.push_back({running->second.id, {}, {}});
   running_.erase(running);
 }
@@ -277,14 +277,14 @@ void GroupCore::note_failed(const RoundKey& key, const Status& status,
 }
 
 void GroupCore::end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
-                    bool tells) {
+                    bool notifies_others) {
   const auto running = running_.find(key);
   if (running == running_.end()) return;
   ended_.push_back({running->second.id, status, lost});
   running_.erase(running);
   (void)take_early(key);
   note_failed(key, status, lost);
-  if (!tells) return;
+  if (!notifies_others) return;
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
     if (i == member_.index()) continue;
     abort_on(current_.members[i].name, key, status, lost.empty() ? std::string() : lost.front());
@@ -334,7 +334,7 @@ void GroupCore::tick(TimePoint now) {
   after_member();
   if (share_retry_at_ <= now) {
     share_retry_at_ = TimePoint::max();
-    is_share_asked_ = false;
+    is_share_requested_ = false;
     agree_on_sharing(now);
   }
   std::vector<RoundKey> late;
@@ -349,7 +349,7 @@ void GroupCore::tick(TimePoint now) {
     const std::string why = why_waiting(now);
     end(key,
         deadline_exceeded("round '{}' has no result in the time that '{}' gave it; {}", key.name,
-                          member_.options().who.name, why),
+                          member_.options().self.name, why),
         {}, /*tells=*/true);
   }
   for (auto place = futures_.begin(); place != futures_.end();) {

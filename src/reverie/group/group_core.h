@@ -145,7 +145,7 @@ class GroupCore {
   std::string why_waiting(TimePoint now) const;
 
  private:
-  enum class Way {
+  enum class Path {
     kHeld,      // until it is known how arrays go
     kCalls,     // among all members
     kShared,    // through the memory of the one host
@@ -160,10 +160,10 @@ class GroupCore {
     TimePoint deadline;
     TimePoint next_ask;
     std::map<std::string, RoundWord> words;
-    Way way = Way::kHeld;
-    bool is_over_calls() const { return way == Way::kCalls || way == Way::kAcross; }
+    Path path = Path::kHeld;
+    bool is_over_calls() const { return path == Path::kCalls || path == Path::kAcross; }
     // Then little or nothing is sent to some members: a lost one is noticed by asking.
-    bool is_in_memory() const { return way != Way::kHeld && way != Way::kCalls; }
+    bool is_in_memory() const { return path != Path::kHeld && path != Path::kCalls; }
   };
   enum class Sharing { kUnknown, kShared, kCalls };
   struct Early {
@@ -201,7 +201,7 @@ class GroupCore {
   void send_parts(const RoundKey& key, RoundId id, Round& round, std::vector<RoundPart> parts);
   void end_if_done(const RoundKey& key);
   void end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
-           bool tells);
+           bool notifies_others);
   void note_failed(const RoundKey& key, const Status& status, const std::vector<std::string>& lost);
   void on_part(std::size_t from, RoundMessage message, Request request, TimePoint now);
   void on_abort(const RoundMessage& message);
@@ -230,13 +230,13 @@ class GroupCore {
   // --- Shared memory (group_sharing.cc).
   void reset_sharing();
   void agree_on_sharing(TimePoint now);
-  void tell_first(ShareAsk ask);
+  void tell_first(ShareQuery ask);
   void look_at_hosts(TimePoint now);
   void show_memory(std::size_t member, InboundId request);
   void on_share_request(const RoundMessage& message, std::size_t from, InboundId request,
                         TimePoint now);
   void on_share_answer(const CallResult& result, TimePoint now);
-  ShareAsk looked_at(const ShareWord& word);
+  ShareQuery looked_at(const ShareWord& word);
   void decide_sharing(Sharing sharing, TimePoint now);
   ShareWord decided_word() const;
 
@@ -258,7 +258,7 @@ class GroupCore {
   const ShareSource source_;
   Sharing sharing_ = Sharing::kUnknown;
   std::size_t share_bytes_max_ = 0;
-  bool is_share_asked_ = false;  // the first member was asked, or this is the first
+  bool is_share_requested_ = false;  // the first member was asked, or this is the first
   TimePoint share_retry_at_ = TimePoint::max();
   std::optional<Hosts> hosts_;
   std::map<std::size_t, ShareOffer> offers_;  // by host: this member's, or on the first all

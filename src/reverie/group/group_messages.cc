@@ -131,8 +131,8 @@ void GroupCore::on_part(std::size_t from, RoundMessage message, Request request,
   const RoundKey key = message.round;
   const auto running = running_.find(key);
   // The leader of a host takes parts once it has what its host brings.
-  const bool is_held = running != running_.end() &&
-                       (running->second.way == Way::kHeld || running->second.way == Way::kToLeader);
+  const bool is_held = running != running_.end() && (running->second.path == Path::kHeld ||
+                                                     running->second.path == Path::kToLeader);
   if (running != running_.end() && !is_held) {
     take(running->second, key, from, message, std::move(request.message.payload), request.id);
     end_if_done(key);
@@ -177,12 +177,12 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
     fail(request, StatusCode::kInvalidArgument, kOtherData, running.round->signature());
     return;
   }
-  if (!running.is_over_calls() || (running.way == Way::kAcross && !hosts_->is_leader(from))) {
+  if (!running.is_over_calls() || (running.path == Path::kAcross && !hosts_->is_leader(from))) {
     fail(request, StatusCode::kDataLoss, "",
          "a part was sent of a round that goes through shared memory");
     return;
   }
-  if (running.way == Way::kAcross) from = hosts_->host_of(from);
+  if (running.path == Path::kAcross) from = hosts_->host_of(from);
   Payload inner;
   inner.head = message.head;
   inner.bulk = std::move(payload.bulk);
@@ -200,7 +200,7 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
 
 void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
                            std::vector<RoundPart> parts) {
-  const bool is_across = running_.at(key).way == Way::kAcross;
+  const bool is_across = running_.at(key).path == Path::kAcross;
   for (RoundPart& part : parts) {
     RoundMessage message;
     message.kind = part.is_up ? RoundMessageKind::kUp : RoundMessageKind::kDown;
@@ -288,7 +288,7 @@ void GroupCore::on_part_lost(const Sent& sent, const Status& why) {
   });
   if (has_failed) return;  // all members were told
   const Status status = unavailable("a part of round '{}' from '{}' was lost: {}", sent.round.name,
-                                    member_.options().who.name, why.message());
+                                    member_.options().self.name, why.message());
   note_failed(sent.round, status, {});
   abort_on(sent.to, sent.round, status, "");
 }
@@ -346,7 +346,7 @@ void GroupCore::end_as_different(const RoundKey& key, const std::string& other,
       signature_difference(running->second.round->signature(), signature, other);
   end(key,
       invalid_argument("round '{}' of '{}' differs from that of '{}': {}", key.name,
-                       member_.options().who.name, other, difference),
+                       member_.options().self.name, other, difference),
       {}, /*tells=*/true);
 }
 

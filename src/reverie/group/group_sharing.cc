@@ -32,7 +32,7 @@ void GroupCore::reset_sharing() {
   for (const InboundId request : std::exchange(share_waiters_, {})) answer(request);
   sharing_ = Sharing::kUnknown;
   share_bytes_max_ = 0;
-  is_share_asked_ = false;
+  is_share_requested_ = false;
   share_retry_at_ = TimePoint::max();
   hosts_.reset();
   offers_.clear();
@@ -41,8 +41,8 @@ void GroupCore::reset_sharing() {
 
 // Begins the agreement, unless it has begun.
 void GroupCore::agree_on_sharing(TimePoint now) {
-  if (sharing_ != Sharing::kUnknown || is_share_asked_) return;
-  is_share_asked_ = true;
+  if (sharing_ != Sharing::kUnknown || is_share_requested_) return;
+  is_share_requested_ = true;
   if (member_.index() == 0) {
     if (!source_.make) return decide_sharing(Sharing::kCalls, now);
     return look_at_hosts(now);
@@ -50,7 +50,7 @@ void GroupCore::agree_on_sharing(TimePoint now) {
   tell_first({source_.make ? ShareStep::kAsks : ShareStep::kDoesNot, source_.host, {}, 0});
 }
 
-void GroupCore::tell_first(ShareAsk ask) {
+void GroupCore::tell_first(ShareQuery ask) {
   RoundMessage message;
   message.kind = RoundMessageKind::kShare;
   message.membership = current_.id;
@@ -113,10 +113,10 @@ void GroupCore::on_share_request(const RoundMessage& message, std::size_t from, 
                                  TimePoint now) {
   if (member_.index() > 0) {
     fail(request, StatusCode::kFailedPrecondition, "",
-         format("'{}' is not the first member", member_.options().who.name));
+         format("'{}' is not the first member", member_.options().self.name));
     return;
   }
-  const Result<ShareAsk> ask = decode_share_ask(message.head);
+  const Result<ShareQuery> ask = decode_share_query(message.head);
   if (!ask.ok()) return fail(request, ask.status().code(), "", ask.status().message());
   agree_on_sharing(now);
   if (sharing_ != Sharing::kUnknown) return answer(request, encode(decided_word()));
@@ -170,8 +170,8 @@ void GroupCore::on_share_answer(const CallResult& result, TimePoint now) {
 }
 
 // Makes the memory of the host, or looks at what its leader has made.
-ShareAsk GroupCore::looked_at(const ShareWord& word) {
-  ShareAsk ask;
+ShareQuery GroupCore::looked_at(const ShareWord& word) {
+  ShareQuery ask;
   ask.step = ShareStep::kSees;
   if (share_bytes_max_ > 0) {  // it has looked before, and its answer was lost
     if (offers_.empty()) return ask;
@@ -210,11 +210,11 @@ void GroupCore::decide_sharing(Sharing sharing, TimePoint now) {
   for (const InboundId request : waiters) answer(request, encode(decided_word()));
   std::vector<RoundKey> held;
   for (const auto& [key, running] : running_) {
-    if (running.way == Way::kHeld) held.push_back(key);
+    if (running.path == Path::kHeld) held.push_back(key);
   }
   for (const RoundKey& key : held) {
     const auto still = running_.find(key);
-    if (still != running_.end() && still->second.way == Way::kHeld) start(key, now);
+    if (still != running_.end() && still->second.path == Path::kHeld) start(key, now);
   }
 }
 

@@ -23,7 +23,7 @@ bool is_final(const CallResult& result) {
 void MemberCore::watch() {
   BrokerRequest request;
   request.group = options_.group;
-  request.who = options_.who;
+  request.self = options_.self;
   request.known = membership_;
   request.wants_word = is_first_watch_ && membership_.epoch > 0;
   watch_ticket_ = next_ticket_++;
@@ -54,9 +54,9 @@ void MemberCore::drop_membership() {
 void MemberCore::leave() {
   if (!std::exchange(is_joined_, false)) return;
   BrokerRequest request;
-  request.ask = BrokerAsk::kLeave;
+  request.ask = BrokerRequestKind::kLeave;
   request.group = options_.group;
-  request.who = options_.who;
+  request.self = options_.self;
   calls_.push_back({0, encode(request)});
   watch_ticket_ = 0;
   retry_at_ = TimePoint::max();
@@ -64,8 +64,8 @@ void MemberCore::leave() {
 }
 
 void MemberCore::set_sort_order(std::int64_t sort_order, TimePoint now) {
-  if (options_.who.sort_order == sort_order) return;
-  options_.who.sort_order = sort_order;
+  if (options_.self.sort_order == sort_order) return;
+  options_.self.sort_order = sort_order;
   if (is_joined_ && refusal_.ok()) {
     watch();
     tick(now);
@@ -83,8 +83,8 @@ void MemberCore::on_answered(std::uint64_t ticket, const CallResult& result, Tim
   Status why = result.status;
   if (result.kind == CallResult::Kind::kAnswer) {
     Result<Membership> read = decode_membership(result.payload);
-    const auto index = read.ok() ? read->index_of(options_.who.name) : std::nullopt;
-    if (index && read->members[*index].incarnation == options_.who.incarnation) {
+    const auto index = read.ok() ? read->index_of(options_.self.name) : std::nullopt;
+    if (index && read->members[*index].incarnation == options_.self.incarnation) {
       lost_since_.reset();
       last_error_ = {};
       is_first_watch_ = false;
@@ -97,7 +97,7 @@ void MemberCore::on_answered(std::uint64_t ticket, const CallResult& result, Tim
       return;
     }
     why = read.ok() ? data_loss("'{}' answers with a membership without '{}'", options_.broker,
-                                options_.who.name)
+                                options_.self.name)
                     : read.status();
   } else if (is_final(result)) {
     refusal_ = result.status;

@@ -29,7 +29,7 @@ class MemberCore {
   struct Options {
     std::string group;
     std::string broker = "broker";
-    Member who;
+    Member self;
     Duration stall_timeout = Duration::max();
   };
   // A message to the broker. `ticket` is passed to on_answered(); with 0 that is not called.

@@ -77,7 +77,7 @@ Payload encode(const BrokerRequest& request) {
   writer.begin(ValueKind::kTuple, 5);
   write_number(writer, static_cast<std::uint64_t>(request.ask));
   writer.text(request.group);
-  write(writer, request.who);
+  write(writer, request.self);
   write(writer, request.known);
   write_number(writer, request.wants_word ? 1 : 0);
   return payload;
@@ -95,9 +95,9 @@ Result<BrokerRequest> decode_broker_request(const Payload& payload) {
   BrokerRequest request;
   REVERIE_RETURN_IF_ERROR(fields.begin(5));
   REVERIE_ASSIGN_OR_RETURN(const std::size_t ask, fields.size(2));
-  request.ask = static_cast<BrokerAsk>(ask);
+  request.ask = static_cast<BrokerRequestKind>(ask);
   REVERIE_ASSIGN_OR_RETURN(request.group, fields.text(kGroupNameMax));
-  REVERIE_ASSIGN_OR_RETURN(request.who, read_member(fields));
+  REVERIE_ASSIGN_OR_RETURN(request.self, read_member(fields));
   REVERIE_ASSIGN_OR_RETURN(request.known, read_membership(fields));
   REVERIE_ASSIGN_OR_RETURN(request.wants_word, fields.flag());
   REVERIE_RETURN_IF_ERROR(fields.end());

@@ -43,13 +43,13 @@ struct Membership {
   std::vector<std::string> lost_in(const Membership& other) const;
 };
 
-enum class BrokerAsk : std::uint8_t { kWatch = 1, kLeave = 2 };
+enum class BrokerRequestKind : std::uint8_t { kWatch = 1, kLeave = 2 };
 
 // A member's request to its broker.
 struct BrokerRequest {
-  BrokerAsk ask = BrokerAsk::kWatch;
+  BrokerRequestKind ask = BrokerRequestKind::kWatch;
   std::string group;
-  Member who;
+  Member self;
   Membership known;
   // The broker must answer at once even if `known` is its membership: the member does not know
   // whether the broker has it.

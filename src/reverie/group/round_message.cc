@@ -79,15 +79,15 @@ Status check_host_name(std::string_view name) {
                           kHostNameMax);
 }
 
-std::vector<std::byte> encode(const ShareAsk& ask) {
+std::vector<std::byte> encode(const ShareQuery& ask) {
   return write_fields(ask, kShareAskFields).head;
 }
 
-Result<ShareAsk> decode_share_ask(std::span<const std::byte> head) {
+Result<ShareQuery> decode_share_query(std::span<const std::byte> head) {
   Payload payload;
   payload.head.assign(head.begin(), head.end());
-  REVERIE_ASSIGN_OR_RETURN(ShareAsk ask,
-                           read_fields<ShareAsk>(payload, "what a member shares", kShareAskFields));
+  REVERIE_ASSIGN_OR_RETURN(
+      ShareQuery ask, read_fields<ShareQuery>(payload, "what a member shares", kShareAskFields));
   if (ask.offer.fd < -1) return data_loss("a member offers descriptor {}", ask.offer.fd);
   return ask;
 }

@@ -42,7 +42,7 @@ struct RoundMessage {
   // Parts up and down a tree.
   std::uint64_t signature = 0;  // of what is reduced
   std::uint64_t part = 0;       // of ASK: 1 asks for the signature
-  std::vector<std::byte> head;  // of gathered values; of SHARE: a ShareAsk
+  std::vector<std::byte> head;  // of gathered values; of SHARE: a ShareQuery
   // Set in an abort only.
   Status status;
   std::string lost;  // the member that was lost, or empty
@@ -74,14 +74,14 @@ enum class ShareStep : std::uint8_t {
   kSees = 2,     // it has mapped the memory of its host, or is alone on it
   kDoesNot = 3,  // it has no memory to share, or cannot map it
 };
-struct ShareAsk {
+struct ShareQuery {
   ShareStep step = ShareStep::kAsks;
   std::string host;
   ShareOffer offer;
   std::uint64_t bytes_max = 0;  // of an array in the memory that it offers
 };
-std::vector<std::byte> encode(const ShareAsk& ask);
-Result<ShareAsk> decode_share_ask(std::span<const std::byte> head);
+std::vector<std::byte> encode(const ShareQuery& ask);
+Result<ShareQuery> decode_share_query(std::span<const std::byte> head);
 
 // The answer to SHARE.
 struct ShareWord {

@@ -18,7 +18,7 @@ Status ConnectionBudget::check_in(std::size_t bytes, std::size_t excepted) const
 Status ConnectionBudget::check_in_all(std::size_t bytes) const {
   const std::size_t held = in_bytes();
   if (of_all_ && held + bytes > kOwnBytes && of_all_->is_full() &&
-      of_all_->held_bytes() > beyond_own(held)) {
+      of_all_->held_bytes() > bytes_over_own(held)) {
     return of_all_->refusal(bytes);
   }
   return {};
@@ -27,7 +27,7 @@ Status ConnectionBudget::check_in_all(std::size_t bytes) const {
 void ConnectionBudget::await_room(bool is_to_send, bool is_to_draw) {
   is_awaited_.store(true);
   if ((is_to_send && may_send()) || (is_to_draw && may_draw())) {
-    tell();
+    notify_room();
     return;
   }
   if (!of_all_ || !of_all_->is_full() || is_awaiting_all_.exchange(true)) return;
@@ -35,7 +35,7 @@ void ConnectionBudget::await_room(bool is_to_send, bool is_to_draw) {
     const auto self = weak.lock();
     if (!self) return;
     self->is_awaiting_all_.store(false);
-    self->tell();
+    self->notify_room();
   });
 }
 

@@ -32,7 +32,7 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   // Gives back to the server what is still held.
   ~ConnectionBudget() {
     if (!of_all_) return;
-    of_all_->give_back(beyond_own(in_.bytes.load()) + beyond_own(out_.bytes.load()));
+    of_all_->give_back(bytes_over_own(in_.bytes.load()) + bytes_over_own(out_.bytes.load()));
   }
   ConnectionBudget(const ConnectionBudget&) = delete;
   ConnectionBudget& operator=(const ConnectionBudget&) = delete;
@@ -79,8 +79,8 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   bool may_draw() const { return out_bytes() == 0 || !is_full(out_, in_); }
 
   // await_room() calls it. Set it before anything is written.
-  void set_tell_room(std::function<void()> tell) { tell_room_ = std::move(tell); }
-  // Has `tell` called once when there may be room again to send or to draw, on any thread;
+  void set_on_room(std::function<void()> on_room) { on_room_ = std::move(on_room); }
+  // Has `on_room` called once when there may be room again to send or to draw, on any thread;
   // immediately if there is such room now.
   void await_room(bool is_to_send, bool is_to_draw);
 
@@ -88,17 +88,19 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   struct Direction {
     std::atomic<std::size_t> bytes{0};
   };
-  static std::size_t beyond_own(std::size_t bytes) { return bytes - std::min(bytes, kOwnBytes); }
+  static std::size_t bytes_over_own(std::size_t bytes) {
+    return bytes - std::min(bytes, kOwnBytes);
+  }
   // Each change is exact, so that the server's count is the sum over its connections.
   void add(Direction& direction, std::size_t bytes) {
     const std::size_t before = direction.bytes.fetch_add(bytes);
-    if (of_all_) of_all_->add(beyond_own(before + bytes) - beyond_own(before));
+    if (of_all_) of_all_->add(bytes_over_own(before + bytes) - bytes_over_own(before));
   }
   void give_back(Direction& direction, std::size_t bytes) {
     if (bytes == 0) return;
     const std::size_t before = direction.bytes.fetch_sub(bytes);
-    if (of_all_) of_all_->give_back(beyond_own(before) - beyond_own(before - bytes));
-    if (is_awaited_.load() && (may_send() || may_draw())) tell();
+    if (of_all_) of_all_->give_back(bytes_over_own(before) - bytes_over_own(before - bytes));
+    if (is_awaited_.load() && (may_send() || may_draw())) notify_room();
   }
   bool is_full(const Direction& direction, const Direction& other) const {
     const std::size_t bytes = direction.bytes.load();
@@ -106,8 +108,8 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
     if (bytes >= std::max(bytes_max_ / 2, left)) return true;
     return of_all_ && bytes >= kOwnBytes && of_all_->is_full();
   }
-  void tell() {
-    if (is_awaited_.exchange(false)) tell_room_();
+  void notify_room() {
+    if (is_awaited_.exchange(false)) on_room_();
   }
 
   const std::size_t bytes_max_;
@@ -117,7 +119,7 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   std::atomic<std::size_t> queued_bytes_{0};  // of out_
   std::atomic<bool> is_awaited_{false};
   std::atomic<bool> is_awaiting_all_{false};
-  std::function<void()> tell_room_;
+  std::function<void()> on_room_;
 };
 
 }  // namespace reverie

@@ -87,7 +87,7 @@ TEST(ConnectionBudget, TellsOnceWhenThereIsRoom) {
   const auto other = std::make_shared<ConnectionBudget>(64 * kMebibyte, all);
   const auto budget = std::make_shared<ConnectionBudget>(4 * kMebibyte, all);
   int told = 0;
-  budget->set_tell_room([&told] { ++told; });
+  budget->set_on_room([&told] { ++told; });
   budget->await_room(/*is_to_send=*/false, /*is_to_draw=*/true);
   EXPECT_EQ(told, 1) << "there is room";
   budget->add_queued(4 * kMebibyte);
@@ -109,7 +109,7 @@ TEST(ConnectionBudget, TellsOnceWhenThereIsRoom) {
 TEST(ConnectionBudget, NoWakeUpIsLostBetweenThreads) {
   const auto budget = std::make_shared<ConnectionBudget>(1000);
   std::atomic<int> told{0};
-  budget->set_tell_room([&told] { ++told; });
+  budget->set_on_room([&told] { ++told; });
   for (int round = 0; round < 2000; ++round) {
     budget->add_queued(1000);
     std::thread other([&] { budget->give_back_queued(1000); });

@@ -71,7 +71,7 @@ std::optional<FieldScan::Head> FieldScan::read_head(Bytes bytes, std::size_t lef
   return head.content_bytes <= left_bytes - head.size_bytes ? head : unknown;
 }
 
-FieldScan::Bytes FieldScan::behind_held(Bytes bytes) {
+FieldScan::Bytes FieldScan::after_held(Bytes bytes) {
   if (held_bytes_ == 0) return bytes;
   const std::size_t more = std::min(bytes.size(), kHeadBytesMax - held_bytes_);
   std::copy_n(bytes.begin(), more, held_ + held_bytes_);
@@ -86,7 +86,7 @@ FieldScan::Found FieldScan::next(Bytes bytes) {
     content_bytes_ -= passed;
     at += passed;
     if (at == bytes.size()) break;
-    const Bytes seen = behind_held(bytes.subspan(at));
+    const Bytes seen = after_held(bytes.subspan(at));
     const auto head = read_head(seen, held_bytes_ + left_bytes_ - at);
     if (!head) {
       if (held_bytes_ == 0) std::ranges::copy(seen, held_);

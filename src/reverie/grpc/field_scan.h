@@ -61,7 +61,7 @@ class FieldScan {
   // message from there on.
   std::optional<Head> read_head(Bytes bytes, std::size_t left_bytes) const;
   // What is held back followed by `bytes`, up to the size of a head.
-  Bytes behind_held(Bytes bytes);
+  Bytes after_held(Bytes bytes);
 
   std::size_t left_bytes_;  // of the message, after what was taken
   std::uint32_t number_ = 0;

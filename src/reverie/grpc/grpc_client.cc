@@ -29,15 +29,15 @@ class AnswerReceiver final : public GrpcClientEvents {
   explicit AnswerReceiver(GrpcClient::UnaryDone done) : done_(std::move(done)) {}
 
   void on_message(Ref<GrpcMessage> message) override {
-    has_two_ = static_cast<bool>(response_);
+    has_extra_message_ = static_cast<bool>(response_);
     response_ = std::move(message);
   }
   void on_end(const Status& status) override {
     if (!status.ok()) {
       done_(status);
-    } else if (!response_ || has_two_) {
+    } else if (!response_ || has_extra_message_) {
       done_(internal_error("the server sent {} for a call with one response",
-                           has_two_ ? "several messages" : "no message"));
+                           has_extra_message_ ? "several messages" : "no message"));
     } else {
       done_(std::move(response_));
     }
@@ -46,7 +46,7 @@ class AnswerReceiver final : public GrpcClientEvents {
  private:
   const GrpcClient::UnaryDone done_;
   Ref<GrpcMessage> response_;
-  bool has_two_ = false;
+  bool has_extra_message_ = false;
 };
 
 }  // namespace

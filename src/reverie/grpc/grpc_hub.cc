@@ -25,7 +25,7 @@ void GrpcHub::submit(GrpcRequest request) {
 }
 
 void GrpcHub::touch(GrpcSession& session) {
-  if (std::exchange(session.is_touched_, true)) return;
+  if (std::exchange(session.is_flush_due_, true)) return;
   touched_.push_back(session.shared_from_this());
   if (depth_ == 0 && touched_.size() == 1) post();
 }
@@ -56,7 +56,7 @@ void GrpcHub::settle() {
     running_.clear();
     flushing_.swap(touched_);
     for (const auto& session : flushing_) {
-      session->is_touched_ = false;
+      session->is_flush_due_ = false;
       session->flush();
     }
     flushing_.clear();

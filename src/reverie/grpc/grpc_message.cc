@@ -164,7 +164,7 @@ void GrpcPayload::keep(std::shared_ptr<const void> owner) {
 }
 
 void GrpcPayload::append_kept(std::span<const std::byte> bytes, Keeper keeper) {
-  if (keeper.let_go != nullptr) keepers_.push_back(keeper);
+  if (keeper.release != nullptr) keepers_.push_back(keeper);
   if (bytes.empty()) return;
   pieces_.push_back(bytes);
   size_bytes_ += bytes.size();
@@ -181,7 +181,7 @@ std::string GrpcPayload::flat() const {
 
 void GrpcPayload::clear() noexcept {
   for (const Keeper& keeper : keepers_) {
-    if (keeper.object != nullptr) keeper.let_go(keeper.object);
+    if (keeper.object != nullptr) keeper.release(keeper.object);
   }
   keepers_.clear();
   pieces_.clear();

@@ -136,7 +136,7 @@ class GrpcPayload {
   // What to release, and how.
   struct Keeper {
     const void* object = nullptr;
-    void (*let_go)(const void*) = nullptr;
+    void (*release)(const void*) = nullptr;
   };
   void append_kept(std::span<const std::byte> bytes, Keeper keeper);
   void clear() noexcept;

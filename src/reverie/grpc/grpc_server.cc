@@ -102,7 +102,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   void add_protocol(DoorProtocol protocol) { door_.add_protocol(std::move(protocol)); }
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
   Status check(const std::vector<std::string>& addresses);
-  void serve(DoorGuest guest);
+  void serve(AcceptedConnection incoming);
   void begin_stop();
   void stop(Duration grace);
   GrpcServerFigures figures();
@@ -127,7 +127,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   Status check_before_listening() const;
   // Closes the connection that has been without a call for longest; false when all have calls.
   bool close_longest_idle();
-  void add_session(Part& part, DoorGuest guest);
+  void add_session(Part& part, AcceptedConnection incoming);
   Part& part_of(const IoLoop& loop);
   Result<std::shared_ptr<GrpcCallEvents>> begin(const std::shared_ptr<GrpcServerStream>& stream);
   void note_call_over();
@@ -188,8 +188,9 @@ class GrpcServer::Impl::Session final : public GrpcSession {
     return std::make_shared<GrpcServerStream>(hub_, server_->shared_);
   }
   void on_ready() override {
-    after(server_->options_.first_call_timeout,
-          [](Session& session) { session.say_farewell("its first call has not come in time"); });
+    after(server_->options_.first_call_timeout, [](Session& session) {
+      session.send_final_goaway("its first call has not come in time");
+    });
   }
   void on_call_begun() override {
     idle_.since_ns.store(IdleTime::kBusy, std::memory_order_relaxed);
@@ -207,11 +208,11 @@ class GrpcServer::Impl::Session final : public GrpcSession {
       if (since == IdleTime::kBusy) return session.watch(bound);
       const Duration idle = Clock::system().now() - TimePoint{since};
       if (idle < bound) return session.watch(bound - idle);
-      session.say_farewell("it has had no call for too long");
+      session.send_final_goaway("it has had no call for too long");
     });
   }
   // With a goodbye, so that no call is lost; without one if the peer does not react.
-  void say_farewell(std::string_view why) {
+  void send_final_goaway(std::string_view why) {
     say_goodbye();
     after(kGoodbyeTime, [text = std::string(why)](Session& session) {
       if (!session.has_call()) session.close(unavailable("{}", text));
@@ -263,8 +264,8 @@ void GrpcServer::Impl::open_door() {
   door_.add_protocol({.name = "h2",
                       .first_bytes = {"PRI * HTTP/2.0", "\x16\x03"},
                       .serve =
-                          [weak = weak_from_this()](DoorGuest guest) {
-                            if (const auto self = weak.lock()) self->serve(std::move(guest));
+                          [weak = weak_from_this()](AcceptedConnection incoming) {
+                            if (const auto self = weak.lock()) self->serve(std::move(incoming));
                           },
                       .make_way =
                           [weak = weak_from_this()] {
@@ -305,34 +306,34 @@ bool GrpcServer::Impl::close_longest_idle() {
   return longest != nullptr;
 }
 
-void GrpcServer::Impl::serve(DoorGuest guest) {
+void GrpcServer::Impl::serve(AcceptedConnection incoming) {
   ++connection_count_;
-  IoLoop& loop = guest.connection->loop();
+  IoLoop& loop = incoming.connection->loop();
   Part& part = part_of(loop);
   if (loop.is_current()) {
-    add_session(part, std::move(guest));
+    add_session(part, std::move(incoming));
     return;
   }
   // A connection belongs to its loop, also when the server stops meanwhile.
-  auto held = std::make_shared<DoorGuest>(std::move(guest));
+  auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
   loop.post(
       [self = shared_from_this(), &part, held] { self->add_session(part, std::move(*held)); });
 }
 
-void GrpcServer::Impl::add_session(Part& part, DoorGuest guest) {
+void GrpcServer::Impl::add_session(Part& part, AcceptedConnection incoming) {
   if (part.is_stopping) {
     --connection_count_;
     return;
   }
   const auto session = std::make_shared<Session>(
-      shared_from_this(), part, std::move(guest.connection), std::move(guest.place));
+      shared_from_this(), part, std::move(incoming.connection), std::move(incoming.place));
   part.sessions.insert(session);
   {
     MutexLock lock(open_mutex_);
     open_.emplace(session.get(), session);
   }
   session->expect_hello();
-  session->start(guest.received);
+  session->start(incoming.received);
 }
 
 GrpcServer::Impl::Part& GrpcServer::Impl::part_of(const IoLoop& loop) {

@@ -67,9 +67,9 @@ class GrpcServerCall : public GrpcCall {
   virtual void hold(std::size_t bytes) = 0;
   // Reserves room for up to `count` samples of `bytes_each` to be drawn, and returns for how many:
   // at least one.
-  virtual std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) = 0;
+  virtual std::size_t reserve_up_to(std::size_t count, std::size_t bytes_each) = 0;
   // Requires that they were held.
-  virtual void let_go(std::size_t bytes) = 0;
+  virtual void release(std::size_t bytes) = 0;
 };
 
 // Receives a call's events, on the connection's I/O thread, one at a time; they should be short,

@@ -41,10 +41,10 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
     return const_cast<GrpcServerStream*>(this)->ask_for_room(/*is_to_draw=*/true);
   }
   void hold(std::size_t bytes) override { budget()->add_drawn(bytes); }
-  std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) override {
+  std::size_t reserve_up_to(std::size_t count, std::size_t bytes_each) override {
     return budget()->reserve_drawn(count, bytes_each);
   }
-  void let_go(std::size_t bytes) override { budget()->give_back_drawn(bytes); }
+  void release(std::size_t bytes) override { budget()->give_back_drawn(bytes); }
 
   // GrpcStream
   void carry_out(GrpcRequest& request) override;

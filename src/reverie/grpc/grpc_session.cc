@@ -56,7 +56,7 @@ GrpcSession::~GrpcSession() {
 
 void GrpcSession::start(std::string_view received) {
   const auto self = shared_from_this();
-  budget_->set_tell_room([hub = hub_, weak = weak_from_this()] {
+  budget_->set_on_room([hub = hub_, weak = weak_from_this()] {
     hub->loop().post([hub, weak] {
       if (const auto session = weak.lock()) hub->run([&] { hub->touch(*session); });
     });
@@ -265,7 +265,7 @@ Status GrpcSession::check_received(const GrpcStream& stream) {
   return budget_->check_in(0, passing == streams_.end() ? 0 : passing->second->here_bytes());
 }
 
-bool GrpcSession::lets_come(const GrpcStream& stream) const {
+bool GrpcSession::may_receive(const GrpcStream& stream) const {
   return stream.left_bytes() == 0 || passing_ == stream.id() || !budget_->is_in_full();
 }
 
@@ -317,7 +317,7 @@ void GrpcSession::widen(const GrpcStream& stream) {
 }
 
 void GrpcSession::say_goodbye() {
-  if (!connection_ || std::exchange(is_goodbye_said_, true)) return;
+  if (!connection_ || std::exchange(is_goaway_sent_, true)) return;
   nghttp2_submit_shutdown_notice(http2_);
   nghttp2_submit_ping(http2_, NGHTTP2_FLAG_NONE, kGoodbyePing.data());
   hub_->touch(*this);

@@ -78,7 +78,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   // Checks received data. While the connection holds too much, one message at a time may proceed;
   // other calls may receive what their windows allowed before, and no more.
   Status check_received(const GrpcStream& stream);
-  bool lets_come(const GrpcStream& stream) const;
+  bool may_receive(const GrpcStream& stream) const;
   void note_denied(const GrpcStream& stream);
   void note_message_end(const GrpcStream& stream);
   // Gives a stream with long messages a larger window, which is faster; only a few calls get one.
@@ -154,8 +154,8 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   bool was_read_in_place_ = false;
   bool is_blocked_ = false;  // the socket accepts no more
   bool is_ready_ = false;
-  bool is_touched_ = false;  // waits in the hub to be flushed
-  bool is_goodbye_said_ = false;
+  bool is_flush_due_ = false;  // waits in the hub to be flushed
+  bool is_goaway_sent_ = false;
   StatCounter received_bytes_;
   // Resets are counted over short periods.
   std::uint32_t reset_count_ = 0;

@@ -79,7 +79,7 @@ struct GrpcSession::Callbacks {
         return 0;
       case NGHTTP2_PING:
         // A peer that answers has seen the earlier announcement, so its last calls have arrived.
-        if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 && session.is_goodbye_said_ &&
+        if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 && session.is_goaway_sent_ &&
             std::equal(kGoodbyePing.begin(), kGoodbyePing.end(), frame->ping.opaque_data)) {
           nghttp2_submit_goaway(http2, NGHTTP2_FLAG_NONE,
                                 nghttp2_session_get_last_proc_stream_id(http2), NGHTTP2_NO_ERROR,

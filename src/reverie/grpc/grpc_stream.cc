@@ -147,7 +147,7 @@ void GrpcStream::on_data(std::span<const std::byte> bytes) {
 // connection has no room yet.
 void GrpcStream::deny_or_credit(std::size_t bytes) {
   if (ignores_data_ ||
-      (!is_paused_.load(std::memory_order_relaxed) && session_->lets_come(*this))) {
+      (!is_paused_.load(std::memory_order_relaxed) && session_->may_receive(*this))) {
     nghttp2_session_consume_stream(session_->http2(), id_,
                                    bytes + std::exchange(uncredited_bytes_, 0));
     session_->widen(*this);
@@ -172,7 +172,7 @@ std::span<std::byte> GrpcStream::room() {
 void GrpcStream::deliver() {
   while (events_ && !received_.empty() && !is_paused_.load(std::memory_order_relaxed)) {
     Ref<GrpcMessage> message = received_.pop();
-    in_->let_go(*message);
+    in_->release(*message);
     events_->on_message(std::move(message));
   }
   if (is_paused_.load(std::memory_order_relaxed)) return;
@@ -191,7 +191,7 @@ void GrpcStream::note_half_close() {
 }
 
 void GrpcStream::drop_received() {
-  while (!received_.empty()) in_->let_go(*received_.pop());
+  while (!received_.empty()) in_->release(*received_.pop());
   if (in_) in_->reset();
   ignores_data_ = true;
   if (session_ != nullptr) session_->note_message_end(*this);

@@ -123,7 +123,7 @@ Status MessageReader::finish(Ref<GrpcMessage>* message) {
   }
   const Ref<GrpcMessage> compressed = std::move(message_);
   Result<Ref<GrpcMessage>> inflated = inflate(compressed->bytes());
-  let_go(*compressed);
+  release(*compressed);
   REVERIE_ASSIGN_OR_RETURN(*message, std::move(inflated));
   return {};
 }

@@ -52,7 +52,7 @@ class MessageReader {
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 
   // Returns the bytes of `message` to the budget, once it is delivered or dropped.
-  void let_go(const GrpcMessage& message) { budget_->give_back_in(message.received_bytes()); }
+  void release(const GrpcMessage& message) { budget_->give_back_in(message.received_bytes()); }
   // How many bytes of the message that is being received are here, and how many are missing.
   std::size_t here_bytes() const { return message_bytes_ - left_bytes_; }
   std::size_t left_bytes() const { return left_bytes_; }

@@ -64,7 +64,7 @@ Outcome read_all(const std::string& bytes, std::size_t piece, bool gzip = false,
       if (!message) continue;
       outcome.messages.emplace_back(reinterpret_cast<const char*>(message->bytes().data()),
                                     message->bytes().size());
-      reader.let_go(*message);
+      reader.release(*message);
     }
   }
   outcome.is_between = reader.is_between_messages();
@@ -190,7 +190,7 @@ TEST(MessageReader, ACompressedMessageComesInOnePiece) {
     EXPECT_EQ(message->bytes().size(), is_compressed ? text.size() : 0);
     EXPECT_EQ(message->take_parts().size(), is_compressed ? 0 : 1);
     EXPECT_EQ(budget->in_bytes(), text.size());
-    reader.let_go(*message);
+    reader.release(*message);
     EXPECT_EQ(budget->in_bytes(), 0u);
   }
 }

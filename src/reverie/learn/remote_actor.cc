@@ -49,7 +49,7 @@ Result<std::unique_ptr<RemoteActor>> RemoteActor::open(RemoteActorParts parts) {
       std::move(envs), own.agent->make_policy(own.settings.envs_per_actor), std::move(steps),
       actor->log_, derived_seed(seed, SeedUse::kExploration, number));
   // The state of the training.
-  actor->there_at_ = Clock::system().now();
+  actor->last_seen_ = Clock::system().now();
   REVERIE_RETURN_IF_ERROR(actor->begin_report());
   return actor;
 }
@@ -66,13 +66,13 @@ Status RemoteActor::begin_report() {
 }
 
 Result<bool> RemoteActor::finish_report(TimePoint until) {
-  if (!report_->wait_until(until)) return is_learner_there() ? Result<bool>(false) : gone();
+  if (!report_->wait_until(until)) return is_learner_connected() ? Result<bool>(false) : gone();
   const std::shared_ptr<PendingCall> report = std::exchange(report_, nullptr);
   const CallResult& result = report->result();
   if (result.kind != CallResult::Kind::kAnswer) return result.status;
   REVERIE_ASSIGN_OR_RETURN(order_, decode_actor_order(result.payload));
   reported_at_ = Clock::system().now();
-  there_at_ = reported_at_;
+  last_seen_ = reported_at_;
   if (order_.policy > policy_.version && !order_.is_over) {
     REVERIE_ASSIGN_OR_RETURN(policy_, policies_->newest());
     ++counts_.policies;
@@ -82,12 +82,12 @@ Result<bool> RemoteActor::finish_report(TimePoint until) {
 
 // Whether the learner was reachable at some time in the last kGoneAfter. A call to an unreachable
 // peer waits for it.
-bool RemoteActor::is_learner_there() {
+bool RemoteActor::is_learner_connected() {
   const TimePoint now = Clock::system().now();
   for (const PeerInfo& other : parts_.peer->peers()) {
-    if (other.is_connected && other.name == parts_.learner) there_at_ = now;
+    if (other.is_connected && other.name == parts_.learner) last_seen_ = now;
   }
-  return there_at_ + kGoneAfter > now;
+  return last_seen_ + kGoneAfter > now;
 }
 
 Status RemoteActor::gone() {

@@ -61,7 +61,7 @@ class RemoteActor {
   Status begin_report();
   // Whether the answer has arrived by then.
   Result<bool> finish_report(TimePoint until);
-  bool is_learner_there();
+  bool is_learner_connected();
   Status gone();
 
   const RemoteActorParts parts_;
@@ -75,7 +75,7 @@ class RemoteActor {
   ActorOrder order_;
   std::size_t reported_episodes_ = 0;
   TimePoint reported_at_;
-  TimePoint there_at_;  // when there was a connection to the learner
+  TimePoint last_seen_;  // when there was a connection to the learner
   Counts counts_;
   std::atomic<bool> is_stopped_ = false;
 };

@@ -334,12 +334,12 @@ TrainProgress Trainer::progress() const {
 
 nn::Parameters Trainer::policy() {
   // No learner runs before the first step and after the last one.
-  bool is_at_rest = false;
+  bool is_idle = false;
   {
     MutexLock lock(mutex_);
-    is_at_rest = !is_started_ || running_ == 0;
+    is_idle = !is_started_ || running_ == 0;
   }
-  if (is_at_rest) return agent_->weights().networks[0]->copy();
+  if (is_idle) return agent_->weights().networks[0]->copy();
   MutexLock lock(policy_mutex_);
   return server_->policy(settings_.actors).parameters->copy();
 }

@@ -107,12 +107,12 @@ Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
   if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
   MutexLock saving(save_mutex_);
-  bool is_at_work = false;
+  bool is_running = false;
   {
     MutexLock lock(mutex_);
-    is_at_work = is_started_ && running_ > 0;
+    is_running = is_started_ && running_ > 0;
   }
-  if (!is_at_work) return write(to);
+  if (!is_running) return write(to);
   const bool is_paused = gate_->pause();
   // A stopped training ends within one step of each thread.
   if (!is_paused) wait(TimePoint::max());

@@ -70,16 +70,16 @@ class FieldsOut {
     number(status.code());
     text(status.message(), kStatusTextMax);
   }
-  // `say(fields, entry)` writes one entry.
-  template <typename Entries, typename Say>
-  void entries(const Entries& all, const Say& say) {
+  // `visit(fields, entry)` writes one entry.
+  template <typename Entries, typename Visit>
+  void entries(const Entries& all, const Visit& visit) {
     number(all.size());
-    for (const auto& entry : all) say(*this, entry);
+    for (const auto& entry : all) visit(*this, entry);
   }
-  template <typename T, typename Say>
-  void optional(const std::optional<T>& value, const Say& say) {
+  template <typename T, typename Visit>
+  void optional(const std::optional<T>& value, const Visit& visit) {
     flag(value.has_value());
-    if (value) say(*this, *value);
+    if (value) visit(*this, *value);
   }
   // Call it after the last field.
   void finish();
@@ -119,17 +119,17 @@ class FieldsIn {
   }
   // A code that this version does not know is wrong.
   void status(Status& status);
-  template <typename T, typename Say>
-  void entries(std::vector<T>& all, const Say& say) {
+  template <typename T, typename Visit>
+  void entries(std::vector<T>& all, const Visit& visit) {
     std::uint64_t count = 0;
     number(count);
-    for (std::uint64_t i = 0; i < count && ok(); ++i) say(*this, all.emplace_back());
+    for (std::uint64_t i = 0; i < count && ok(); ++i) visit(*this, all.emplace_back());
   }
-  template <typename T, typename Say>
-  void optional(std::optional<T>& value, const Say& say) {
+  template <typename T, typename Visit>
+  void optional(std::optional<T>& value, const Visit& visit) {
     bool is_there = false;
     flag(is_there);
-    if (is_there) say(*this, value.emplace());
+    if (is_there) visit(*this, value.emplace());
   }
 
   bool ok() const { return status_.ok(); }
@@ -151,27 +151,27 @@ class FieldsIn {
   Status status_;
 };
 
-// `say(fields)` writes all fields.
-template <typename Say>
-Payload write_fields(const Say& say) {
+// `visit(fields)` writes all fields.
+template <typename Visit>
+Payload write_fields(const Visit& visit) {
   Payload payload;
   FieldsOut out(payload);
-  say(out);
+  visit(out);
   out.finish();
   return payload;
 }
 
-// `say(fields, message)` writes all fields.
-template <typename T, typename Say>
-Payload write_fields(const T& message, const Say& say) {
-  return write_fields([&](auto& fields) { say(fields, message); });
+// `visit(fields, message)` writes all fields.
+template <typename T, typename Visit>
+Payload write_fields(const T& message, const Visit& visit) {
+  return write_fields([&](auto& fields) { visit(fields, message); });
 }
 
-template <typename T, typename Say>
-Result<T> read_fields(const Payload& payload, std::string_view what, const Say& say) {
+template <typename T, typename Visit>
+Result<T> read_fields(const Payload& payload, std::string_view what, const Visit& visit) {
   FieldsIn in(payload, what);
   T message{};
-  say(in, message);
+  visit(in, message);
   REVERIE_RETURN_IF_ERROR(in.finish());
   return message;
 }

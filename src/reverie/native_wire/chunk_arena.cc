@@ -34,7 +34,7 @@ Result<Buffer> ChunkArena::allocate(std::size_t size_bytes) {
   std::shared_ptr<SharedArena> arena;
   {
     MutexLock lock(mutex_);
-    if (!std::exchange(is_tried_, true)) {
+    if (!std::exchange(was_tried_, true)) {
       Result<std::shared_ptr<SharedArena>> made =
           SharedArena::make("reverie-chunks", size_bytes_ != 0 ? size_bytes_ : memory_size_bytes());
       if (made.ok()) arena_ = std::move(*made);
@@ -57,7 +57,7 @@ void ChunkArena::leave() {
   std::shared_ptr<SharedArena> left;
   MutexLock lock(mutex_);
   left.swap(arena_);
-  is_tried_ = false;
+  was_tried_ = false;
   if (left) left->retire();
 }
 

@@ -38,7 +38,7 @@ class ChunkArena final : public Allocator {
   Allocator& rest_;
   const std::size_t size_bytes_;
   mutable Mutex mutex_;
-  bool is_tried_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool was_tried_ REVERIE_GUARDED_BY(mutex_) = false;
   std::shared_ptr<SharedArena> arena_ REVERIE_GUARDED_BY(mutex_);
 };
 

@@ -70,7 +70,7 @@ Received receive(const std::string& message, std::size_t piece, Way way = Way::k
   }
   EXPECT_TRUE(whole);
   EXPECT_EQ(budget->in_bytes(), message.size());
-  reader.let_go(*whole);
+  reader.release(*whole);
   EXPECT_EQ(budget->in_bytes(), 0u);
   Received received{std::string(text_of(whole->bytes())), {}, whole->memory_bytes()};
   for (const auto& part : whole->take_parts()) {

@@ -59,11 +59,11 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     }
     // The system's look-up cannot be cancelled, so no call waits for its thread: it finds that the
     // attempt has ended, or the loop has stopped.
-    struct LookUp {
+    struct Resolution {
       Mutex mutex;
       IoLoop* loop REVERIE_GUARDED_BY(mutex);
     };
-    const auto look_up = std::make_shared<LookUp>();
+    const auto look_up = std::make_shared<Resolution>();
     {
       MutexLock lock(look_up->mutex);
       look_up->loop = &loop_;
@@ -114,7 +114,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
       wait_for(fd);
       return;
     }
-    if (is_nobody_there_)
+    if (is_socket_unbound_)
       return finish(not_found("no process listens at {}", endpoint_.to_string()));
     finish(failures_.empty()
                ? unavailable("'{}' has no address", endpoint_.to_string())
@@ -174,7 +174,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   }
 
   void note_failure(const SocketAddress& address, int error) {
-    is_nobody_there_ = error == ECONNREFUSED && endpoint_.to_string().starts_with("unix:@");
+    is_socket_unbound_ = error == ECONNREFUSED && endpoint_.to_string().starts_with("unix:@");
     if (!failures_.empty()) failures_ += "; ";
     failures_ += format("{}: {}", address.to_string(), std::strerror(error));
   }
@@ -208,7 +208,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   std::uint64_t round_ = 0;
   std::unique_ptr<asio::posix::stream_descriptor> descriptor_;
   std::string failures_;
-  bool is_nobody_there_ = false;
+  bool is_socket_unbound_ = false;
   std::shared_ptr<ConnectAttempt> self_;
 };
 

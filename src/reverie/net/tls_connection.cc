@@ -77,7 +77,7 @@ bool is_about_certificate(int alert) {
 
 // Whether both ends speak TLS, but cannot agree on its parameters. The end of the stream does not
 // count: the peer may be starting or stopping.
-bool is_discord(unsigned long error) {
+bool is_protocol_mismatch(unsigned long error) {
   if (error == 0 || ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   return ERR_GET_REASON(error) != SSL_R_UNEXPECTED_EOF_WHILE_READING;
 }
@@ -352,7 +352,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
                  "its authorities have signed, and the key to it",
                  peer(), take_tls_errors()));
     }
-    if (!is_handshake_done() && is_discord(error)) {
+    if (!is_handshake_done() && is_protocol_mismatch(error)) {
       return failed_precondition(
           "{} has no TLS in common with this process: {}; see that both ends use it", peer(),
           take_tls_errors());

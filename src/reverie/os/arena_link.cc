@@ -73,13 +73,14 @@ Result<ArenaBytes> ArenaReceiver::at(ArenaRange range) {
   if (!view) return data_loss("bytes lie in an arena that was not shared");
   range.arena = view->id();
   REVERIE_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, view->bytes(range));
-  std::shared_ptr<const void> keep(
-      static_cast<const void*>(bytes.data()),
-      [self = shared_from_this(), view, range, bytes](const void*) { self->let_go(range, bytes); });
+  std::shared_ptr<const void> keep(static_cast<const void*>(bytes.data()),
+                                   [self = shared_from_this(), view, range, bytes](const void*) {
+                                     self->release(range, bytes);
+                                   });
   return ArenaBytes{bytes, std::move(keep)};
 }
 
-void ArenaReceiver::let_go(const ArenaRange& range, std::span<std::byte> bytes) {
+void ArenaReceiver::release(const ArenaRange& range, std::span<std::byte> bytes) {
   // Pages written here would hide what the owner writes next. Pages that were only read stay
   // mapped, so the next array there causes no page faults.
   if (has_own_pages(bytes)) {

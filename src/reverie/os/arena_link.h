@@ -90,7 +90,7 @@ class ArenaReceiver : public std::enable_shared_from_this<ArenaReceiver> {
  private:
   static constexpr std::size_t kReturnBytesMax = std::size_t{8} << 20;
   static constexpr std::size_t kReturnCountMax = 64;
-  void let_go(const ArenaRange& range, std::span<std::byte> bytes);
+  void release(const ArenaRange& range, std::span<std::byte> bytes);
 
   Mutex mutex_;
   std::function<void()> is_due_ REVERIE_GUARDED_BY(mutex_);

@@ -79,20 +79,20 @@ bool RingWriter::has_room() const {
   return used <= size_bytes_ / 4 * 3;
 }
 
-bool RingWriter::owes_bell() {
+bool RingWriter::needs_doorbell() {
   if (!take(page_.reader_sleeps)) return false;
   step(RingStep::kReaderWoken);
   return true;
 }
 
-bool RingWriter::ask_for_bell() {
+bool RingWriter::request_doorbell() {
   set_sleeps(page_.writer_sleeps);
   if (!has_room()) return true;
-  need_no_bell();
+  clear_doorbell_request();
   return false;
 }
 
-void RingWriter::need_no_bell() {
+void RingWriter::clear_doorbell_request() {
   set_awake(page_.writer_sleeps);
 }
 
@@ -126,7 +126,7 @@ bool RingReader::has_input() const {
   return page_.tail.load(std::memory_order_acquire) != head_.load(std::memory_order_relaxed);
 }
 
-bool RingReader::owes_bell() {
+bool RingReader::needs_doorbell() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (page_.writer_sleeps.load(std::memory_order_relaxed) == 0) return false;
   const std::uint64_t left =
@@ -136,14 +136,14 @@ bool RingReader::owes_bell() {
   return true;
 }
 
-bool RingReader::ask_for_bell() {
+bool RingReader::request_doorbell() {
   set_sleeps(page_.reader_sleeps);
   if (!has_input()) return true;
-  need_no_bell();
+  clear_doorbell_request();
   return false;
 }
 
-void RingReader::need_no_bell() {
+void RingReader::clear_doorbell_request() {
   set_awake(page_.reader_sleeps);
 }
 

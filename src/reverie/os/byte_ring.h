@@ -6,11 +6,11 @@
 // One writer, one reader; each keeps its position in its own memory and publishes it. What the
 // other side publishes is copied, and checked before it is used: garbage in shared memory gives
 // DATA_LOSS and nothing else. Nothing here sleeps or wakes: each side announces that it is about to
-// sleep, and owes_bell() tells the other side that it has to wake it.
+// sleep, and needs_doorbell() tells the other side that it has to wake it.
 //
 //     reader                                       writer
-//     if (ring.ask_for_bell()) wait for a bell            write(pieces)
-//                                                  if (ring.owes_bell()) ring the bell
+//     if (ring.request_doorbell()) wait for a bell            write(pieces)
+//                                                  if (ring.needs_doorbell()) ring the bell
 #pragma once
 
 #include <atomic>
@@ -52,10 +52,10 @@ class RingWriter {
   // Whether at least a quarter is free. On any thread.
   bool has_room() const;
   // Whether the reader was about to sleep: then the caller, and no other thread, must wake it.
-  bool owes_bell();
+  bool needs_doorbell();
   // Asks to be woken when there is room. False: there is room already.
-  bool ask_for_bell();
-  void need_no_bell();
+  bool request_doorbell();
+  void clear_doorbell_request();
 
  private:
   RingPage& page_;
@@ -76,10 +76,10 @@ class RingReader {
   // On any thread; also true for a position that is impossible.
   bool has_input() const;
   // As for the writer, but only once half of the ring is free.
-  bool owes_bell();
+  bool needs_doorbell();
   // Asks to be woken when something comes. False: something is there.
-  bool ask_for_bell();
-  void need_no_bell();
+  bool request_doorbell();
+  void clear_doorbell_request();
 
  private:
   RingPage& page_;

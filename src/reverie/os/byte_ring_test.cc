@@ -88,19 +88,19 @@ TEST(ByteRing, RefusesPositionsThatCannotBe) {
 
 TEST(ByteRing, SaysToOneCallerThatTheOtherSideSleeps) {
   Ring ring;
-  EXPECT_FALSE(ring.writer.owes_bell());
-  EXPECT_TRUE(ring.reader.ask_for_bell());
+  EXPECT_FALSE(ring.writer.needs_doorbell());
+  EXPECT_TRUE(ring.reader.request_doorbell());
   ASSERT_EQ(write_pattern(ring.writer, 0, kRing), kRing);
-  EXPECT_TRUE(ring.writer.owes_bell());
-  EXPECT_FALSE(ring.writer.owes_bell());
-  EXPECT_FALSE(ring.reader.ask_for_bell());  // something is there
-  EXPECT_TRUE(ring.writer.ask_for_bell());
+  EXPECT_TRUE(ring.writer.needs_doorbell());
+  EXPECT_FALSE(ring.writer.needs_doorbell());
+  EXPECT_FALSE(ring.reader.request_doorbell());  // something is there
+  EXPECT_TRUE(ring.writer.request_doorbell());
   std::array<std::byte, kRing> into;
   ASSERT_EQ(*ring.reader.read(std::span(into).first(100)), 100u);
-  EXPECT_FALSE(ring.reader.owes_bell());  // not yet worth it
+  EXPECT_FALSE(ring.reader.needs_doorbell());  // not yet worth it
   ASSERT_EQ(*ring.reader.read(into), kRing - 100);
-  EXPECT_TRUE(ring.reader.owes_bell());
-  EXPECT_FALSE(ring.reader.owes_bell());
+  EXPECT_TRUE(ring.reader.needs_doorbell());
+  EXPECT_FALSE(ring.reader.needs_doorbell());
 }
 
 // Two threads that sleep as soon as they may: a wake-up that is lost stops the test for ever.
@@ -109,7 +109,7 @@ TEST(ByteRing, LosesNoWakeUp) {
   const auto total = static_cast<std::uint64_t>(scaled(2'000'000, 100'000'000));
   FutexWord reader_bell{0};
   FutexWord writer_bell{0};
-  const auto ring_bell = [](FutexWord& bell) {
+  const auto ring_doorbell = [](FutexWord& bell) {
     bell.fetch_add(1);
     futex_wake_all(bell);
   };
@@ -123,8 +123,8 @@ TEST(ByteRing, LosesNoWakeUp) {
       const std::size_t size = std::min<std::uint64_t>(draws.next() % 1000 + 1, total - written);
       const std::size_t done = write_pattern(ring.writer, written, size);
       written += done;
-      if (ring.writer.owes_bell()) ring_bell(reader_bell);
-      if (done == 0 && ring.writer.ask_for_bell()) futex_wait(writer_bell, seen, kLong);
+      if (ring.writer.needs_doorbell()) ring_doorbell(reader_bell);
+      if (done == 0 && ring.writer.request_doorbell()) futex_wait(writer_bell, seen, kLong);
     }
   });
   Random draws(std::uint64_t{2});
@@ -137,8 +137,8 @@ TEST(ByteRing, LosesNoWakeUp) {
     ASSERT_TRUE(got.ok());
     for (std::size_t i = 0; i < *got; ++i) lost += into[i] == byte_at(read + i) ? 0 : 1;
     read += *got;
-    if (ring.reader.owes_bell()) ring_bell(writer_bell);
-    if (*got == 0 && ring.reader.ask_for_bell()) futex_wait(reader_bell, seen, kLong);
+    if (ring.reader.needs_doorbell()) ring_doorbell(writer_bell);
+    if (*got == 0 && ring.reader.request_doorbell()) futex_wait(reader_bell, seen, kLong);
   }
   writes.join();
   EXPECT_EQ(lost, 0u);

@@ -22,7 +22,7 @@ constexpr std::size_t kDirectBytesMax = std::size_t{512} << 10;
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
 // How long the group's thread leaves a round to a thread that is about to wait for it.
 constexpr Duration kNap = std::chrono::milliseconds(2);
-constexpr int kNapsMax = 25;
+constexpr int kSleepsMax = 25;
 constexpr Duration kIdle = std::chrono::seconds(1);
 constexpr std::size_t kTouchedKept = std::size_t{1} << 20;  // bytes of an idle window
 
@@ -33,7 +33,7 @@ constexpr std::size_t slot_bytes(std::size_t size_bytes) {
 
 }  // namespace
 
-struct SharedRounds::One {
+struct SharedRounds::SharedRound {
   enum class Phase { kLoad, kGather, kReduce, kTake, kFinished, kStuck };
   struct Other {
     std::optional<std::size_t> place;
@@ -42,7 +42,7 @@ struct SharedRounds::One {
     bool is_finished = false;  // it needs nothing more of this member
   };
 
-  explicit One(Start from) : start(std::move(from)) {}
+  explicit SharedRound(Start from) : start(std::move(from)) {}
 
   const Start start;
   Phase phase = Phase::kLoad;
@@ -87,7 +87,7 @@ void SharedRounds::free(std::uint64_t offset) {
   used_.erase(offset);
 }
 
-void SharedRounds::retire(const OnePtr& one) {
+void SharedRounds::retire(const SharedRoundPtr& one) {
   if (one->place) segment_->withdraw(*one->place);
   if (one->offset) used_.erase(*one->offset);
   one->place.reset();
@@ -97,10 +97,10 @@ void SharedRounds::retire(const OnePtr& one) {
 // Frees arrays that all other members have taken.
 void SharedRounds::sweep() {
   for (std::size_t i = 0; i < lingering_.size();) {
-    One& one = *lingering_[i];
+    SharedRound& one = *lingering_[i];
     bool is_over = true;
     for (std::size_t m = 0; m < one.others.size(); ++m) {
-      One::Other& other = one.others[m];
+      SharedRound::Other& other = one.others[m];
       if (other.is_finished || m == segment_->member()) continue;
       const auto state = segment_->state(m, *other.place, one.start.key);
       other.is_finished = !state || *state == ShareState::kTaken;
@@ -119,7 +119,7 @@ void SharedRounds::sweep() {
 
 void SharedRounds::begin(Start start) {
   const bool is_awaited = start.is_awaited;
-  auto one = std::make_shared<One>(std::move(start));
+  auto one = std::make_shared<SharedRound>(std::move(start));
   one->offset = one->start.offset;
   one->others.resize(segment_->member_count());
   one->missing = segment_->member_count();
@@ -143,10 +143,11 @@ void SharedRounds::begin(Start start) {
 void SharedRounds::forget(std::uint64_t id) {
   {
     MutexLock lock(mutex_);
-    const auto place = std::find_if(active_.begin(), active_.end(),
-                                    [id](const OnePtr& one) { return one->start.id == id; });
+    const auto place =
+        std::find_if(active_.begin(), active_.end(),
+                     [id](const SharedRoundPtr& one) { return one->start.id == id; });
     if (place == active_.end()) return;
-    const OnePtr one = *place;
+    const SharedRoundPtr one = *place;
     one->is_forgotten.store(true);
     if (!one->is_busy.exchange(true)) {
       // No thread works on it any more; otherwise the working thread retires it.
@@ -159,14 +160,14 @@ void SharedRounds::forget(std::uint64_t id) {
 }
 
 bool SharedRounds::step() {
-  std::vector<OnePtr> rounds;
+  std::vector<SharedRoundPtr> rounds;
   {
     MutexLock lock(mutex_);
     rounds = active_;
   }
   bool has_moved = false;
   std::vector<Finished> finished;
-  for (const OnePtr& one : rounds) {
+  for (const SharedRoundPtr& one : rounds) {
     if (one->is_busy.exchange(true)) continue;
     std::optional<Finished> end;
     if (!one->is_forgotten.load()) has_moved = advance(*one, end) || has_moved;
@@ -189,8 +190,8 @@ bool SharedRounds::step() {
   return has_moved;
 }
 
-bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
-  using Phase = One::Phase;
+bool SharedRounds::advance(SharedRound& one, std::optional<Finished>& finished) {
+  using Phase = SharedRound::Phase;
   bool has_moved = false;
   if (one.phase == Phase::kLoad) {
     if (!bring(one, finished)) return false;
@@ -226,7 +227,7 @@ bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
 }
 
 // The parts of this member; all parts of a small array. Then it needs those of the others, or none.
-void SharedRounds::reduce(One& one) {
+void SharedRounds::reduce(SharedRound& one) {
   const bool is_first = segment_->member() == 0;
   const bool is_to_first = one.start.step == SharedStep::kToFirst;
   if (!one.is_small || is_first || !is_to_first) {
@@ -238,7 +239,7 @@ void SharedRounds::reduce(One& one) {
   }
   one.others[segment_->member()].is_taken = true;
   if (one.is_small || (is_to_first && !is_first)) {
-    for (One::Other& other : one.others) other.is_taken = true;
+    for (SharedRound::Other& other : one.others) other.is_taken = true;
   }
   if (one.is_small) return;
   segment_->set_state(*one.place, ShareState::kReduced);
@@ -251,7 +252,7 @@ void SharedRounds::reduce(One& one) {
 }
 
 // Puts the own array into the window. False if it is not there.
-bool SharedRounds::put_array(One& one, std::optional<Finished>& finished) {
+bool SharedRounds::put_array(SharedRound& one, std::optional<Finished>& finished) {
   const std::size_t size = one.start.layout->size_bytes();
   if (!one.offset) {
     MutexLock lock(mutex_);
@@ -259,7 +260,7 @@ bool SharedRounds::put_array(One& one, std::optional<Finished>& finished) {
     if (!one.offset && !lingering_.empty()) return false;  // which end soon
   }
   if (!one.offset) {
-    one.phase = One::Phase::kStuck;
+    one.phase = SharedRound::Phase::kStuck;
     finished = Finished{
         one.start.id,
         resource_exhausted("an array of {} bytes has no room beside those of other rounds in the "
@@ -275,7 +276,7 @@ bool SharedRounds::put_array(One& one, std::optional<Finished>& finished) {
 }
 
 // Brings the own array, unless only that of the first member is wanted, and announces it.
-bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
+bool SharedRounds::bring(SharedRound& one, std::optional<Finished>& finished) {
   const bool is_reader = one.start.step == SharedStep::kFromFirst && segment_->member() != 0;
   if (!is_reader && !put_array(one, finished)) return false;
   const std::size_t size = is_reader ? 0 : one.start.layout->size_bytes();
@@ -285,7 +286,7 @@ bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
         one.start.key, {one.start.layout->signature_hash(), one.offset.value_or(0), size});
   }
   if (!one.place) {
-    one.phase = One::Phase::kStuck;
+    one.phase = SharedRound::Phase::kStuck;
     finished = Finished{one.start.id,
                         resource_exhausted("too many rounds are under way, of {} that there may "
                                            "be; wait for their results",
@@ -293,18 +294,18 @@ bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
                         {}};
     return false;
   }
-  One::Other& mine = one.others[segment_->member()];
+  SharedRound::Other& mine = one.others[segment_->member()];
   mine.place = one.place;
   mine.offset = one.offset.value_or(0);
   --one.missing;
-  one.phase = One::Phase::kGather;
+  one.phase = SharedRound::Phase::kGather;
   return true;
 }
 
-bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
+bool SharedRounds::find_others(SharedRound& one, std::optional<Finished>& finished) {
   bool has_moved = false;
   for (std::size_t m = 0; m < one.others.size(); ++m) {
-    One::Other& other = one.others[m];
+    SharedRound::Other& other = one.others[m];
     if (other.place) continue;
     const auto place = segment_->find(m, one.start.key);
     if (!place) continue;
@@ -314,13 +315,13 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
     // A member that withdrew it meanwhile may have put another round there.
     if (!segment_->state(m, *place, one.start.key)) continue;
     if (entry.signature != one.start.layout->signature_hash()) {
-      one.phase = One::Phase::kStuck;
+      one.phase = SharedRound::Phase::kStuck;
       finished = Finished{one.start.id, {}, m};
       return true;
     }
     if (entry.size_bytes != size || entry.offset > segment_->window_bytes() ||
         size > segment_->window_bytes() - entry.offset || entry.offset % kSlotAlignment != 0) {
-      one.phase = One::Phase::kStuck;
+      one.phase = SharedRound::Phase::kStuck;
       finished = Finished{one.start.id,
                           data_loss("member {} says that its {} bytes lie at {} of its shared "
                                     "memory, which is impossible",
@@ -337,9 +338,9 @@ bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
 }
 
 // The result of the tree below `member` for these bytes: in its window, or in `scratch`.
-const std::byte* SharedRounds::reduce_block(const One& one, std::size_t member, std::size_t tree,
-                                            std::size_t begin, std::size_t end, std::size_t level,
-                                            std::byte* scratch) const {
+const std::byte* SharedRounds::reduce_block(const SharedRound& one, std::size_t member,
+                                            std::size_t tree, std::size_t begin, std::size_t end,
+                                            std::size_t level, std::byte* scratch) const {
   const std::byte* const own = segment_->data(member, one.others[member].offset) + begin;
   const TreePlace place = place_in_tree(member, tree, segment_->member_count());
   if (place.child_count == 0) return own;
@@ -352,7 +353,7 @@ const std::byte* SharedRounds::reduce_block(const One& one, std::size_t member, 
   return into;
 }
 
-void SharedRounds::reduce_part(One& one, std::size_t part, std::byte* to_window) {
+void SharedRounds::reduce_part(SharedRound& one, std::size_t part, std::byte* to_window) {
   const ReduceLayout& layout = *one.start.layout;
   alignas(64) static thread_local std::array<std::byte, kLevels * kBlockBytes> scratch;
   const auto [part_begin, part_end] = layout.part_range(part);
@@ -370,9 +371,9 @@ void SharedRounds::reduce_part(One& one, std::size_t part, std::byte* to_window)
   }
 }
 
-bool SharedRounds::take_parts(One& one) {
+bool SharedRounds::take_parts(SharedRound& one) {
   const ReduceLayout& layout = *one.start.layout;
-  const auto take = [&](const One::Other& other, std::size_t m, std::size_t part) {
+  const auto take = [&](const SharedRound::Other& other, std::size_t m, std::size_t part) {
     const auto [begin, end] = layout.part_range(part);
     copy_piece(one.start.buffer->data() + begin, segment_->data(m, other.offset) + begin,
                end - begin, layout.size_bytes());
@@ -382,12 +383,12 @@ bool SharedRounds::take_parts(One& one) {
       if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
       take(one.others[0], 0, part);
     }
-    for (One::Other& other : one.others) other.is_taken = true;
+    for (SharedRound::Other& other : one.others) other.is_taken = true;
     return true;
   }
   bool has_moved = false;
   for (std::size_t m = 0; m < one.others.size(); ++m) {
-    One::Other& other = one.others[m];
+    SharedRound::Other& other = one.others[m];
     if (other.is_taken) continue;
     const auto state = segment_->state(m, *other.place, one.start.key);
     if (!state || *state < ShareState::kReduced) continue;
@@ -402,7 +403,7 @@ bool SharedRounds::take_parts(One& one) {
 }
 
 // Whether everything that was read was still valid.
-bool SharedRounds::is_whole(const One& one) const {
+bool SharedRounds::is_whole(const SharedRound& one) const {
   for (std::size_t m = 0; m < one.others.size(); ++m) {
     if (!segment_->state(m, *one.others[m].place, one.start.key)) return false;
   }
@@ -435,15 +436,15 @@ void SharedRounds::drive(const std::function<bool()>& is_done, TimePoint until) 
 bool SharedRounds::wait_for_work() {
   Clock& clock = Clock::system();
   MutexLock lock(mutex_);
-  for (int naps = 0; !is_closed_.load();) {
+  for (int sleeps = 0; !is_closed_.load();) {
     if (drivers_.load() == 0 && !active_.empty()) return true;
-    naps = drivers_.load() == 0 ? naps + 1 : 0;
-    if (naps <= kNapsMax) {
+    sleeps = drivers_.load() == 0 ? sleeps + 1 : 0;
+    if (sleeps <= kSleepsMax) {
       (void)clock.wait_until(changed_, mutex_, clock.now() + kNap);
       continue;
     }
     is_deep_ = true;
-    if (naps == kNapsMax + 1) {
+    if (sleeps == kSleepsMax + 1) {
       (void)clock.wait_until(changed_, mutex_, clock.now() + kIdle);
     } else {
       sweep();
@@ -452,7 +453,7 @@ bool SharedRounds::wait_for_work() {
         touched_bytes_ = 0;
       }
       changed_.wait(mutex_);
-      naps = 0;
+      sleeps = 0;
     }
     is_deep_ = false;
   }

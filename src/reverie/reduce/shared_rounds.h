@@ -91,24 +91,24 @@ class SharedRounds {
   void close();
 
  private:
-  struct One;
-  using OnePtr = std::shared_ptr<One>;
+  struct SharedRound;
+  using SharedRoundPtr = std::shared_ptr<SharedRound>;
 
   void work(const std::function<bool()>& is_over, TimePoint until);
   bool wait_for_work();
-  bool advance(One& one, std::optional<Finished>& finished);
-  bool bring(One& one, std::optional<Finished>& finished);
-  bool put_array(One& one, std::optional<Finished>& finished);
-  void reduce(One& one);
-  bool find_others(One& one, std::optional<Finished>& finished);
-  void reduce_part(One& one, std::size_t part, std::byte* to_window);
-  const std::byte* reduce_block(const One& one, std::size_t member, std::size_t tree,
+  bool advance(SharedRound& one, std::optional<Finished>& finished);
+  bool bring(SharedRound& one, std::optional<Finished>& finished);
+  bool put_array(SharedRound& one, std::optional<Finished>& finished);
+  void reduce(SharedRound& one);
+  bool find_others(SharedRound& one, std::optional<Finished>& finished);
+  void reduce_part(SharedRound& one, std::size_t part, std::byte* to_window);
+  const std::byte* reduce_block(const SharedRound& one, std::size_t member, std::size_t tree,
                                 std::size_t begin, std::size_t end, std::size_t level,
                                 std::byte* scratch) const;
-  bool take_parts(One& one);
-  bool is_whole(const One& one) const;
+  bool take_parts(SharedRound& one);
+  bool is_whole(const SharedRound& one) const;
   std::optional<std::uint64_t> allocate_locked(std::size_t size_bytes) REVERIE_REQUIRES(mutex_);
-  void retire(const OnePtr& one) REVERIE_REQUIRES(mutex_);
+  void retire(const SharedRoundPtr& one) REVERIE_REQUIRES(mutex_);
   void sweep() REVERIE_REQUIRES(mutex_);
   std::size_t owner(std::size_t part) const { return part % segment_->member_count(); }
 
@@ -117,8 +117,9 @@ class SharedRounds {
   const bool spins_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<OnePtr> active_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<OnePtr> lingering_ REVERIE_GUARDED_BY(mutex_);  // done here, not yet everywhere
+  std::vector<SharedRoundPtr> active_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<SharedRoundPtr> lingering_
+      REVERIE_GUARDED_BY(mutex_);  // done here, not yet everywhere
   std::map<std::uint64_t, std::size_t> used_ REVERIE_GUARDED_BY(mutex_);  // offsets and sizes
   std::size_t touched_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_deep_ REVERIE_GUARDED_BY(mutex_) = false;  // serve() will not poll soon by itself

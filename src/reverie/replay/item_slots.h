@@ -148,7 +148,7 @@ class ItemSlots {
     return item.generation == ticket.generation && !item.trajectory.empty() ? &item : nullptr;
   }
   // Whether a ticket is older than all occupants here: from an object that this one replaced.
-  bool is_of_the_past(Ticket ticket) const { return ticket.generation <= first_generation_; }
+  bool predates_reset(Ticket ticket) const { return ticket.generation <= first_generation_; }
   // All slots that were ever in use are below this.
   Slot used() const { return used_; }
 

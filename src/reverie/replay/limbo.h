@@ -24,10 +24,10 @@ namespace reverie {
 class Garbage {
  public:
   void add(Trajectory trajectory) {
-    if (few_count_ < few_.size()) {
-      few_[few_count_++] = std::move(trajectory);
+    if (inline_count_ < inline_.size()) {
+      inline_[inline_count_++] = std::move(trajectory);
     } else {
-      many_.push_back(std::move(trajectory));
+      overflow_.push_back(std::move(trajectory));
     }
   }
   void add(std::shared_ptr<void> state) { states_.push_back(std::move(state)); }
@@ -35,9 +35,9 @@ class Garbage {
 
  private:
   friend class Limbo;
-  std::array<Trajectory, 2> few_;
-  std::size_t few_count_ = 0;
-  std::vector<Trajectory> many_;
+  std::array<Trajectory, 2> inline_;
+  std::size_t inline_count_ = 0;
+  std::vector<Trajectory> overflow_;
   std::vector<Ref<const Chunk>> chunks_;
   std::vector<std::shared_ptr<void>> states_;
 };

@@ -259,11 +259,11 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> LocalService::freeze(
 
 void LocalService::serve_all() {
   // Serving may free bytes again: the thread that is already serving does another round instead.
-  if (serve_wanted_.fetch_add(1) > 0) return;
+  if (serve_requests_.fetch_add(1) > 0) return;
   int served = 1;
   do {
     for (const auto& table : tables_) table->serve();
-    served = serve_wanted_.fetch_sub(served) - served;
+    served = serve_requests_.fetch_sub(served) - served;
   } while (served > 0);
 }
 

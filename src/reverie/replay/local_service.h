@@ -119,7 +119,7 @@ class LocalService final : public ReplayService {
 
   const std::shared_ptr<StoreContext> context_;
   std::vector<std::shared_ptr<Table>> tables_;  // fixed once open
-  std::atomic<int> serve_wanted_{0};
+  std::atomic<int> serve_requests_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> client_count_{0};
   std::unique_ptr<StoreLog> log_;

@@ -185,7 +185,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
   std::size_t count = 0;
   for (std::size_t i = end; i-- > begin;) {
     const Ticket ticket = Ticket::unpack(batch.tickets()[i]);
-    if (slots.is_of_the_past(ticket)) continue;  // the table was reset
+    if (slots.predates_reset(ticket)) continue;  // the table was reset
     BriefItem* there = slots.find(ticket);
     const std::optional<std::uint32_t> same_key = state_->keys.find(batch.keys()[i]);
     // Undoing its last draw has restored the item, and this is an earlier draw; or it is another

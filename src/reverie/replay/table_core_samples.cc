@@ -83,7 +83,7 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   }
   const std::size_t drawn = state_->sampler->draw_distinct(slots_, values_);
   for (std::size_t i = 0; i < drawn; ++i) state_->slots.prefetch(slots_[i]);
-  to_first_draw(std::span(values_).first(drawn));
+  to_single_draw(std::span(values_).first(drawn));
   if (known == 0) return drawn;
   // Leaving out those drawn in an earlier breath leaves a draw from the others.
   std::vector<std::uint64_t> tickets(batch.tickets().begin(), batch.tickets().end());
@@ -117,8 +117,8 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
       rows.set_brief(i, stored.ticket(slots[i]), values_[begin + i], trajectory);
       continue;
     }
-    static const StoredItem nothing_known;
-    const StoredItem& whole = items.is_keyed() ? items.whole(slots[i]) : nothing_known;
+    static const StoredItem no_details;
+    const StoredItem& whole = items.is_keyed() ? items.whole(slots[i]) : no_details;
     rows.set(i, {.key = whole.key,
                  .ticket = stored.ticket(slots[i]),
                  .probability = values_[begin + i],

@@ -73,13 +73,13 @@ void Table::log_updates(TimePoint now) {
 // Rare, so each item has its own critical section. An item that was removed with its last sample is
 // not found, but still counted; one that was evicted, or reported by another reader, is not.
 void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
-  struct Told {
+  struct Report {
     const CorruptItem* item;
     std::size_t draws;
   };
-  std::map<ItemKey, Told> by_key;
+  std::map<ItemKey, Report> by_key;
   for (const CorruptItem& item : corrupt) {
-    ++by_key.try_emplace(item.key, Told{&item, 0}).first->second.draws;
+    ++by_key.try_emplace(item.key, Report{&item, 0}).first->second.draws;
   }
   for (const auto& [key, told] : by_key) {
     std::vector<ChunkKey> chunks;

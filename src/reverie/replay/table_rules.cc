@@ -83,12 +83,12 @@ Status TableRules::check_item(const Item& item) const {
     if (piece.chunk != last) bytes += static_cast<std::int64_t>(piece.chunk->size_bytes());
     last = piece.chunk;
   }
-  const auto check = [&](const char* whose, std::optional<std::int64_t> bound) -> Status {
+  const auto check = [&](const char* which, std::optional<std::int64_t> bound) -> Status {
     if (!bound || bytes <= *bound) return {};
     return invalid_argument(
         "the item for table '{}' and its chunks take {} bytes, more than {} max_bytes {}; use a "
         "smaller chunk_length or raise max_bytes",
-        options_.name, bytes, whose, *bound);
+        options_.name, bytes, which, *bound);
   };
   REVERIE_RETURN_IF_ERROR(check("the table's", options_.max_bytes));
   return check("the store's", store_max_bytes_);

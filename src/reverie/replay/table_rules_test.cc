@@ -78,7 +78,7 @@ TEST(TableRules, TextReadsAsTheSignatureSaysWhateverItsWriterCalledIt) {
       for (const DType written : {DType::kBytes, DType::kString}) {
         const auto layout = Ref<const Layout>(make_ref<Layout>(
             std::vector<LayoutColumn>{{{"s", written, {}}, 0, 0, 1, false}}, "structure", 7));
-        const Layout* twin = nullptr;
+        const Layout* conversion = nullptr;
         for (int i = 0; i < 3; ++i) {
           Item item = text_item(layout);
           const Chunk* const chunk = item.trajectory.pieces()[0].chunk;
@@ -89,10 +89,10 @@ TEST(TableRules, TextReadsAsTheSignatureSaysWhateverItsWriterCalledIt) {
           EXPECT_EQ(read.tag(), 7u);
           EXPECT_EQ(item.trajectory.pieces()[0].chunk, chunk) << "its rows stay";
           EXPECT_TRUE(check_trajectory(item.trajectory.view()).ok());
-          EXPECT_TRUE(twin == nullptr || twin == &read) << "items of a writer share it";
-          twin = &read;
+          EXPECT_TRUE(conversion == nullptr || conversion == &read) << "items of a writer share it";
+          conversion = &read;
         }
-        EXPECT_EQ(twin == layout.get(), written == said);
+        EXPECT_EQ(conversion == layout.get(), written == said);
       }
     }
   }

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-bool reads_as_said(const Signature& signature, const Layout& layout) {
+bool has_declared_types(const Signature& signature, const Layout& layout) {
   const auto columns = layout.columns();
   for (std::size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].spec.dtype != signature.columns[c].dtype) return false;
@@ -19,20 +19,20 @@ bool reads_as_said(const Signature& signature, const Layout& layout) {
 
 void TextLayouts::settle(const Signature& signature, Item& item) {
   const Layout& written = item.trajectory.layout();
-  if (reads_as_said(signature, written)) return;
-  item.trajectory = Trajectory(twin_of(signature, written), item.trajectory.pieces());
+  if (has_declared_types(signature, written)) return;
+  item.trajectory = Trajectory(converted(signature, written), item.trajectory.pieces());
 }
 
-Ref<const Layout> TextLayouts::twin_of(const Signature& signature, const Layout& written) {
+Ref<const Layout> TextLayouts::converted(const Signature& signature, const Layout& written) {
   MutexLock lock(mutex_);
-  for (const Twin& twin : twins_) {
-    if (twin.written.get() == &written) return twin.read;
+  for (const Conversion& conversion : conversions_) {
+    if (conversion.written.get() == &written) return conversion.read;
   }
   std::vector<LayoutColumn> columns(written.columns().begin(), written.columns().end());
   for (std::size_t c = 0; c < columns.size(); ++c) {
     columns[c].spec.dtype = signature.columns[c].dtype;
   }
-  Twin& made = twins_[next_];
+  Conversion& made = conversions_[next_];
   next_ = (next_ + 1) % kKept;
   made.written = Ref<const Layout>::share(&written);
   made.read = make_ref<Layout>(std::move(columns), written.structure(), written.tag());

@@ -23,14 +23,14 @@ class TextLayouts {
 
  private:
   static constexpr std::size_t kKept = 16;
-  struct Twin {
+  struct Conversion {
     Ref<const Layout> written;
     Ref<const Layout> read;
   };
-  Ref<const Layout> twin_of(const Signature& signature, const Layout& written);
+  Ref<const Layout> converted(const Signature& signature, const Layout& written);
 
   Mutex mutex_;
-  std::array<Twin, kKept> twins_ REVERIE_GUARDED_BY(mutex_);
+  std::array<Conversion, kKept> conversions_ REVERIE_GUARDED_BY(mutex_);
   std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // replaced next
 };
 

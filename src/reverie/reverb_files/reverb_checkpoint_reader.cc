@@ -249,8 +249,8 @@ Result<std::optional<std::string>> newest_reverb_checkpoint(FileSystem& files,
     const std::string folder = join_path(path, *name);
     REVERIE_ASSIGN_OR_RETURN(const PathKind inner, files.kind(folder));
     if (inner != PathKind::kFolder) continue;
-    REVERIE_ASSIGN_OR_RETURN(const bool is_it, is_reverb_checkpoint(files, folder));
-    if (is_it) return std::optional(folder);
+    REVERIE_ASSIGN_OR_RETURN(const bool is_match, is_reverb_checkpoint(files, folder));
+    if (is_match) return std::optional(folder);
   }
   return std::optional<std::string>();
 }

@@ -19,14 +19,14 @@ class Fields {
  public:
   Fields(const Message& message, std::size_t count) : reader_(message.payload) {
     const Result<ValueToken> first = next();
-    if (first.ok()) is_good_ = first->kind == ValueKind::kTuple && first->count == count;
+    if (first.ok()) is_well_formed_ = first->kind == ValueKind::kTuple && first->count == count;
   }
 
   std::string text(std::size_t size_max) {
     const Result<ValueToken> token = next();
     if (!token.ok() || (token->kind != ValueKind::kText && token->kind != ValueKind::kBytes) ||
         token->bytes.size() > size_max) {
-      is_good_ = false;
+      is_well_formed_ = false;
       return {};
     }
     return {reinterpret_cast<const char*>(token->bytes.data()), token->bytes.size()};
@@ -34,7 +34,7 @@ class Fields {
   std::uint64_t number() {
     const Result<ValueToken> token = next();
     if (!token.ok() || token->kind != ValueKind::kInteger) {
-      is_good_ = false;
+      is_well_formed_ = false;
       return 0;
     }
     return static_cast<std::uint64_t>(token->integer);
@@ -43,22 +43,23 @@ class Fields {
     const Result<ValueToken> list = next();
     std::vector<std::string> found;
     if (!list.ok() || list->kind != ValueKind::kList || list->count > count_max) {
-      is_good_ = false;
+      is_well_formed_ = false;
       return found;
     }
-    for (std::size_t i = 0; i < list->count && is_good_; ++i) found.push_back(text(size_max));
+    for (std::size_t i = 0; i < list->count && is_well_formed_; ++i)
+      found.push_back(text(size_max));
     return found;
   }
-  bool are_good() const { return is_good_ && reader_.done(); }
+  bool are_good() const { return is_well_formed_ && reader_.done(); }
 
  private:
   Result<ValueToken> next() {
-    if (!is_good_ || reader_.done()) return wrong_shape();
+    if (!is_well_formed_ || reader_.done()) return wrong_shape();
     return reader_.next();
   }
 
   ValueReader reader_;
-  bool is_good_ = true;
+  bool is_well_formed_ = true;
 };
 
 constexpr std::size_t kAddressMax = 256;
@@ -109,7 +110,7 @@ Message encode(const Resumption& resumption) {
   writer.begin(ValueKind::kTuple, 4);
   writer.bytes(std::as_bytes(std::span(resumption.proof)));
   write_number(writer, resumption.session);
-  write_number(writer, resumption.your_session);
+  write_number(writer, resumption.receiver_session);
   write_number(writer, resumption.received);
   return message;
 }
@@ -119,7 +120,7 @@ Result<Resumption> decode_resumption(const Message& message) {
   Resumption resumption;
   resumption.proof = fields.text(kFieldTextMax);
   resumption.session = fields.number();
-  resumption.your_session = fields.number();
+  resumption.receiver_session = fields.number();
   resumption.received = fields.number();
   if (!fields.are_good() || resumption.session == 0) return wrong_shape();
   return resumption;

@@ -52,8 +52,8 @@ struct Greeting {
 struct Resumption {
   std::string proof;  // of the dialler; empty without a token, and in RESUMED
   std::uint64_t session = 0;
-  std::uint64_t your_session = 0;  // 0 if it is not known
-  std::uint64_t received = 0;      // the last sequence
+  std::uint64_t receiver_session = 0;  // 0 if it is not known
+  std::uint64_t received = 0;          // the last sequence
 };
 
 inline constexpr std::size_t kPeerNameMax = 256;

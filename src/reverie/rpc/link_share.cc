@@ -20,7 +20,7 @@ Result<std::unique_ptr<LinkShare>> LinkShare::make(const ShareNonce& nonce) {
 }
 
 LinkShare::LinkShare(SharedMemory mine, const ShareNonce& nonce)
-    : nonce_(nonce), mine_(std::move(mine)), out_(mine_.bytes().first(kBytes)) {}
+    : nonce_(nonce), own_memory_(std::move(mine)), out_(own_memory_.bytes().first(kBytes)) {}
 
 Result<ShareNonce> LinkShare::open(int fd) {
   REVERIE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::open(fd));
@@ -29,9 +29,9 @@ Result<ShareNonce> LinkShare::open(int fd) {
                             memory.bytes().size(), kBytes);
   }
   memory.close_fd();  // a listener would otherwise keep one descriptor for each peer
-  theirs_ = std::move(memory);
-  const auto* const page = reinterpret_cast<const RingPage*>(theirs_->bytes().data());
-  in_.emplace(theirs_->bytes().first(kBytes));
+  peer_memory_ = std::move(memory);
+  const auto* const page = reinterpret_cast<const RingPage*>(peer_memory_->bytes().data());
+  in_.emplace(peer_memory_->bytes().first(kBytes));
   return ShareNonce{page->nonce[0], page->nonce[1]};
 }
 

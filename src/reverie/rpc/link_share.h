@@ -35,9 +35,9 @@ class LinkShare {
   // RESOURCE_EXHAUSTED without memory or descriptors.
   static Result<std::unique_ptr<LinkShare>> make(const ShareNonce& nonce);
 
-  int fd() const { return mine_.fd(); }
+  int fd() const { return own_memory_.fd(); }
   // The other side has mapped this side's memory: its descriptor is not needed any more.
-  void set_confirmed() { mine_.close_fd(); }
+  void set_confirmed() { own_memory_.close_fd(); }
   const ShareNonce& nonce() const { return nonce_; }
   // Maps the other side's memory, and returns the nonce in it. INVALID_ARGUMENT if it is not such
   // memory.
@@ -52,8 +52,8 @@ class LinkShare {
   LinkShare(SharedMemory mine, const ShareNonce& nonce);
 
   const ShareNonce nonce_;
-  SharedMemory mine_;
-  std::optional<SharedMemory> theirs_;
+  SharedMemory own_memory_;
+  std::optional<SharedMemory> peer_memory_;
   RingWriter out_;
   std::optional<RingReader> in_;
 };

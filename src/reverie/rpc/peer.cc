@@ -94,8 +94,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     std::vector<std::pair<Done, CallResult>> completions;
     std::vector<std::pair<Handler, Request>> handled;
     std::vector<Withdrawn> withdrawn;
-    std::vector<std::pair<EventKind, std::string>> told;
-    Tell teller;
+    std::vector<std::pair<EventKind, std::string>> unreported;
+    OnEvent on_event;
     {
       MutexLock lock(mutex_);
       event(now);
@@ -119,12 +119,12 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         withdrawn = more_withdrawn_;
         if (withdrawn_) withdrawn.push_back(withdrawn_);
       }
-      if (!told_.empty()) {
-        told.swap(told_);
-        teller = tell_;
+      if (!unreported_.empty()) {
+        unreported.swap(unreported_);
+        on_event = on_event_;
       }
     }
-    for (const auto& [kind, text] : told) teller(kind, text);
+    for (const auto& [kind, text] : unreported) on_event(kind, text);
     for (auto& [done, result] : completions) done(std::move(result));
     const void* const outer = gathers;
     std::size_t left = handled.size();
@@ -138,8 +138,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       MutexLock lock(mutex_);
       flush_dirty();
     }
-    for (const Withdrawn& tell : withdrawn) {
-      for (const InboundId request : withdrawals) tell(request);
+    for (const Withdrawn& on_withdrawn : withdrawn) {
+      for (const InboundId request : withdrawals) on_withdrawn(request);
     }
   }
 
@@ -198,7 +198,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     listen_unix();
     turn([&](TimePoint) {
       mutex_.assert_held();
-      tell(EventKind::kListens, "'{}' listens at {}", options_.name, chosen);
+      log_event(EventKind::kListens, "'{}' listens at {}", options_.name, chosen);
     });
     return chosen;
   }
@@ -241,9 +241,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     more_withdrawn_.push_back(std::move(withdrawn));
   }
 
-  void set_tell(Tell tell) {
+  void set_on_event(OnEvent on_event) {
     MutexLock lock(mutex_);
-    tell_ = std::move(tell);
+    on_event_ = std::move(on_event);
   }
 
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
@@ -394,8 +394,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     WireLink& trusted = *place->second;
     trusted.trust();
     trusted.peer_name = peer;
-    tell(EventKind::kConnected, "'{}' is connected to '{}' ({})", options_.name, peer,
-         trusted.connection().peer());
+    log_event(EventKind::kConnected, "'{}' is connected to '{}' ({})", options_.name, peer,
+              trusted.connection().peer());
     if (!trusted.connection().accepts_descriptors()) {
       trusted.set_why(uses_shared_memory_ ? "shared memory needs a Unix socket"
                                           : "this peer may not use shared memory");
@@ -433,13 +433,16 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     events_.shared = [this](LinkId link, const Frame& frame, int descriptor) {
       return on_share_frame(link, frame, descriptor);
     };
-    events_.rings = [this](LinkId link) { ring_bell(link); };
-    events_.rung = [this](LinkId link) { on_rung(link); };
-    events_.owes = [this](LinkId link) { io_.loop(0).post([this, link] { rest_link(link); }); };
-    door_.add_protocol({.name = kAlpn,
-                        .first_bytes = {},
-                        .serve = [this](DoorGuest guest) { on_accept(std::move(guest)); },
-                        .make_way = [this] { return make_way(); }});
+    events_.rings = [this](LinkId link) { ring_doorbell(link); };
+    events_.on_doorbell = [this](LinkId link) { handle_doorbell(link); };
+    events_.on_return_due = [this](LinkId link) {
+      io_.loop(0).post([this, link] { rest_link(link); });
+    };
+    door_.add_protocol(
+        {.name = kAlpn,
+         .first_bytes = {},
+         .serve = [this](AcceptedConnection incoming) { on_accept(std::move(incoming)); },
+         .make_way = [this] { return make_way(); }});
     io_.loop(0).run_and_wait([this] {
       polls_.enter();
       io_.loop(0).set_watch(&polls_);
@@ -491,18 +494,19 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   template <typename... Args>
-  void tell(EventKind kind, fmt::format_string<Args...> pattern, Args&&... args)
+  void log_event(EventKind kind, fmt::format_string<Args...> pattern, Args&&... args)
       REVERIE_REQUIRES(mutex_) {
-    if (tell_) told_.emplace_back(kind, reverie::format(pattern, std::forward<Args>(args)...));
+    if (on_event_)
+      unreported_.emplace_back(kind, reverie::format(pattern, std::forward<Args>(args)...));
   }
 
   void tell_lost(WireLink& link, std::string_view why) REVERIE_REQUIRES(mutex_) {
     if (link.peer_name.empty()) {
-      tell(EventKind::kNotReached, "'{}' gave up a connection ({}) in its handshake: {}",
-           options_.name, link.connection().peer(), why);
+      log_event(EventKind::kNotReached, "'{}' gave up a connection ({}) in its handshake: {}",
+                options_.name, link.connection().peer(), why);
     } else {
-      tell(EventKind::kLost, "'{}' lost a connection to '{}': {}", options_.name, link.peer_name,
-           why);
+      log_event(EventKind::kLost, "'{}' lost a connection to '{}': {}", options_.name,
+                link.peer_name, why);
     }
   }
 
@@ -557,8 +561,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       mutex_.assert_held();
       if (dialling_.erase(id) == 0) return;
       if (!link) {
-        tell(EventKind::kNotReached, "'{}' cannot connect to {}: {}", options_.name, address,
-             connection.status().message());
+        log_event(EventKind::kNotReached, "'{}' cannot connect to {}: {}", options_.name, address,
+                  connection.status().message());
         return core_.link_down(id, connection.status(), now);
       }
       links_[id] = link;
@@ -567,14 +571,14 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (link && !link->is_over()) link->start();
   }
 
-  void on_accept(DoorGuest guest) {
+  void on_accept(AcceptedConnection incoming) {
     std::shared_ptr<WireLink> link;
     turn([&](TimePoint now) {
       mutex_.assert_held();
       if (is_closed_) return;
-      const LinkId id = core_.accepted(guest.connection->peer(), now);
-      link = make_link(id, std::move(guest.connection));
-      link->place = std::move(guest.place);
+      const LinkId id = core_.accepted(incoming.connection->peer(), now);
+      link = make_link(id, std::move(incoming.connection));
+      link->place = std::move(incoming.place);
       links_[id] = link;
     });
     if (link) link->start();
@@ -618,13 +622,13 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return status;
   }
 
-  void ring_bell(LinkId id) {
+  void ring_doorbell(LinkId id) {
     MutexLock lock(mutex_);
     const auto place = links_.find(id);
-    if (place != links_.end()) place->second->ring_bell();
+    if (place != links_.end()) place->second->ring_doorbell();
   }
 
-  void on_rung(LinkId id) {
+  void handle_doorbell(LinkId id) {
     std::shared_ptr<WireLink> link;
     {
       MutexLock lock(mutex_);
@@ -637,14 +641,14 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   // Copies bulk to the arena that the other side reads, if there is one; otherwise, with `copies`,
   // copies bulk that may change to memory of this peer. Under no lock, since it may take long.
-  template <typename Whom>
-  Status place_bulk(Payload& payload, bool copies, const Whom& whom) {
+  template <typename Receiver>
+  Status place_bulk(Payload& payload, bool copies, const Receiver& receiver) {
     if (payload.bulk.empty() || payload.block) return {};
     const std::size_t size = payload.bulk_bytes();
     std::shared_ptr<SharedArena> arena;
     if (uses_shared_memory_ && size >= kArenaBulkMin) {
       MutexLock lock(mutex_);
-      const auto link = links_.find(core_.link_to(whom));
+      const auto link = links_.find(core_.link_to(receiver));
       if (link != links_.end()) arena = link->second->arena_for(size, clock_.now());
     }
     if (arena && write_to_arena(*arena, size, payload)) return {};
@@ -776,8 +780,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Withdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
-  Tell tell_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::pair<EventKind, std::string>> told_ REVERIE_GUARDED_BY(mutex_);
+  OnEvent on_event_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::pair<EventKind, std::string>> unreported_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
   Links links_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // wrote invalid data
@@ -832,8 +836,8 @@ void Peer::set_withdrawn(Withdrawn withdrawn) {
   impl_->set_withdrawn(std::move(withdrawn));
 }
 
-void Peer::set_tell(Tell tell) {
-  impl_->set_tell(std::move(tell));
+void Peer::set_on_event(OnEvent on_event) {
+  impl_->set_on_event(std::move(on_event));
 }
 Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
   return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory);

@@ -74,7 +74,7 @@ class Peer {
   // Called when a connection is made or lost or cannot be made, with a text for people. On any
   // thread, under no lock; it must not wait.
   enum class EventKind { kListens, kConnected, kLost, kNotReached };
-  using Tell = std::function<void(EventKind kind, const std::string& text)>;
+  using OnEvent = std::function<void(EventKind kind, const std::string& text)>;
 
   // INVALID_ARGUMENT for an invalid name or bound, or a malformed certificate or key.
   static Result<std::unique_ptr<Peer>> make(const Options& options);
@@ -101,7 +101,7 @@ class Peer {
   // Adds another callback, which is kept until the peer is closed.
   void add_withdrawn(Withdrawn withdrawn);
   // Until the peer is closed.
-  void set_tell(Tell tell);
+  void set_on_event(OnEvent on_event);
 
   // Returns the call's number. `done` is called once, or not at all if this returns an error.
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,

@@ -27,7 +27,7 @@ std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
 }
 
 // An abstract Unix socket ends with the process that listens there.
-bool goes_with_its_process(const std::string& address) {
+bool is_process_bound(const std::string& address) {
   return address.starts_with("unix:@");
 }
 
@@ -411,7 +411,7 @@ void PeerCore::link_down(LinkId id, const Status& why, TimePoint now) {
   std::string gone;  // the peer whose run has ended
   const auto place = links_.find(id);
   if (place != links_.end() && place->second.is_dialled &&
-      goes_with_its_process(place->second.address) && why.code() == StatusCode::kNotFound) {
+      is_process_bound(place->second.address) && why.code() == StatusCode::kNotFound) {
     const auto route = routes_.find(place->second.address);
     const Session* const session =
         route == routes_.end() ? nullptr : session_of_name(route->second.peer);

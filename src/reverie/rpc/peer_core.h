@@ -246,8 +246,8 @@ class PeerCore {
   void ask_for(const std::string& name, Wanted& wanted, TimePoint now);
   // Why calls of that name are not sent; they fail once they have waited for `fails_after`, if that
   // has a value.
-  Status why_unknown(const std::string& name, const Wanted& wanted,
-                     std::optional<Duration>& fails_after, TimePoint now) const;
+  Status unknown_reason(const std::string& name, const Wanted& wanted,
+                        std::optional<Duration>& fails_after, TimePoint now) const;
   std::string dial_failures(const std::string& peer) const;
   void step_deadlines(TimePoint now);
   void step_links(TimePoint now);
@@ -268,7 +268,7 @@ class PeerCore {
   Status claim_name(const Greeting& theirs, TimePoint now);
   Session* session_of_name(const std::string& name);
   std::uint64_t key_of_run(const Greeting& theirs, TimePoint now);
-  bool shall_replace(const Session& session, const Link& link) const;
+  bool should_replace(const Session& session, const Link& link) const;
   void open(LinkId id, std::uint64_t key, std::uint64_t received, TimePoint now);
   // The other side has lost its state: what was sent to it is lost.
   void forget_sent(std::uint64_t key, TimePoint now);

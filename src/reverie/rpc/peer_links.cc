@@ -40,7 +40,7 @@ bool is_loopback(const std::string& address) {
          address.starts_with("[::1]:");
 }
 
-bool passes_by_itself(const Status& why) {
+bool is_transient(const Status& why) {
   return why.code() != StatusCode::kUnauthenticated && why.code() != StatusCode::kAlreadyExists &&
          why.code() != StatusCode::kFailedPrecondition;
 }
@@ -176,7 +176,7 @@ void PeerCore::lose_link(LinkId id, const Status& why, TimePoint now) {
       Route& route = found->second;
       route.link = 0;
       route.last = why;
-      route.is_refused = !passes_by_itself(why);
+      route.is_refused = !is_transient(why);
       if (link.stage == Stage::kOpen) {
         route.pause = Duration::zero();
       } else {
@@ -382,7 +382,7 @@ std::uint64_t PeerCore::key_of_run(const Greeting& theirs, TimePoint now) {
   return key;
 }
 
-bool PeerCore::shall_replace(const Session& session, const Link& link) const {
+bool PeerCore::should_replace(const Session& session, const Link& link) const {
   if (session.link == 0) return true;
   const Link& old = links_.at(session.link);
   if (old.is_dialled == link.is_dialled) return true;
@@ -404,12 +404,13 @@ void PeerCore::on_resume(LinkId id, Link& link, const Message& message, TimePoin
   if (!claim.ok()) return refuse(id, claim, now);
   const std::uint64_t key = key_of_run(link.theirs, now);
   Session& session = sessions_.at(key);
-  if (!shall_replace(session, link)) {
+  if (!should_replace(session, link)) {
     return refuse(id, unavailable("'{}' is connected already", link.theirs.name), now);
   }
-  const bool goes_on = (session.peer_nonce == 0 || session.peer_nonce == theirs->session) &&
-                       (theirs->your_session == 0 || theirs->your_session == session.nonce);
-  if (!goes_on) {
+  const bool is_resumed =
+      (session.peer_nonce == 0 || session.peer_nonce == theirs->session) &&
+      (theirs->receiver_session == 0 || theirs->receiver_session == session.nonce);
+  if (!is_resumed) {
     if (session.link != 0) drop_link(session.link, unavailable("replaced"), now);
     forget_sent(key, now);
     session.nonce = 0;
@@ -420,7 +421,7 @@ void PeerCore::on_resume(LinkId id, Link& link, const Message& message, TimePoin
   send(id, {FrameKind::kResumed, 0, 0, 0},
        shared(encode(Resumption{{}, session.nonce, session.peer_nonce, session.last_received})),
        now);
-  open(id, key, goes_on ? theirs->received : 0, now);
+  open(id, key, is_resumed ? theirs->received : 0, now);
 }
 
 void PeerCore::on_resumed(LinkId id, Link& link, const Message& message, TimePoint now) {
@@ -428,20 +429,20 @@ void PeerCore::on_resumed(LinkId id, Link& link, const Message& message, TimePoi
   if (!theirs.ok()) return drop_link(id, theirs.status(), now);
   const auto named = session_by_name_.find(link.theirs.name);
   if (named == session_by_name_.end() ||
-      sessions_.at(named->second).nonce != theirs->your_session ||
+      sessions_.at(named->second).nonce != theirs->receiver_session ||
       sessions_.at(named->second).peer_run != link.theirs.run) {
     return drop_link(id, unavailable("{}: the session ended meanwhile", link.address), now);
   }
   const std::uint64_t key = named->second;
   Session& session = sessions_.at(key);
-  if (!shall_replace(session, link)) return drop_link(id, {}, now);
-  const bool goes_on = session.peer_nonce == 0 || session.peer_nonce == theirs->session;
-  if (!goes_on) {
+  if (!should_replace(session, link)) return drop_link(id, {}, now);
+  const bool is_resumed = session.peer_nonce == 0 || session.peer_nonce == theirs->session;
+  if (!is_resumed) {
     if (session.link != 0) drop_link(session.link, unavailable("replaced"), now);
     forget_sent(key, now);
   }
   session.peer_nonce = theirs->session;
-  open(id, key, goes_on ? theirs->received : 0, now);
+  open(id, key, is_resumed ? theirs->received : 0, now);
 }
 
 void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePoint now) {

@@ -55,8 +55,8 @@ void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
   step_routes(now);
 }
 
-Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted,
-                             std::optional<Duration>& fails_after, TimePoint now) const {
+Status PeerCore::unknown_reason(const std::string& name, const Wanted& wanted,
+                                std::optional<Duration>& fails_after, TimePoint now) const {
   fails_after.reset();
   Status refusal;
   bool is_silent = false;
@@ -114,7 +114,7 @@ void PeerCore::step_wanted(TimePoint now) {
   std::vector<std::pair<CallId, Status>> refused;
   for (auto& [name, wanted] : wanted_) {
     std::optional<Duration> fails_after;
-    const Status why = why_unknown(name, wanted, fails_after, now);
+    const Status why = unknown_reason(name, wanted, fails_after, now);
     for (const CallId call : wanted.calls) {
       if (fails_after && now - calls_.at(call).waits_since >= *fails_after) {
         refused.emplace_back(call, why);

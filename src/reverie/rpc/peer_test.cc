@@ -158,7 +158,7 @@ TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {
 
 TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
   std::atomic<bool> is_withdrawn{false};
-  std::atomic<bool> has_come{false};
+  std::atomic<bool> has_arrived{false};
   server_->set_withdrawn([&](InboundId) {
     is_withdrawn = true;
     is_withdrawn.notify_all();
@@ -166,14 +166,14 @@ TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
   ASSERT_TRUE(server_
                   ->define("never",
                            [&](Request) {
-                             has_come = true;
-                             has_come.notify_all();
+                             has_arrived = true;
+                             has_arrived.notify_all();
                            })
                   .ok());
   Results results;
   const Result<CallId> call = client_->call("server", "never", {}, {}, results.next());
   ASSERT_TRUE(call.ok());
-  has_come.wait(false);
+  has_arrived.wait(false);
   client_->cancel(*call);
   EXPECT_EQ(results.all()[0].status.code(), StatusCode::kCancelled);
   is_withdrawn.wait(false);

@@ -66,7 +66,7 @@ constexpr std::uint64_t kTakesArenas = 2;
 constexpr std::uint64_t kIsMap = 1;
 
 // Sends an arena's descriptor. False: the socket is not writable now.
-bool hand_over(Connection& connection, const SharedArena& arena, std::uint64_t purpose) {
+bool send_arena(Connection& connection, const SharedArena& arena, std::uint64_t purpose) {
   const auto header = encode_frame_header({FrameKind::kArena, arena.id(), purpose, 0}, {});
   const IoResult result = connection.write_with_descriptor(header, arena.reader_fd());
   // As for a bell.
@@ -87,7 +87,7 @@ WireLink::WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator*
       connection_(std::move(connection)),
       poller_count_(poller_count),
       events_(events),
-      bulk_in_(std::make_shared<ArenaReceiver>([id, &events] { events.owes(id); })),
+      bulk_in_(std::make_shared<ArenaReceiver>([id, &events] { events.on_return_due(id); })),
       reader_(FrameLimits::stranger(), bulk_memory),
       ring_frames_(FrameLimits(), bulk_memory) {
   connection_->set_events(this);
@@ -176,17 +176,17 @@ bool WireLink::flush_ring() {
     }
     waits_for_room_.store(true);
     // A polling thread of this process will notice the room.
-    if ((poller_count_.load() > 0 && is_watched.load()) || ring.ask_for_bell()) {
+    if ((poller_count_.load() > 0 && is_watched.load()) || ring.request_doorbell()) {
       is_all = false;
       break;
     }
   }
   if (is_all) waits_for_room_.store(false, std::memory_order_relaxed);
-  if (ring.owes_bell()) ring_bell();
+  if (ring.needs_doorbell()) ring_doorbell();
   return is_all;
 }
 
-void WireLink::ring_bell() {
+void WireLink::ring_doorbell() {
   static const std::array<std::byte, kFrameHeaderBytes> bell =
       encode_frame_header({FrameKind::kBell, 0, 0, 0}, {});
   const std::span<const std::byte> piece = bell;
@@ -217,7 +217,7 @@ std::shared_ptr<SharedArena> WireLink::arena_for(std::size_t size_bytes, TimePoi
     takes_arenas_ = false;
     return nullptr;
   }
-  if (hand_over(*connection_, **arena, /*purpose=*/0)) bulk_out_.emplace(std::move(*arena));
+  if (send_arena(*connection_, **arena, /*purpose=*/0)) bulk_out_.emplace(std::move(*arena));
   return nullptr;
 }
 
@@ -225,7 +225,7 @@ bool WireLink::offer_map(const std::shared_ptr<SharedArena>& arena) {
   if (offered_map_ != 0 || !is_out_ring_ || !takes_arenas_ || is_over()) {
     return is_map_taken_ && offered_map_ == arena->id();
   }
-  if (hand_over(*connection_, *arena, kIsMap)) offered_map_ = arena->id();
+  if (send_arena(*connection_, *arena, kIsMap)) offered_map_ = arena->id();
   return false;
 }
 
@@ -348,14 +348,14 @@ bool WireLink::poll() {
 bool WireLink::arm() {
   if (is_over() || is_broken()) return true;
   bool is_quiet = true;
-  if (has_ring()) is_quiet = share_->in().ask_for_bell();
-  if (waits_for_room_.load()) is_quiet = share_->out().ask_for_bell() && is_quiet;
+  if (has_ring()) is_quiet = share_->in().request_doorbell();
+  if (waits_for_room_.load()) is_quiet = share_->out().request_doorbell() && is_quiet;
   return is_quiet;
 }
 
 void WireLink::disarm() {
-  if (has_ring()) share_->in().need_no_bell();
-  if (waits_for_room_.load(std::memory_order_relaxed)) share_->out().need_no_bell();
+  if (has_ring()) share_->in().clear_doorbell_request();
+  if (waits_for_room_.load(std::memory_order_relaxed)) share_->out().clear_doorbell_request();
 }
 
 void WireLink::read_ring() {
@@ -371,7 +371,7 @@ void WireLink::read_ring() {
       status = size.status();
       break;
     }
-    if (ring.owes_bell()) events_.rings(id_);
+    if (ring.needs_doorbell()) events_.rings(id_);
     if (*size == 0) break;
     if (direct.empty()) {
       status = ring_frames_.feed(into.first(*size), frames);
@@ -380,7 +380,7 @@ void WireLink::read_ring() {
       ring_frames_.advance(*size, frames);
     }
   }
-  if (!is_over()) hand_on(std::move(frames), /*is_socket=*/false);
+  if (!is_over()) deliver(std::move(frames), /*is_socket=*/false);
   if (status.ok() || is_over()) return;
   is_broken_.store(true, std::memory_order_release);
   lose(status);
@@ -396,7 +396,7 @@ void WireLink::drain_ring() {
 
 // --- In.
 
-void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
+void WireLink::deliver(std::vector<Frame> frames, bool is_socket) {
   std::vector<Frame> batch;
   batch.swap(frames);
   const bool has_link_frame = std::any_of(batch.begin(), batch.end(),
@@ -416,7 +416,7 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
           data_loss("an unexpected frame of kind {} arrived", static_cast<int>(frame.header.kind)));
     }
     if (frame.header.kind == FrameKind::kBell) {
-      events_.rung(id_);
+      events_.on_doorbell(id_);
       continue;
     }
     const bool brings_memory =
@@ -427,7 +427,7 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
     if (!status.ok()) return lose(status);
     if (frame.header.kind == FrameKind::kSwitch) {
       is_in_ring_.store(true, std::memory_order_release);
-      events_.rung(id_);
+      events_.on_doorbell(id_);
     }
   }
   if (!frames.empty()) events_.received(id_, std::move(frames));
@@ -457,7 +457,7 @@ void WireLink::start(std::string_view received) {
   std::vector<Frame> frames;
   const Status status = reader_.feed(std::as_bytes(std::span(received)), frames);
   has_read_ = true;
-  hand_on(std::move(frames), /*is_socket=*/true);
+  deliver(std::move(frames), /*is_socket=*/true);
   if (is_over()) return;
   if (!status.ok()) return lose(status);
   connection_->want_read();
@@ -467,7 +467,7 @@ void WireLink::start(std::string_view received) {
 bool WireLink::read_socket(std::span<std::byte> scratch) {
   std::vector<Frame> frames;
   Status status;
-  bool has_come = false;
+  bool has_arrived = false;
   bool is_end = false;
   for (int i = 0; i < kReadsAtOnce && !is_over(); ++i) {
     if (!has_trusted_limits_ && is_trusted_.load(std::memory_order_acquire)) {
@@ -480,7 +480,7 @@ bool WireLink::read_socket(std::span<std::byte> scratch) {
     status = got.status;
     is_end = got.is_end;
     if (got.size_bytes > 0) {
-      has_come = true;
+      has_arrived = true;
       if (!std::exchange(has_read_, true)) status = check_cleartext(into.first(got.size_bytes));
       if (!status.ok()) break;
       if (direct.empty()) {
@@ -494,14 +494,14 @@ bool WireLink::read_socket(std::span<std::byte> scratch) {
     // fill the buffer has read everything.
     if (!has_trusted_limits_ || (direct.empty() && got.size_bytes < into.size())) break;
   }
-  if (is_over()) return has_come;
-  if (has_come) hand_on(std::move(frames), /*is_socket=*/true);
-  if (is_over()) return has_come;
+  if (is_over()) return has_arrived;
+  if (has_arrived) deliver(std::move(frames), /*is_socket=*/true);
+  if (is_over()) return has_arrived;
   if (is_end || !status.ok()) drain_ring();
-  if (is_over()) return has_come;
+  if (is_over()) return has_arrived;
   if (is_end) status = unavailable("{} has hung up", connection_->peer());
   if (!status.ok()) lose(status);
-  return has_come;
+  return has_arrived;
 }
 
 void WireLink::on_readable() {
@@ -512,28 +512,28 @@ void WireLink::on_readable() {
     if (is_reading_socket_.exchange(true)) return;
     has_missed_socket_.store(false);
   }
-  const bool has_come = read_socket(connection_->loop().scratch());
+  const bool has_arrived = read_socket(connection_->loop().scratch());
   if (!is_over() && has_trusted_limits_ && !connection_->is_unix() &&
       connection_->can_read_on_any_thread()) {
     is_socket_polled_.store(true, std::memory_order_release);
   }
   is_reading_socket_.store(false);
   if (is_over()) return;
-  if (has_come && is_socket_polled() && !is_watched.load()) events_.rung(id_);
+  if (has_arrived && is_socket_polled() && !is_watched.load()) events_.on_doorbell(id_);
   connection_->want_read();
 }
 
 bool WireLink::poll_socket() {
   if (is_over() || is_reading_socket_.exchange(true)) return false;
   std::array<std::byte, kRingScratchBytes> scratch;
-  const bool has_come = read_socket(scratch);
+  const bool has_arrived = read_socket(scratch);
   is_reading_socket_.store(false);
   if (has_missed_socket_.exchange(false)) {
     connection_->loop().post([self = shared_from_this()] {
       if (!self->is_over()) self->on_readable();
     });
   }
-  return has_come;
+  return has_arrived;
 }
 
 void WireLink::on_writable() {

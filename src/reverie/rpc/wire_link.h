@@ -40,9 +40,10 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     // A frame about shared memory, and its descriptor or -1, which is closed afterwards. Loop
     // thread only.
     std::function<Status(LinkId, const Frame&, int)> shared;
-    std::function<void(LinkId)> rings;  // must ring the other side's bell
-    std::function<void(LinkId)> rung;   // the other side rang the bell
-    std::function<void(LinkId)> owes;  // ranges should be returned; on any thread, also under locks
+    std::function<void(LinkId)> rings;        // must ring the other side's bell
+    std::function<void(LinkId)> on_doorbell;  // the other side rang the bell
+    // Ranges should be returned; on any thread, also under locks.
+    std::function<void(LinkId)> on_return_due;
   };
 
   // `poller_count` is the number of threads that poll now.
@@ -83,7 +84,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   Status on_share_frame(const Frame& frame, int descriptor);
   // Whether what is queued goes to the ring.
   bool is_out_ring() const { return is_out_ring_; }
-  void ring_bell();
+  void ring_doorbell();
   // The arena that the bulk of a message must be written to before it is queued; null if it goes
   // through the ring or the socket. The first call asks the other side to map an arena.
   std::shared_ptr<SharedArena> arena_for(std::size_t size_bytes, TimePoint now);
@@ -141,7 +142,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool read_socket(std::span<std::byte> scratch);
   void read_ring();
   void drain_ring();
-  void hand_on(std::vector<Frame> frames, bool is_socket);
+  void deliver(std::vector<Frame> frames, bool is_socket);
   void lose(const Status& why) { events_.lost(id_, why); }
 
   const LinkId id_;

@@ -39,7 +39,7 @@ class Arrival {
     }
     MutexLock lock(mutex_);
     value_.emplace(std::move(value));
-    is_here_.store(true, std::memory_order_release);
+    is_result_here_.store(true, std::memory_order_release);
     condition_.notify_all();
   }
 
@@ -49,9 +49,11 @@ class Arrival {
     const WaitScope scope(options);
     Clock& clock = Clock::system();
     // Where the service looks for answers on this thread, it completes the call here too.
-    const auto is_here = [this] { return is_own_ || is_here_.load(std::memory_order_acquire); };
-    const std::optional<bool> looked = service.look(is_here);
-    if (looked ? *looked : thread_spinner().look(clock, is_here)) return take();
+    const auto has_result = [this] {
+      return is_own_ || is_result_here_.load(std::memory_order_acquire);
+    };
+    const std::optional<bool> looked = service.look(has_result);
+    if (looked ? *looked : thread_spinner().look(clock, has_result)) return take();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
     bool is_cancelled = false;
@@ -93,7 +95,7 @@ class Arrival {
 
   const void* const waiter_ = this_thread();  // the thread that asked, and will wait
   bool is_own_ = false;                       // only the waiter's thread looks at it
-  std::atomic<bool> is_here_{false};
+  std::atomic<bool> is_result_here_{false};
   Mutex mutex_;
   CondVar condition_;
   std::optional<T> value_ REVERIE_GUARDED_BY(mutex_);

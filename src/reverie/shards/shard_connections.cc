@@ -34,7 +34,7 @@ ShardConnections::ShardConnections(std::vector<Shard> shards, const ShardConnect
         }
         return endpoints;
       }()),
-      alarm_(timers, [this] { look_around(); }),
+      alarm_(timers, [this] { check_health(); }),
       health_(texts_of(shards), options) {}
 
 void ShardConnections::drain() {
@@ -113,17 +113,17 @@ void ShardConnections::lose(ShardIndex shard, const Status& why) {
   log_warning("{} does not answer and is left out until it does: {}", endpoint.text, why.message());
 }
 
-void ShardConnections::look_around() {
+void ShardConnections::check_health() {
   const TimePoint now = clock_.now();
-  ShardHealth::Look look;
+  ShardHealth::Checkup checkup;
   {
     MutexLock lock(mutex_);
-    look = health_.look_around(now);
-    under_way_ += look.to_probe.size();
+    checkup = health_.check_health(now);
+    under_way_ += checkup.to_probe.size();
   }
-  if (look.is_needed) alarm_.set(now + options_.probe_interval);
-  for (const ShardIndex shard : look.silent) lose(shard, look.silence);
-  for (const ShardIndex shard : look.to_probe) probe(shard);
+  if (checkup.is_needed) alarm_.set(now + options_.probe_interval);
+  for (const ShardIndex shard : checkup.silent) lose(shard, checkup.silence);
+  for (const ShardIndex shard : checkup.to_probe) probe(shard);
 }
 
 void ShardConnections::probe(ShardIndex shard) {

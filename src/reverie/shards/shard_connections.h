@@ -91,7 +91,7 @@ class ShardConnections {
   Status end_call(const Call& call, Status status);
   void leave();
   void lose(ShardIndex shard, const Status& why);
-  void look_around();
+  void check_health();
   void probe(ShardIndex shard);
   void take_probe(ShardIndex shard, const Status& status);
   void end_return(ShardIndex shard, const Status& repaired);

@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-bool says_gone(StatusCode code) {
+bool means_unreachable(StatusCode code) {
   return code == StatusCode::kUnavailable || code == StatusCode::kCancelled;
 }
 
@@ -35,8 +35,8 @@ Status ShardHealth::none_answers() const {
 ShardCall ShardHealth::open_call(ShardIndex shard, TimePoint now) {
   State& state = states_[shard];
   if (state.calls.empty()) {
-    state.moved_at = now;
-    state.patience = options_.probe_interval;
+    state.last_progress = now;
+    state.silence_max = options_.probe_interval;
   }
   Pending& pending = state.calls[++last_id_];
   // It went down after the caller's check.
@@ -66,8 +66,8 @@ ShardHealth::Ended ShardHealth::end_call(const ShardCall& call, Status status, T
   const auto found = state.calls.find(call.id);
   const Pending pending = found->second;
   state.calls.erase(found);
-  state.moved_at = now;
-  state.patience = options_.probe_interval;
+  state.last_progress = now;
+  state.silence_max = options_.probe_interval;
   if (pending.is_lost && status.code() == StatusCode::kCancelled) {
     return {state.why.ok() ? unavailable("{} was lost", state.text)
                            : unavailable("{}: {}", state.text, state.why.message())};
@@ -92,38 +92,39 @@ std::optional<std::vector<RequestId>> ShardHealth::lose(ShardIndex shard, const 
   return lost;
 }
 
-ShardHealth::Look ShardHealth::look_around(TimePoint now) {
-  Look look;
-  if (is_closed_) return look;
+ShardHealth::Checkup ShardHealth::check_health(TimePoint now) {
+  Checkup checkup;
+  if (is_closed_) return checkup;
   for (std::size_t s = 0; s < states_.size(); ++s) {
     State& state = states_[s];
     const auto shard = static_cast<ShardIndex>(s);
     const bool is_waiting = !state.calls.empty();
-    look.is_needed |= is_waiting || !state.is_up || state.is_probed;
+    checkup.is_needed |= is_waiting || !state.is_up || state.is_probed;
     if (state.is_probed) {
       const bool is_silent = now - state.probed_at >= options_.probe_timeout;
-      if (state.is_up && is_silent) look.silent.push_back(shard);
-    } else if (!state.is_up || (is_waiting && now - state.moved_at >= state.patience)) {
+      if (state.is_up && is_silent) checkup.silent.push_back(shard);
+    } else if (!state.is_up || (is_waiting && now - state.last_progress >= state.silence_max)) {
       state.is_probed = true;
       state.probed_at = now;
-      look.to_probe.push_back(shard);
+      checkup.to_probe.push_back(shard);
     }
   }
-  if (!look.silent.empty()) {
-    look.silence = unavailable("no answer within {:.3g} s", to_seconds(options_.probe_timeout));
+  if (!checkup.silent.empty()) {
+    checkup.silence = unavailable("no answer within {:.3g} s", to_seconds(options_.probe_timeout));
   }
-  return look;
+  return checkup;
 }
 
 ShardHealth::Probed ShardHealth::take_probe(ShardIndex shard, const Status& status, TimePoint now) {
   State& state = states_[shard];
   // A service that refuses this client is up; requests will report the refusal.
-  const bool is_gone = says_gone(status.code()) || status.code() == StatusCode::kDeadlineExceeded;
+  const bool is_gone =
+      means_unreachable(status.code()) || status.code() == StatusCode::kDeadlineExceeded;
   if (!is_gone && !state.is_up && !is_closed_) return Probed::kReturning;
   state.is_probed = false;
   if (is_gone) return Probed::kGone;
-  state.moved_at = now;
-  state.patience = std::min(2 * state.patience, options_.probe_interval_max);
+  state.last_progress = now;
+  state.silence_max = std::min(2 * state.silence_max, options_.probe_interval_max);
   return Probed::kAlive;
 }
 
@@ -131,7 +132,7 @@ bool ShardHealth::end_return(ShardIndex shard, bool is_repaired, TimePoint now) 
   State& state = states_[shard];
   state.is_probed = false;
   if (!is_repaired || is_closed_) return false;
-  state.moved_at = now;
+  state.last_progress = now;
   state.is_up = true;
   return true;
 }

@@ -57,7 +57,7 @@ class ShardHealth {
   ShardCall open_call(ShardIndex shard, TimePoint now);
   enum class Attached {
     kOver,        // the call has ended
-    kWaiting,     // call look_around() after probe_interval
+    kWaiting,     // call check_health() after probe_interval
     kMustCancel,  // also, the call was lost or cancelled meanwhile: cancel its request
   };
   Attached attach(const ShardCall& call, RequestId request);
@@ -72,15 +72,15 @@ class ShardHealth {
   // Marks a service down. Returns the requests to cancel; no value if it was down already.
   std::optional<std::vector<RequestId>> lose(ShardIndex shard, const Status& why);
 
-  // --- Probes. Each probe that look_around() requests ends with take_probe(), then end_return() if
-  // that returns kReturning.
-  struct Look {
+  // --- Probes. Each probe that check_health() requests ends with take_probe(), then end_return()
+  // if that returns kReturning.
+  struct Checkup {
     std::vector<ShardIndex> to_probe;
     std::vector<ShardIndex> silent;  // whose probes timed out: call lose()
     Status silence;                  // the reason
     bool is_needed = false;          // call it again after probe_interval
   };
-  Look look_around(TimePoint now);
+  Checkup check_health(TimePoint now);
   enum class Probed {
     kAlive,      // or the answer is obsolete
     kGone,       // call lose()
@@ -105,8 +105,8 @@ class ShardHealth {
     bool is_up = true;
     Status why;
     std::unordered_map<std::uint64_t, Pending> calls;
-    TimePoint moved_at;   // when something was last begun while idle, ended, or was answered
-    Duration patience{};  // how long it may be silent after that
+    TimePoint last_progress;  // when something was last begun while idle, ended, or was answered
+    Duration silence_max{};   // how long it may be silent after that
     bool is_probed = false;
     TimePoint probed_at;
   };

@@ -19,8 +19,8 @@ class ShardHealthTest : public ::testing::Test {
     Shards probed;
     for (Duration passed{}; passed < time; passed += options_.probe_interval) {
       clock_.advance(options_.probe_interval);
-      const ShardHealth::Look look = health_.look_around(now());
-      probed.insert(probed.end(), look.to_probe.begin(), look.to_probe.end());
+      const ShardHealth::Checkup checkup = health_.check_health(now());
+      probed.insert(probed.end(), checkup.to_probe.begin(), checkup.to_probe.end());
     }
     return probed;
   }
@@ -37,7 +37,7 @@ TEST_F(ShardHealthTest, AServiceAtWhichNothingWaitsIsNeverProbed) {
   EXPECT_TRUE(health_.end_call(call, {}, now()).told.ok());
   EXPECT_EQ(health_.attach(call, 7), Attached::kOver);
   EXPECT_EQ(look_for(10'000 * kMs), Shards{});
-  EXPECT_FALSE(health_.look_around(now()).is_needed);
+  EXPECT_FALSE(health_.check_health(now()).is_needed);
 }
 
 TEST_F(ShardHealthTest, ASilentServiceIsProbedLessAndLessOftenWhileItAnswers) {
@@ -45,10 +45,10 @@ TEST_F(ShardHealthTest, ASilentServiceIsProbedLessAndLessOftenWhileItAnswers) {
   std::vector<std::int64_t> probes_ms;
   for (int tick = 1; tick <= 40; ++tick) {
     clock_.advance(250 * kMs);
-    const ShardHealth::Look look = health_.look_around(now());
-    EXPECT_TRUE(look.is_needed);
-    if (look.to_probe.empty()) continue;
-    EXPECT_EQ(look.to_probe, Shards{1});
+    const ShardHealth::Checkup checkup = health_.check_health(now());
+    EXPECT_TRUE(checkup.is_needed);
+    if (checkup.to_probe.empty()) continue;
+    EXPECT_EQ(checkup.to_probe, Shards{1});
     probes_ms.push_back(tick * 250);
     EXPECT_EQ(health_.take_probe(1, {}, now()), Probed::kAlive);
   }
@@ -62,11 +62,11 @@ TEST_F(ShardHealthTest, AProbeThatIsNotAnsweredMarksItDownAndItsCallsAreLost) {
   EXPECT_EQ(look_for(250 * kMs), Shards{0});
   EXPECT_EQ(look_for(1'750 * kMs), Shards{}) << "one probe at a time";
   clock_.advance(250 * kMs);
-  const ShardHealth::Look look = health_.look_around(now());
-  EXPECT_EQ(look.silent, Shards{0});
-  EXPECT_EQ(look.silence.message(), "no answer within 2 s");
-  EXPECT_EQ(health_.lose(0, look.silence), std::vector<RequestId>{7});
-  EXPECT_EQ(health_.lose(0, look.silence), std::nullopt) << "once";
+  const ShardHealth::Checkup checkup = health_.check_health(now());
+  EXPECT_EQ(checkup.silent, Shards{0});
+  EXPECT_EQ(checkup.silence.message(), "no answer within 2 s");
+  EXPECT_EQ(health_.lose(0, checkup.silence), std::vector<RequestId>{7});
+  EXPECT_EQ(health_.lose(0, checkup.silence), std::nullopt) << "once";
   EXPECT_FALSE(health_.is_up(0));
 
   const ShardHealth::Ended ended = health_.end_call(call, cancelled("cancelled"), now());

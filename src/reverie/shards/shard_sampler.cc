@@ -27,31 +27,31 @@ void ShardSampler::apply(Event event) {
   if (work.wake != TimePoint::max()) alarm_.set(work.wake);
   for (auto& [done, result] : work.ends) done(std::move(result));
   for (const ShardIndex shard : work.sizes_of) ask_sizes(shard);
-  for (const AskPtr& made : work.asks) ask(made);
+  for (const ShardQueryPtr& made : work.queries) query(made);
 }
 
-void ShardSampler::ask(const AskPtr& ask) {
+void ShardSampler::query(const ShardQueryPtr& query) {
   SampleRequest request;
-  request.table = ask->table;
-  request.count = ask->count_max;
-  request.min_count = ask->count;
-  request.deadline = ask->deadline;
-  request.batch = std::move(ask->batch);
+  request.table = query->table;
+  request.count = query->count_max;
+  request.min_count = query->count;
+  request.deadline = query->deadline;
+  request.batch = std::move(query->batch);
   const ShardCall call = connections_.call<SampleResult>(
-      ask->shard,
+      query->shard,
       [&request](ReplayService& service, Done done) {
         return service.sample(std::move(request), std::move(done));
       },
-      [this, ask](SampleResult result) {
-        if (!result.batch.empty()) seen_(result.batch.keys(), ask->shard);
+      [this, query](SampleResult result) {
+        if (!result.batch.empty()) seen_(result.batch.keys(), query->shard);
         apply([&](ShardSamplerCore& core, Work& work) {
-          core.on_result(ask, std::move(result), work);
+          core.on_result(query, std::move(result), work);
         });
       });
   bool is_cancelled = false;
   {
     MutexLock lock(mutex_);
-    is_cancelled = core_.attach(ask, call);
+    is_cancelled = core_.attach(query, call);
   }
   if (is_cancelled) connections_.cancel(call);
 }

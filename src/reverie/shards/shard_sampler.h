@@ -44,12 +44,12 @@ class ShardSampler {
 
  private:
   using Work = ShardSamplerCore::Work;
-  using AskPtr = std::shared_ptr<ShardSamplerCore::Ask>;
+  using ShardQueryPtr = std::shared_ptr<ShardSamplerCore::ShardQuery>;
 
   // Runs an event of the core under the lock, then the work that it leaves.
   template <typename Event>
   void apply(Event event);
-  void ask(const AskPtr& ask);
+  void query(const ShardQueryPtr& query);
   void ask_sizes(ShardIndex shard);
 
   ShardConnections& connections_;

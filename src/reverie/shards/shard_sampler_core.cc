@@ -35,11 +35,11 @@ struct ShardSamplerCore::Draw {
   Done done;
   SampleBatch batch;
   std::vector<Turn> turns;
-  std::vector<std::shared_ptr<Ask>> asks;  // under way
-  std::size_t coming = 0;                  // samples of asks that are not late
-  TimePoint hedge_at = TimePoint::max();   // of retry_clock
-  TimePoint give_up_at;                    // of retry_clock: while no shard answers
-  Status shortage;                         // the error of a shard that timed out
+  std::vector<std::shared_ptr<ShardQuery>> queries;  // under way
+  std::size_t expected_samples = 0;                  // samples of asks that are not late
+  TimePoint hedge_at = TimePoint::max();             // of retry_clock
+  TimePoint give_up_at;                              // of retry_clock: while no shard answers
+  Status shortage;                                   // the error of a shard that timed out
   bool is_cancelled = false;
   bool is_over = false;
 };
@@ -68,8 +68,8 @@ struct ShardSamplerCore::Pool {
   std::vector<SampleBatch> spare;
   double answer_s = 0.02;       // smoothed: how long an answer takes
   bool needs_exponent = false;  // some shard does not report its mass
-  bool knows_exponent = false;
-  unsigned unknowing = 0;  // requests made before it was known
+  bool has_exponent = false;
+  unsigned queries_without_exponent = 0;  // requests made before it was known
   double exponent = 1.0;
 };
 
@@ -84,7 +84,7 @@ ShardSamplerCore::ShardSamplerCore(Shards shards, const ShardSamplerOptions& opt
 ShardSamplerCore::~ShardSamplerCore() {
   // A draw and its asks refer to each other while it waits.
   for (const auto& [table, pool] : pools_) {
-    for (const DrawPtr& draw : pool->draws) draw->asks.clear();
+    for (const DrawPtr& draw : pool->draws) draw->queries.clear();
   }
 }
 
@@ -103,15 +103,15 @@ void ShardSamplerCore::learn(std::span<const TableInfo> infos) {
     const auto found = pools_.find(info.options.name);
     if (found == pools_.end()) continue;
     found->second->exponent = exponent_of(info.options.sampler);
-    found->second->knows_exponent = true;
+    found->second->has_exponent = true;
   }
 }
 
 bool ShardSamplerCore::must_learn(std::string_view table) {
   if (options_.sampling != ShardSampling::kMass) return false;
   Pool& pool = pool_of(table);
-  return pool.needs_exponent && !pool.knows_exponent &&
-         pool.unknowing++ % kRequestsPerQuestion == 0;
+  return pool.needs_exponent && !pool.has_exponent &&
+         pool.queries_without_exponent++ % kRequestsPerQuestion == 0;
 }
 
 void ShardSamplerCore::learn_sizes(ShardIndex shard, std::span<const TableInfo> infos) {
@@ -148,7 +148,7 @@ void ShardSamplerCore::step(const DrawPtr& draw, Work& work) {
   take_leftovers(*draw);
   if (draw->batch.size() >= draw->min_count) return finish(draw, {}, work);
   const std::size_t missing = draw->min_count - draw->batch.size();
-  if (draw->coming >= missing) return;
+  if (draw->expected_samples >= missing) return;
 
   std::vector<std::uint8_t> is_open(shards_.count);
   bool is_any_open = false;
@@ -162,8 +162,8 @@ void ShardSamplerCore::step(const DrawPtr& draw, Work& work) {
     is_open[s] = pool.late[s] == 0;
     is_any_open |= pool.late[s] == 0;
   }
-  if (is_any_open) return ask(draw, missing - draw->coming, is_open, work);
-  if (draw->asks.empty()) wait_or_give_up(draw, is_any_late, is_any_spent, work);
+  if (is_any_open) return query(draw, missing - draw->expected_samples, is_open, work);
+  if (draw->queries.empty()) wait_or_give_up(draw, is_any_late, is_any_spent, work);
 }
 
 void ShardSamplerCore::wait_or_give_up(const DrawPtr& draw, bool is_any_late, bool is_any_spent,
@@ -204,20 +204,20 @@ void ShardSamplerCore::take_leftovers(Draw& draw) {
   }
 }
 
-void ShardSamplerCore::ask(const DrawPtr& draw, std::size_t count,
-                           std::span<const std::uint8_t> is_open, Work& work) {
+void ShardSamplerCore::query(const DrawPtr& draw, std::size_t count,
+                             std::span<const std::uint8_t> is_open, Work& work) {
   Pool& pool = *draw->pool;
   const TimePoint now = retry_clock_.now();
   std::vector<std::size_t> parts(shards_.count);
   pool.quotas.split(count, is_open, parts);
   for (std::size_t s = 0; s < parts.size(); ++s) {
     if (parts[s] == 0) continue;
-    auto made = std::make_shared<Ask>();
+    auto made = std::make_shared<ShardQuery>();
     made->table = pool.table;
     made->shard = static_cast<ShardIndex>(s);
     made->count = parts[s];
     made->count_max = parts[s] + (draw->count - draw->min_count);
-    made->deadline = std::min(draw->deadline, clock_.now() + options_.ask_time);
+    made->deadline = std::min(draw->deadline, clock_.now() + options_.query_timeout);
     made->draw_ = draw;
     made->pool_ = &pool;
     made->asked_at_ = now;
@@ -226,9 +226,9 @@ void ShardSamplerCore::ask(const DrawPtr& draw, std::size_t count,
       pool.spare.pop_back();
     }
     draw->turns[s] = Turn::kAsked;
-    draw->coming += parts[s];
-    draw->asks.push_back(made);
-    work.asks.push_back(std::move(made));
+    draw->expected_samples += parts[s];
+    draw->queries.push_back(made);
+    work.queries.push_back(std::move(made));
   }
   const Duration usual = std::clamp(seconds(kLate * pool.answer_s), options_.hedge_min,
                                     std::max(options_.hedge_min, options_.hedge_max));
@@ -239,21 +239,21 @@ void ShardSamplerCore::ask(const DrawPtr& draw, std::size_t count,
   }
 }
 
-bool ShardSamplerCore::attach(const std::shared_ptr<Ask>& ask, const ShardCall& call) {
-  ask->call_ = call;
-  ask->has_call_ = true;
-  return ask->draw_ && ask->draw_->is_cancelled;
+bool ShardSamplerCore::attach(const std::shared_ptr<ShardQuery>& query, const ShardCall& call) {
+  query->call_ = call;
+  query->has_call_ = true;
+  return query->draw_ && query->draw_->is_cancelled;
 }
 
 void ShardSamplerCore::finish(const DrawPtr& draw, Status status, Work& work) {
   draw->is_over = true;
   Pool& pool = *draw->pool;
   std::erase(pool.draws, draw);
-  for (const std::shared_ptr<Ask>& ask : draw->asks) {
-    ask->draw_ = nullptr;
-    ++pool.late[ask->shard];
+  for (const std::shared_ptr<ShardQuery>& query : draw->queries) {
+    query->draw_ = nullptr;
+    ++pool.late[query->shard];
   }
-  draw->asks.clear();
+  draw->queries.clear();
   if (!draw->batch.empty()) weigh(*draw);
   SampleResult result;
   result.status = std::move(status);
@@ -284,62 +284,65 @@ void ShardSamplerCore::weigh(Draw& draw) {
 
 // --- Answers --------------------------------------------------------------------------------
 
-void ShardSamplerCore::on_result(const std::shared_ptr<Ask>& ask, SampleResult result, Work& work) {
-  Pool& pool = *ask->pool_;
-  note(pool, *ask, result, work);
-  const DrawPtr draw = std::move(ask->draw_);
+void ShardSamplerCore::on_result(const std::shared_ptr<ShardQuery>& query, SampleResult result,
+                                 Work& work) {
+  Pool& pool = *query->pool_;
+  note(pool, *query, result, work);
+  const DrawPtr draw = std::move(query->draw_);
   std::size_t taken = 0;
   if (draw) {
-    hand_over(draw, ask, result, taken, work);
+    deliver_samples(draw, query, result, taken, work);
   } else {
-    --pool.late[ask->shard];
+    --pool.late[query->shard];
   }
   if (result.batch.empty()) {
     if (pool.spare.size() < shards_.count) pool.spare.push_back(std::move(result.batch));
   } else {
-    pool.leftovers.push_back({std::move(result.batch), taken, ask->shard});
+    pool.leftovers.push_back({std::move(result.batch), taken, query->shard});
     // Pins delay freeing in their tables, and these samples may wait for long.
     pool.leftovers.back().batch.retain();
   }
   if (!pool.draws.empty()) step_all(pool, work);
 }
 
-void ShardSamplerCore::hand_over(const DrawPtr& draw, const std::shared_ptr<Ask>& ask,
-                                 SampleResult& result, std::size_t& taken, Work& work) {
-  std::erase(draw->asks, ask);
-  if (!ask->is_late_) draw->coming -= ask->count;
+void ShardSamplerCore::deliver_samples(const DrawPtr& draw,
+                                       const std::shared_ptr<ShardQuery>& query,
+                                       SampleResult& result, std::size_t& taken, Work& work) {
+  std::erase(draw->queries, query);
+  if (!query->is_late_) draw->expected_samples -= query->count;
   const StatusCode code = result.status.code();
   const bool is_short = code == StatusCode::kDeadlineExceeded || code == StatusCode::kCancelled;
   // A shard that gave up before its deadline would do so again.
-  const bool may_ask_again = code == StatusCode::kDeadlineExceeded &&
-                             ask->deadline < draw->deadline &&
-                             clock_.now() + options_.ask_time / 2 >= ask->deadline;
-  draw->turns[ask->shard] = is_short && !may_ask_again ? Turn::kSpent : Turn::kIdle;
+  const bool may_query_again = code == StatusCode::kDeadlineExceeded &&
+                               query->deadline < draw->deadline &&
+                               clock_.now() + options_.query_timeout / 2 >= query->deadline;
+  draw->turns[query->shard] = is_short && !may_query_again ? Turn::kSpent : Turn::kIdle;
   if (is_short) draw->shortage = result.status;
   if (result.batch.rate_limited()) draw->batch.set_rate_limited();
   taken = std::min(result.batch.size(), draw->count - draw->batch.size());
   const bool is_fatal = !result.status.ok() && !is_short && code != StatusCode::kUnavailable;
-  draw->batch.take(result.batch, 0, taken, ask->shard);
+  draw->batch.take(result.batch, 0, taken, query->shard);
   if (is_fatal) return finish(draw, result.status, work);
   step(draw, work);
 }
 
-void ShardSamplerCore::note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work) {
+void ShardSamplerCore::note(Pool& pool, const ShardQuery& query, const SampleResult& result,
+                            Work& work) {
   const SampleBatch& batch = result.batch;
-  if (batch.empty()) return note_empty(pool, ask.shard, work);
-  pool.sizes[ask.shard] = batch.table_sizes().back();
-  if (options_.sampling == ShardSampling::kMass) note_mass(pool, ask.shard, batch);
+  if (batch.empty()) return note_empty(pool, query.shard, work);
+  pool.sizes[query.shard] = batch.table_sizes().back();
+  if (options_.sampling == ShardSampling::kMass) note_mass(pool, query.shard, batch);
   if (result.status.ok() && !batch.rate_limited()) {
-    const double took_s = to_seconds(retry_clock_.now() - ask.asked_at_);
+    const double elapsed_s = to_seconds(retry_clock_.now() - query.asked_at_);
     pool.answer_s +=
-        kSmoothing * (std::min(took_s, to_seconds(options_.hedge_max)) - pool.answer_s);
+        kSmoothing * (std::min(elapsed_s, to_seconds(options_.hedge_max)) - pool.answer_s);
   }
 }
 
 void ShardSamplerCore::note_mass(Pool& pool, ShardIndex shard, const SampleBatch& batch) {
   if (batch.sampler_mass() > 0) return pool.quotas.note_mass(shard, batch.sampler_mass());
   pool.needs_exponent = true;
-  if (!pool.knows_exponent) return;
+  if (!pool.has_exponent) return;
   // The newest draw knows the mass best.
   pool.quotas.note_draw(shard, std::pow(batch.priorities().back(), pool.exponent),
                         batch.probabilities().back());
@@ -381,11 +384,11 @@ void ShardSamplerCore::on_alarm(Work& work) {
       if (has_deadline) {
         work.wake = std::min(work.wake, retry_time_of(draw->deadline + options_.answer_grace));
       }
-      if (draw->coming > 0 && now >= draw->hedge_at) {
-        for (const std::shared_ptr<Ask>& ask : draw->asks) ask->is_late_ = true;
-        draw->coming = 0;
+      if (draw->expected_samples > 0 && now >= draw->hedge_at) {
+        for (const std::shared_ptr<ShardQuery>& query : draw->queries) query->is_late_ = true;
+        draw->expected_samples = 0;
       }
-      if (draw->coming > 0) work.wake = std::min(work.wake, draw->hedge_at);
+      if (draw->expected_samples > 0) work.wake = std::min(work.wake, draw->hedge_at);
       step(draw, work);
     }
   }
@@ -401,8 +404,8 @@ std::vector<ShardCall> ShardSamplerCore::begin_cancel(RequestId id) {
     for (const DrawPtr& draw : pool->draws) {
       if (draw->id != id) continue;
       draw->is_cancelled = true;
-      for (const std::shared_ptr<Ask>& ask : draw->asks) {
-        if (ask->has_call_) calls.push_back(ask->call_);
+      for (const std::shared_ptr<ShardQuery>& query : draw->queries) {
+        if (query->has_call_) calls.push_back(query->call_);
       }
     }
   }

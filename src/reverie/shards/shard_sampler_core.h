@@ -12,9 +12,9 @@
 // is lost while this object lives. A shard is late when it takes three times as long as answers
 // usually take when no limiter delays them, but at least hedge_min.
 //
-// A request to a shard has its own deadline, ask_time: a shard with less than its part returns what
-// it has by then, and the others are asked for the rest. So a batch is complete whenever the shards
-// together have enough items, however they are distributed.
+// A request to a shard has its own deadline, query_timeout: a shard with less than its part returns
+// what it has by then, and the others are asked for the rest. So a batch is complete whenever the
+// shards together have enough items, however they are distributed.
 //
 // Probabilities are those of the whole store: the rule is in shard_quotas.h. table_size is the sum
 // of the sizes that the shards last reported with their samples. A shard that has no samples to
@@ -49,7 +49,7 @@ struct ShardSamplerOptions {
   // How long a request waits while no shard answers.
   Duration retry_time = Duration::max();
   // How long a shard may take to collect what it is asked for.
-  Duration ask_time = std::chrono::milliseconds(100);
+  Duration query_timeout = std::chrono::milliseconds(100);
   // How long after a request's deadline an answer may still arrive.
   Duration answer_grace = std::chrono::milliseconds(250);
   // The time between requests for the sizes of a shard that has no samples to give.
@@ -73,7 +73,7 @@ class ShardSamplerCore {
   };
 
   // A request to one shard.
-  struct Ask {
+  struct ShardQuery {
     std::string_view table;
     ShardIndex shard = 0;
     std::size_t count = 0;      // that its request relies on
@@ -93,10 +93,10 @@ class ShardSamplerCore {
 
   // What the shell must do after an event, under no lock.
   struct Work {
-    std::vector<std::pair<Done, SampleResult>> ends;  // to complete
-    std::vector<ShardIndex> sizes_of;                 // to ask for their sizes
-    std::vector<std::shared_ptr<Ask>> asks;           // to ask, then attach()
-    TimePoint wake = TimePoint::max();                // on retry_clock: when on_alarm() is due
+    std::vector<std::pair<Done, SampleResult>> ends;   // to complete
+    std::vector<ShardIndex> sizes_of;                  // to ask for their sizes
+    std::vector<std::shared_ptr<ShardQuery>> queries;  // to ask, then attach()
+    TimePoint wake = TimePoint::max();                 // on retry_clock: when on_alarm() is due
   };
 
   // Deadlines are on `clock`, hedges on `retry_clock`. Both outlive this.
@@ -107,8 +107,8 @@ class ShardSamplerCore {
   // See ReplayService::sample; `id` is for begin_cancel(). Requires an empty request.batch.
   void sample(RequestId id, SampleRequest request, Done done, Work& work);
   // The call for it was made. Returns whether to cancel it.
-  bool attach(const std::shared_ptr<Ask>& ask, const ShardCall& call);
-  void on_result(const std::shared_ptr<Ask>& ask, SampleResult result, Work& work);
+  bool attach(const std::shared_ptr<ShardQuery>& query, const ShardCall& call);
+  void on_result(const std::shared_ptr<ShardQuery>& query, SampleResult result, Work& work);
   void on_alarm(Work& work);
   // A shard went down or came up.
   void on_shards_changed(Work& work);
@@ -142,15 +142,15 @@ class ShardSamplerCore {
   // If no shard can be asked: waits for one, or ends the draw.
   void wait_or_give_up(const DrawPtr& draw, bool is_any_late, bool is_any_spent, Work& work);
   void take_leftovers(Draw& draw);
-  void ask(const DrawPtr& draw, std::size_t count, std::span<const std::uint8_t> is_open,
-           Work& work);
+  void query(const DrawPtr& draw, std::size_t count, std::span<const std::uint8_t> is_open,
+             Work& work);
   // Adds arrived samples to a draw.
-  void hand_over(const DrawPtr& draw, const std::shared_ptr<Ask>& ask, SampleResult& result,
-                 std::size_t& taken, Work& work);
+  void deliver_samples(const DrawPtr& draw, const std::shared_ptr<ShardQuery>& query,
+                       SampleResult& result, std::size_t& taken, Work& work);
   void finish(const DrawPtr& draw, Status status, Work& work);
   // Converts probabilities and sizes of shards to those of the whole store.
   void weigh(Draw& draw);
-  void note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work);
+  void note(Pool& pool, const ShardQuery& query, const SampleResult& result, Work& work);
   void note_mass(Pool& pool, ShardIndex shard, const SampleBatch& batch);
   void note_empty(const Pool& pool, ShardIndex shard, Work& work);
   Status timed_out(const Draw& draw, std::string_view why) const;

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-using AskPtr = std::shared_ptr<ShardSamplerCore::Ask>;
+using ShardQueryPtr = std::shared_ptr<ShardSamplerCore::ShardQuery>;
 using Work = ShardSamplerCore::Work;
 using Counts = std::vector<std::size_t>;
 constexpr Duration kMillisecond = std::chrono::milliseconds(1);
@@ -38,9 +38,9 @@ class ShardSamplerCoreTest : public ::testing::Test {
     return work;
   }
   // The shard gives `count` items, each with probability `p`, of a table of `size` items.
-  Work answer(const AskPtr& ask, std::size_t count, Status status = {}, double p = 0.1,
+  Work answer(const ShardQueryPtr& query, std::size_t count, Status status = {}, double p = 0.1,
               std::int64_t size = 10, double mass = 0) {
-    SampleResult result{std::move(status), std::move(ask->batch)};
+    SampleResult result{std::move(status), std::move(query->batch)};
     result.batch.set_sampler_mass(mass);
     for (std::size_t i = 0; i < count; ++i) {
       SampledItem item;
@@ -52,7 +52,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
       result.batch.add(item);
     }
     Work work;
-    core_->on_result(ask, std::move(result), work);
+    core_->on_result(query, std::move(result), work);
     complete(work);
     return work;
   }
@@ -76,7 +76,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
 
   static Counts asked(const Work& work) {
     Counts counts;
-    for (const AskPtr& ask : work.asks) counts.push_back(ask->count);
+    for (const ShardQueryPtr& query : work.queries) counts.push_back(query->count);
     return counts;
   }
   Counts given() const {
@@ -87,7 +87,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
   TimePoint in(Duration time) const { return clock_.now() + time; }
 
   ManualClock clock_;
-  ShardSamplerOptions options_;  // hedge_min 5 ms, ask_time 100 ms, size_interval 500 ms
+  ShardSamplerOptions options_;  // hedge_min 5 ms, query_timeout 100 ms, size_interval 500 ms
   std::vector<bool> is_up_;
   std::optional<ShardSamplerCore> core_;
   std::optional<SampleResult> result_;
@@ -99,10 +99,10 @@ TEST_F(ShardSamplerCoreTest, ABatchHasItsPartOfEachShardAndTheProbabilitiesOfThe
   open(3);
   Work work = sample(6);
   ASSERT_EQ(asked(work), (Counts{2, 2, 2}));
-  answer(work.asks[0], 2, {}, 0.5, 10);
-  answer(work.asks[1], 2, {}, 0.25, 20);
+  answer(work.queries[0], 2, {}, 0.5, 10);
+  answer(work.queries[1], 2, {}, 0.25, 20);
   EXPECT_FALSE(result_);
-  answer(work.asks[2], 2, {}, 0.125, 40);
+  answer(work.queries[2], 2, {}, 0.125, 40);
   ASSERT_TRUE(result_);
   EXPECT_TRUE(result_->status.ok());
   EXPECT_EQ(given(), (Counts{2, 2, 2}));
@@ -115,31 +115,31 @@ TEST_F(ShardSamplerCoreTest, ABatchHasItsPartOfEachShardAndTheProbabilitiesOfThe
 TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndWhatItDrewComesFirstNextTime) {
   open(3);
   Work work = sample(6);
-  const AskPtr late = work.asks[2];
+  const ShardQueryPtr late = work.queries[2];
   EXPECT_EQ(work.wake, in(60 * kMillisecond))
       << "three times 20 ms, before any answer has told more";
-  answer(work.asks[0], 2);
-  answer(work.asks[1], 2);
+  answer(work.queries[0], 2);
+  answer(work.queries[1], 2);
   const TimePoint hedge = work.wake;
   EXPECT_EQ(asked(alarm_after(59 * kMillisecond)), Counts{}) << "not yet";
   EXPECT_FALSE(result_);
   work = alarm_after(hedge - clock_.now());
   ASSERT_EQ(asked(work), (Counts{1, 1})) << "the others are asked for what is missing";
-  answer(work.asks[0], 1);
-  answer(work.asks[1], 1);
+  answer(work.queries[0], 1);
+  answer(work.queries[1], 1);
   ASSERT_TRUE(result_);
   EXPECT_EQ(given(), (Counts{3, 3, 0}));
 
   result_.reset();
   work = sample(4);
   ASSERT_EQ(asked(work), (Counts{2, 2})) << "one request under way at the late shard is enough";
-  EXPECT_NE(work.asks[0]->shard, 2);
-  answer(work.asks[0], 2);
+  EXPECT_NE(work.queries[0]->shard, 2);
+  answer(work.queries[0], 2);
   answer(late, 2);
   ASSERT_TRUE(result_) << "late samples go to the request that waits";
   EXPECT_EQ(given()[2], 2u);
 
-  answer(work.asks[1], 2);  // those come for the next
+  answer(work.queries[1], 2);  // those come for the next
   result_.reset();
   work = sample(2);
   EXPECT_EQ(asked(work), Counts{});
@@ -152,13 +152,13 @@ TEST_F(ShardSamplerCoreTest, TheHedgeFollowsHowLongAnswersTake) {
   for (int i = 0; i < 200; ++i) {
     const Work work = sample(2);
     clock_.advance(40 * kMillisecond);
-    for (const AskPtr& ask : work.asks) answer(ask, ask->count);
+    for (const ShardQueryPtr& query : work.queries) answer(query, query->count);
   }
   Work work = sample(2);
   EXPECT_NEAR(to_seconds(work.wake - clock_.now()), 0.12, 1e-6);
-  for (const AskPtr& ask : work.asks) answer(ask, ask->count);
+  for (const ShardQueryPtr& query : work.queries) answer(query, query->count);
   for (int i = 0; i < 400; ++i) {
-    for (const AskPtr& ask : sample(2).asks) answer(ask, ask->count);
+    for (const ShardQueryPtr& query : sample(2).queries) answer(query, query->count);
   }
   work = sample(2);
   EXPECT_EQ(work.wake, in(options_.hedge_min));
@@ -168,14 +168,14 @@ TEST_F(ShardSamplerCoreTest, AShardThatHasLessThanItsPartIsFilledUpByTheOthers) 
   open(2);
   Work work = sample(8, in(10'000 * kMillisecond));
   ASSERT_EQ(asked(work), (Counts{4, 4}));
-  EXPECT_EQ(work.asks[0]->deadline, in(options_.ask_time));
-  answer(work.asks[0], 4);
-  clock_.advance(options_.ask_time);
-  work = answer(work.asks[1], 1, deadline_exceeded("1 of 4"));
+  EXPECT_EQ(work.queries[0]->deadline, in(options_.query_timeout));
+  answer(work.queries[0], 4);
+  clock_.advance(options_.query_timeout);
+  work = answer(work.queries[1], 1, deadline_exceeded("1 of 4"));
   std::size_t missing = 0;
-  for (const AskPtr& ask : work.asks) missing += ask->count;
+  for (const ShardQueryPtr& query : work.queries) missing += query->count;
   EXPECT_EQ(missing, 3u);
-  for (const AskPtr& ask : work.asks) answer(ask, ask->count);
+  for (const ShardQueryPtr& query : work.queries) answer(query, query->count);
   ASSERT_TRUE(result_);
   EXPECT_TRUE(result_->status.ok());
   EXPECT_EQ(result_->batch.size(), 8u);
@@ -185,9 +185,9 @@ TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasWhatTheShardsGave) {
   open(2);
   const Work work = sample(8, in(50 * kMillisecond));
   clock_.advance(50 * kMillisecond);
-  answer(work.asks[0], 3, deadline_exceeded("too small"));
+  answer(work.queries[0], 3, deadline_exceeded("too small"));
   EXPECT_FALSE(result_);
-  answer(work.asks[1], 1, deadline_exceeded("too small"));
+  answer(work.queries[1], 1, deadline_exceeded("too small"));
   ASSERT_TRUE(result_);
   EXPECT_EQ(result_->status,
             deadline_exceeded("4 of 8 samples were drawn before the deadline; too small"));
@@ -208,11 +208,11 @@ TEST_F(ShardSamplerCoreTest, WhatALostShardWasAskedForIsAskedOfTheOthers) {
   open(2);
   const Work first = sample(4);
   is_up_[1] = false;
-  Work work = answer(first.asks[1], 0, unavailable("shard 1 is gone"));
-  EXPECT_TRUE(work.asks.empty()) << "a shard has one request of a draw at a time";
-  work = answer(first.asks[0], 2);
+  Work work = answer(first.queries[1], 0, unavailable("shard 1 is gone"));
+  EXPECT_TRUE(work.queries.empty()) << "a shard has one request of a draw at a time";
+  work = answer(first.queries[0], 2);
   ASSERT_EQ(asked(work), Counts{2});
-  EXPECT_EQ(work.asks[0]->shard, 0);
+  EXPECT_EQ(work.queries[0]->shard, 0);
 }
 
 TEST_F(ShardSamplerCoreTest, WhileNoShardAnswersARequestWaitsForTheRetryTime) {
@@ -231,18 +231,18 @@ TEST_F(ShardSamplerCoreTest, WhileNoShardAnswersARequestWaitsForTheRetryTime) {
   sample(2);
   work = change(1, true);
   ASSERT_EQ(asked(work), Counts{2}) << "the first shard that is up is asked at once";
-  answer(work.asks[0], 2);
+  answer(work.queries[0], 2);
   EXPECT_TRUE(result_->status.ok());
 }
 
 TEST_F(ShardSamplerCoreTest, ACancelledRequestHasWhatCameByThen) {
   open(2);
   const Work work = sample(4, TimePoint::max(), 7);
-  EXPECT_FALSE(core_->attach(work.asks[0], {0, 11}));
-  answer(work.asks[0], 2);
+  EXPECT_FALSE(core_->attach(work.queries[0], {0, 11}));
+  answer(work.queries[0], 2);
   const std::vector<ShardCall> calls = core_->begin_cancel(7);
   EXPECT_TRUE(calls.empty()) << "the one that was attached is over";
-  EXPECT_TRUE(core_->attach(work.asks[1], {1, 12})) << "its call is to be cancelled";
+  EXPECT_TRUE(core_->attach(work.queries[1], {1, 12})) << "its call is to be cancelled";
   Work end;
   core_->end_cancel(7, end);
   complete(end);
@@ -255,15 +255,15 @@ TEST_F(ShardSamplerCoreTest, AShardWithNothingToGiveIsAskedForItsSizesNowAndThen
   options_.sampling = ShardSampling::kEven;
   open(2);
   Work work = sample(2);
-  for (const AskPtr& ask : work.asks) answer(ask, ask->count);
+  for (const ShardQueryPtr& query : work.queries) answer(query, query->count);
   const auto asks_for_sizes = [&] {
     Work asking = sample(2, in(10'000 * kMillisecond));
-    const auto empty = asking.asks[1];
-    clock_.advance(options_.ask_time);
-    answer(asking.asks[0], 1);
+    const auto empty = asking.queries[1];
+    clock_.advance(options_.query_timeout);
+    answer(asking.queries[0], 1);
     Work next = answer(empty, 0, deadline_exceeded("empty"));
     const bool asked = !next.sizes_of.empty();
-    for (const AskPtr& ask : next.asks) answer(ask, ask->count);
+    for (const ShardQueryPtr& query : next.queries) answer(query, query->count);
     return asked;
   };
   EXPECT_TRUE(asks_for_sizes());
@@ -281,8 +281,8 @@ TEST_F(ShardSamplerCoreTest, PartsFollowTheMassThatShardsTellWhateverTheirSample
   open(2);
   Work work = sample(8);
   EXPECT_EQ(asked(work), (Counts{4, 4})) << "nothing is known yet";
-  answer(work.asks[0], 4, {}, 0.1, 10, /*mass=*/30);
-  answer(work.asks[1], 4, {}, 0.1, 10, /*mass=*/10);
+  answer(work.queries[0], 4, {}, 0.1, 10, /*mass=*/30);
+  answer(work.queries[1], 4, {}, 0.1, 10, /*mass=*/10);
   EXPECT_FALSE(core_->must_learn("t"));
   EXPECT_EQ(asked(sample(80)), (Counts{60, 20}));
 }
@@ -291,8 +291,8 @@ TEST_F(ShardSamplerCoreTest, AShardThatTellsNoMassGivesItAwayByItsDraws) {
   options_.sampling = ShardSampling::kMass;
   open(2);
   Work work = sample(8);
-  answer(work.asks[0], 4, {}, 0.05);
-  answer(work.asks[1], 4, {}, 0.1);
+  answer(work.queries[0], 4, {}, 0.05);
+  answer(work.queries[1], 4, {}, 0.1);
   EXPECT_TRUE(core_->must_learn("t")) << "what priorities are raised to";
   TableInfo info;
   info.options.name = "t";
@@ -300,8 +300,8 @@ TEST_F(ShardSamplerCoreTest, AShardThatTellsNoMassGivesItAwayByItsDraws) {
   core_->learn({&info, 1});
   EXPECT_FALSE(core_->must_learn("t"));
   work = sample(8);
-  answer(work.asks[0], 4, {}, 0.05);  // priority 1: masses of 20 and 10
-  answer(work.asks[1], 4, {}, 0.1);
+  answer(work.queries[0], 4, {}, 0.05);  // priority 1: masses of 20 and 10
+  answer(work.queries[1], 4, {}, 0.1);
   EXPECT_EQ(asked(sample(60)), (Counts{40, 20}));
 }
 

@@ -29,7 +29,7 @@ Status ShardedService::closed_status() {
 
 // One query to several shards.
 template <typename T>
-struct ShardedService::Fan {
+struct ShardedService::FanOut {
   Mutex mutex;
   std::size_t left REVERIE_GUARDED_BY(mutex) = 0;
   std::vector<std::optional<T>> results REVERIE_GUARDED_BY(mutex);
@@ -69,7 +69,7 @@ ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& 
                  MutexLock lock(keys_mutex_);
                  for (const ItemKey key : keys) keys_.put(key, shard);
                }),
-      park_alarm_(timers_, [this] { look_at_parked(); }),
+      park_alarm_(timers_, [this] { retry_parked(); }),
       retry_clock_(clock_or_system(options.retry_clock)),
       retry_time_(options.retry_time),
       placement_(connections_.size(),
@@ -166,7 +166,7 @@ void ShardedService::park(RequestId id, TimePoint deadline, std::function<void(c
     }
   }
   if (is_closed) return go(closed_status());  // NOLINT(bugprone-use-after-move): not moved then
-  look_at_parked();
+  retry_parked();
   if (!all_up().empty()) wake_parked();  // came up meanwhile
 }
 
@@ -189,7 +189,7 @@ void ShardedService::wake_parked() {
 }
 
 // Ends requests past their deadline.
-void ShardedService::look_at_parked() {
+void ShardedService::retry_parked() {
   const TimePoint now = clock_.now();
   const TimePoint retry_now = retry_clock_.now();
   RetryQueue::Due due;
@@ -246,8 +246,8 @@ template <typename T, typename Start>
 RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& to, Start start,
                                   std::function<void(std::vector<std::optional<T>>)> done,
                                   std::function<bool(const T&)> is_enough) {
-  auto fan = std::make_shared<Fan<T>>();
-  const std::function<void()> cancel = [this, held = std::weak_ptr<Fan<T>>(fan)] {
+  auto fan = std::make_shared<FanOut<T>>();
+  const std::function<void()> cancel = [this, held = std::weak_ptr<FanOut<T>>(fan)] {
     const auto pending = held.lock();
     if (!pending) return;
     std::vector<ShardConnections::Call> calls;
@@ -388,14 +388,14 @@ RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
 }
 
 RequestId ShardedService::info(Done<Result<Infos>> done) {
-  return ask_info(/*is_one_enough=*/false, done);
+  return query_info(/*is_one_enough=*/false, done);
 }
 
 RequestId ShardedService::describe(Done<Result<Infos>> done) {
-  return ask_info(/*is_one_enough=*/true, done);
+  return query_info(/*is_one_enough=*/true, done);
 }
 
-RequestId ShardedService::ask_info(bool is_one_enough, const Done<Result<Infos>>& done) {
+RequestId ShardedService::query_info(bool is_one_enough, const Done<Result<Infos>>& done) {
   if (is_closed()) {
     done(closed_status());
     return 0;

@@ -92,7 +92,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
  private:
   struct Insert;
   template <typename T>
-  struct Fan;
+  struct FanOut;
   using Infos = std::vector<TableInfo>;
 
   ShardedService(std::vector<Shard> shards, const ShardedOptions& options);
@@ -113,7 +113,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
 
   // --- sharded_service.cc Requests info() of all shards that are up; completes with all answers,
   // or with the first.
-  RequestId ask_info(bool is_one_enough, const Done<Result<Infos>>& done);
+  RequestId query_info(bool is_one_enough, const Done<Result<Infos>>& done);
   void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
 
   // Asks each of `to`, then passes all answers to `done`; empty ones for shards that were not
@@ -128,7 +128,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void park(RequestId id, TimePoint deadline, std::function<void(const Status&)> go);
   void unpark(RequestId id, const Status& status);
   void wake_parked();
-  void look_at_parked();
+  void retry_parked();
   void on_connections_changed();
 
   const ForkGuard fork_guard_;

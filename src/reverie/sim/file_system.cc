@@ -31,7 +31,10 @@ void put(std::vector<std::byte>& into, std::uint64_t offset, std::span<const std
 class SimFile final : public File {
  public:
   SimFile(FileSystem& files, std::shared_ptr<FileSystem::Node> node, std::string path)
-      : files_(files), node_(std::move(node)), path_(std::move(path)), life_(files.life_) {}
+      : files_(files),
+        node_(std::move(node)),
+        path_(std::move(path)),
+        incarnation_(files.incarnation_) {}
   Status append(std::span<const std::byte> bytes) override {
     return write_at(node_->bytes.size(), bytes);
   }
@@ -48,13 +51,13 @@ class SimFile final : public File {
  private:
   Status check() const {
     if (!failed_.ok()) return failed_;
-    return life_ == files_.life_ ? Status() : files_.stopped();
+    return incarnation_ == files_.incarnation_ ? Status() : files_.stopped();
   }
 
   FileSystem& files_;
   const std::shared_ptr<FileSystem::Node> node_;
   const std::string path_;
-  const std::uint64_t life_;
+  const std::uint64_t incarnation_;
   Status failed_;
 };
 
@@ -95,15 +98,15 @@ class SimMappedFile final : public MappedFile {
 class SimFileLock final : public FileLock {
  public:
   SimFileLock(FileSystem& files, std::string path)
-      : files_(files), path_(std::move(path)), life_(files.life_) {}
+      : files_(files), path_(std::move(path)), incarnation_(files.incarnation_) {}
   ~SimFileLock() override {
-    if (life_ == files_.life_) files_.locks_.erase(path_);
+    if (incarnation_ == files_.incarnation_) files_.locks_.erase(path_);
   }
 
  private:
   FileSystem& files_;
   const std::string path_;
-  const std::uint64_t life_;
+  const std::uint64_t incarnation_;
 };
 
 FileSystem::FileSystem(std::uint64_t seed) : random_(seed), root_(std::make_shared<Node>()) {
@@ -430,8 +433,8 @@ void FileSystem::restart() {
   failures_.clear();
   stop_call_ = 0;
   stopped_ = false;
-  ++life_;
-  note(life_);
+  ++incarnation_;
+  note(incarnation_);
 }
 
 std::map<std::string, std::vector<std::byte>> FileSystem::content(const std::string& folder) const {

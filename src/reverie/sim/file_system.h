@@ -124,7 +124,7 @@ class FileSystem final : public reverie::FileSystem {
   std::map<std::int64_t, Status> failures_;
   std::int64_t calls_ = 0;
   std::int64_t stop_call_ = 0;
-  std::uint64_t life_ = 0;  // handles of an earlier life are dead
+  std::uint64_t incarnation_ = 0;  // handles of an earlier life are dead
   std::uint64_t disk_bytes_ = ~std::uint64_t{0};
   std::uint64_t trace_ = 0;
   bool stopped_ = false;

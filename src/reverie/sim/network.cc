@@ -9,7 +9,7 @@ Network::Network(std::uint64_t seed, NetworkOptions options) : random_(seed), op
 
 NodeId Network::add(Node* node) {
   nodes_.push_back(node);
-  lives_.push_back(1);
+  incarnations_.push_back(1);
   clocks_.emplace_back();
   pauses_.emplace_back();
   return nodes_.size() - 1;
@@ -47,7 +47,7 @@ void Network::at(NodeId node, TimePoint when, std::function<void()> run) {
              ? left
              : Duration(static_cast<std::int64_t>(static_cast<double>(left.count()) / rate) + 1));
   }
-  push(there, {node, lives_[node], "wake", 0, 0, std::move(run)});
+  push(there, {node, incarnations_[node], "wake", 0, 0, std::move(run)});
 }
 
 void Network::kill(NodeId node) {
@@ -56,7 +56,7 @@ void Network::kill(NodeId node) {
     side.is_open = false;
     deliver_end(end ^ 1u);
   }
-  ++lives_[node];
+  ++incarnations_[node];
   nodes_[node] = nullptr;
   std::erase_if(listeners_, [&](const auto& entry) { return entry.second == node; });
 }
@@ -70,7 +70,7 @@ void Network::end_half_open() {
 
 void Network::replace(NodeId id, Node* node) {
   nodes_[id] = node;
-  ++lives_[id];
+  ++incarnations_[id];
 }
 
 void Network::listen(NodeId node, const std::string& address) {
@@ -83,7 +83,7 @@ EndId Network::connect(NodeId from, const std::string& address) {
   const EndId theirs = mine ^ 1u;
   Side& side = sides_[mine];
   side.node = from;
-  side.life = lives_[from];
+  side.life = incarnations_[from];
   const auto listener = listeners_.find(address);
   const bool is_lost =
       listener != listeners_.end() &&
@@ -92,7 +92,7 @@ EndId Network::connect(NodeId from, const std::string& address) {
   if (listener == listeners_.end() || is_lost) {
     // No answer is sent, or none comes back.
     const TimePoint told = is_lost ? there + std::chrono::seconds(3) : there;
-    push(told, {from, lives_[from], "refused", mine, 0, [this, mine, from] {
+    push(told, {from, incarnations_[from], "refused", mine, 0, [this, mine, from] {
                   sides_.erase(mine);
                   nodes_[from]->on_closed(mine);
                 }});
@@ -101,15 +101,15 @@ EndId Network::connect(NodeId from, const std::string& address) {
   const NodeId to = listener->second;
   Side& other = sides_[theirs];
   other.node = to;
-  other.life = lives_[to];
-  push(there, {to, lives_[to], "accept", theirs, 0, [this, theirs, to, from] {
+  other.life = incarnations_[to];
+  push(there, {to, incarnations_[to], "accept", theirs, 0, [this, theirs, to, from] {
                  if (!sides_.contains(theirs)) return;
                  sides_[theirs].is_open = true;
                  nodes_[to]->on_accepted(theirs, "node" + std::to_string(from) + ":1");
                }});
   const TimePoint back = there + delay();
   sides_[theirs].last_arrival = back;
-  push(back, {from, lives_[from], "connected", mine, 0, [this, mine, from] {
+  push(back, {from, incarnations_[from], "connected", mine, 0, [this, mine, from] {
                 const auto place = sides_.find(mine);
                 if (place == sides_.end()) return;
                 place->second.is_open = true;
@@ -177,7 +177,7 @@ bool Network::step() {
     auto node = events_.extract(events_.begin());
     now_.ns = std::max(now_.ns, node.key().first);
     Event& event = node.mapped();
-    if (nodes_[event.node] == nullptr || lives_[event.node] != event.life) continue;
+    if (nodes_[event.node] == nullptr || incarnations_[event.node] != event.life) continue;
     note(static_cast<std::uint64_t>(now_.ns));
     for (const char* letter = event.what; *letter != 0; ++letter) {
       note(static_cast<std::uint64_t>(*letter));

@@ -126,7 +126,7 @@ class Network {
   std::uint64_t next_event_ = 0;
   EndId next_end_ = 2;
   std::vector<Node*> nodes_;
-  std::vector<std::uint64_t> lives_;
+  std::vector<std::uint64_t> incarnations_;
   std::vector<NodeClock> clocks_;
   std::vector<Duration> pauses_;
   std::map<std::string, NodeId> listeners_;

@@ -137,27 +137,27 @@ constexpr auto kNoteFields = [](auto& fields, auto& note) {
   fields.text(note.session);
 };
 
-// An answer is a status, followed by the fields that `say` writes if it is ok.
-template <typename T, typename Say>
-Payload write_answer(const Status& status, const T* value, const Say& say) {
+// An answer is a status, followed by the fields that `visit` writes if it is ok.
+template <typename T, typename Visit>
+Payload write_answer(const Status& status, const T* value, const Visit& visit) {
   return write_fields([&](auto& fields) {
     fields.status(status);
-    if (status.ok()) say(fields, *value);
+    if (status.ok()) visit(fields, *value);
   });
 }
 
-template <typename T, typename Say>
-Payload write_answer(const Result<T>& result, const Say& say) {
-  return write_answer(result.status(), result.ok() ? &*result : nullptr, say);
+template <typename T, typename Visit>
+Payload write_answer(const Result<T>& result, const Visit& visit) {
+  return write_answer(result.status(), result.ok() ? &*result : nullptr, visit);
 }
 
-template <typename T, typename Say>
-Result<T> read_answer(const Payload& payload, std::string_view what, const Say& say) {
+template <typename T, typename Visit>
+Result<T> read_answer(const Payload& payload, std::string_view what, const Visit& visit) {
   FieldsIn in(payload, what);
   Status status;
   in.status(status);
   T value{};
-  if (in.ok() && status.ok()) say(in, value);
+  if (in.ok() && status.ok()) visit(in, value);
   REVERIE_RETURN_IF_ERROR(in.finish());
   if (!status.ok()) return status;
   return value;
@@ -169,28 +169,28 @@ std::shared_ptr<const Message> message_of(Payload payload) {
   return std::make_shared<const Message>(Message{{}, std::move(payload)});
 }
 
-Payload write_sample(const SampleAsk& ask) {
+Payload write_sample(const SampleMessage& ask) {
   return write_fields(ask, kSampleFields);
 }
 
-Result<SampleAsk> read_sample(const Payload& payload) {
-  return read_fields<SampleAsk>(payload, "a sample request", kSampleFields);
+Result<SampleMessage> read_sample(const Payload& payload) {
+  return read_fields<SampleMessage>(payload, "a sample request", kSampleFields);
 }
 
 Payload write_mutate(const MutateRequest& request) {
   return write_fields(request, kMutateFields);
 }
 
-Result<MutateAsk> read_mutate(const Payload& payload) {
-  return read_fields<MutateAsk>(payload, "an update of priorities", kMutateFields);
+Result<MutateMessage> read_mutate(const Payload& payload) {
+  return read_fields<MutateMessage>(payload, "an update of priorities", kMutateFields);
 }
 
 Payload write_lookup(const LookupRequest& request) {
   return write_fields(request, kLookupFields);
 }
 
-Result<LookupAsk> read_lookup(const Payload& payload) {
-  return read_fields<LookupAsk>(payload, "a look-up", kLookupFields);
+Result<LookupMessage> read_lookup(const Payload& payload) {
+  return read_fields<LookupMessage>(payload, "a look-up", kLookupFields);
 }
 
 Payload write_text(std::string_view text) {

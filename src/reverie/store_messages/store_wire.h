@@ -63,7 +63,7 @@ inline constexpr std::size_t kMessageItemsMax = 4096;
 std::shared_ptr<const Message> message_of(Payload payload);
 
 // --- Requests. Views refer to the message.
-struct SampleAsk {
+struct SampleMessage {
   std::string_view table;
   std::uint64_t count = 0;
   std::uint64_t min_count = 0;
@@ -74,10 +74,10 @@ struct SampleAsk {
   std::uint64_t received = 0;                // the request whose samples arrived last; 0 for none
   std::vector<std::uint64_t> returned = {};  // requests whose samples are no longer used
 };
-Payload write_sample(const SampleAsk& ask);
-Result<SampleAsk> read_sample(const Payload& payload);
+Payload write_sample(const SampleMessage& ask);
+Result<SampleMessage> read_sample(const Payload& payload);
 
-struct MutateAsk {
+struct MutateMessage {
   std::string_view table;
   std::vector<ItemKey> deletes;
   std::vector<std::uint64_t> tickets;
@@ -87,14 +87,14 @@ struct MutateAsk {
   std::vector<CorruptItem> corrupt;
 };
 Payload write_mutate(const MutateRequest& request);
-Result<MutateAsk> read_mutate(const Payload& payload);
+Result<MutateMessage> read_mutate(const Payload& payload);
 
-struct LookupAsk {
+struct LookupMessage {
   std::string_view table;
   std::vector<ItemKey> keys;
 };
 Payload write_lookup(const LookupRequest& request);
-Result<LookupAsk> read_lookup(const Payload& payload);
+Result<LookupMessage> read_lookup(const Payload& payload);
 
 // The table of kReset and kWhyBlocked, the payload of kCheckpoint.
 Payload write_text(std::string_view text);

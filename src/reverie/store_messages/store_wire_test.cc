@@ -11,7 +11,7 @@ namespace reverie::store_wire {
 namespace {
 
 TEST(StoreWire, ASampleRequestComesBackAsItWasWritten) {
-  SampleAsk ask;
+  SampleMessage ask;
   ask.table = "replay";
   ask.count = 256;
   ask.min_count = 3;
@@ -21,7 +21,7 @@ TEST(StoreWire, ASampleRequestComesBackAsItWasWritten) {
   ask.received = 41;
   ask.returned = {39, 40};
   const Payload payload = write_sample(ask);
-  const SampleAsk read = read_sample(payload).value();
+  const SampleMessage read = read_sample(payload).value();
   EXPECT_EQ(read.table, "replay");
   EXPECT_EQ(read.count, 256u);
   EXPECT_EQ(read.min_count, 3u);
@@ -53,7 +53,7 @@ TEST(StoreWire, AnUpdateComesBackAsItWasWritten) {
   request.deletes = deletes;
   request.corrupt = corrupt;
   const Payload payload = write_mutate(request);
-  const MutateAsk ask = read_mutate(payload).value();
+  const MutateMessage ask = read_mutate(payload).value();
   EXPECT_EQ(ask.table, "t");
   EXPECT_EQ(ask.tickets, tickets);
   EXPECT_EQ(ask.ticket_priorities, priorities);

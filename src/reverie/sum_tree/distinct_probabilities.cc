@@ -14,7 +14,7 @@ constexpr double kNothing = 1e-12;
 class Density {
  public:
   Density(std::span<const double> shares, double rest) : shares_(shares), rest_(rest) {
-    chances_.resize(shares.size());
+    inclusion_probabilities_.resize(shares.size());
   }
 
   // Sets chances() for that s, too.
@@ -23,8 +23,8 @@ class Density {
     double log_sum = s - rest_ * t;
     double product = 1;
     for (std::size_t i = 0; i < shares_.size(); ++i) {
-      chances_[i] = -std::expm1(-shares_[i] * t);
-      product *= chances_[i];
+      inclusion_probabilities_[i] = -std::expm1(-shares_[i] * t);
+      product *= inclusion_probabilities_[i];
       if (product > 1e-200) continue;
       log_sum += std::log(product);
       product = 1;
@@ -32,7 +32,7 @@ class Density {
     return log_sum + std::log(product);
   }
   // 1 - exp(-p_i t) of each item.
-  std::span<const double> chances() const { return chances_; }
+  std::span<const double> chances() const { return inclusion_probabilities_; }
 
   // Where it is largest, and how wide it is there: Newton's method on a concave function.
   struct Peak {
@@ -63,12 +63,12 @@ class Density {
  private:
   std::span<const double> shares_;
   const double rest_;
-  std::vector<double> chances_;
+  std::vector<double> inclusion_probabilities_;
 };
 
 }  // namespace
 
-void to_first_draw(std::span<double> probabilities) {
+void to_single_draw(std::span<double> probabilities) {
   double left = 1;
   for (double& probability : probabilities) {
     const double conditional = probability;
@@ -90,14 +90,14 @@ void to_inclusion(std::span<double> probabilities, std::size_t table_size, doubl
   for (const double share : probabilities) rest -= share;
   if (count >= table_size || rest < kNothing) {
     // All items with a weight are in the batch, and some of those without, at random.
-    const auto light = static_cast<std::size_t>(std::ranges::count(probabilities, 0.0));
-    const std::size_t heavy = count - light;
-    const double of_light =
-        light == 0 || table_size <= heavy
+    const auto zero_count = static_cast<std::size_t>(std::ranges::count(probabilities, 0.0));
+    const std::size_t positive_count = count - zero_count;
+    const double zero_probability =
+        zero_count == 0 || table_size <= positive_count
             ? 1.0
-            : static_cast<double>(light) / static_cast<double>(table_size - heavy);
-    for (double& share : probabilities) share = finish(share == 0 ? of_light : 1.0);
-    if (least != nullptr) *least = finish(*least == 0 ? of_light : 1.0);
+            : static_cast<double>(zero_count) / static_cast<double>(table_size - positive_count);
+    for (double& share : probabilities) share = finish(share == 0 ? zero_probability : 1.0);
+    if (least != nullptr) *least = finish(*least == 0 ? zero_probability : 1.0);
     return;
   }
   const bool are_equal = smallest == largest || largest - smallest <= 1e-12 * largest;

@@ -103,7 +103,7 @@ TEST(DistinctProbabilities, OfEqualItemsAreTheProbabilityToBeInTheBatch) {
   for (const std::size_t n : {1, 4, 7, 8}) {
     std::vector<double> probabilities(n);  // as they are drawn: 1/8, 1/7, ...
     for (std::size_t i = 0; i < n; ++i) probabilities[i] = 1.0 / static_cast<double>(8 - i);
-    to_first_draw(probabilities);
+    to_single_draw(probabilities);
     for (const double share : probabilities) ASSERT_NEAR(share, 0.125, 1e-12);
     to_inclusion(probabilities, 8, nullptr);
     for (const double each : probabilities) ASSERT_NEAR(each, 0.125, 1e-12);  // n / 8, over n
@@ -140,7 +140,7 @@ TEST(DistinctProbabilities, HoldForBatchesOfHundreds) {
 TEST(DistinctProbabilities, OfWhatWeighsNothingAreThoseOfAChoiceAlike) {
   // Two that weigh, and two of three that do not.
   std::vector<double> probabilities = {0.75, 1.0, 1.0 / 3, 1.0 / 2};
-  to_first_draw(probabilities);
+  to_single_draw(probabilities);
   EXPECT_EQ(probabilities, (std::vector<double>{0.75, 0.25, 0, 0}));
   to_inclusion(probabilities, 5, nullptr);
   EXPECT_NEAR(probabilities[0], 1.0 / 4, 1e-12);
@@ -151,7 +151,7 @@ TEST(DistinctProbabilities, OfWhatWeighsNothingAreThoseOfAChoiceAlike) {
 
 TEST(DistinctProbabilities, OfAnOrderWithoutChanceAreAllAlike) {
   std::vector<double> probabilities = {1, 1, 1};
-  to_first_draw(probabilities);
+  to_single_draw(probabilities);
   to_inclusion(probabilities, 10, nullptr);
   for (const double each : probabilities) EXPECT_NEAR(each, 1.0 / 3, 1e-12);
 }

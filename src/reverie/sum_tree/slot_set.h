@@ -28,27 +28,28 @@ class SlotSet {
     const Slot last = reach - 1;
     words_.reach(last / kWordSlots, 0);
     if (last / kRunSlots >= runs_.size()) runs_.resize(last / kRunSlots + 1);
-    if (last / kStretchSlots >= stretches_.size()) stretches_.resize(last / kStretchSlots + 1);
+    if (last / kStretchSlots >= stretch_counts_.size())
+      stretch_counts_.resize(last / kStretchSlots + 1);
   }
   // Requires !contains(slot).
   void insert(Slot slot) {
     reserve(slot + 1);
     words_[slot / kWordSlots] |= std::uint64_t{1} << (slot % kWordSlots);
     ++runs_[slot / kRunSlots];
-    ++stretches_[slot / kStretchSlots];
+    ++stretch_counts_[slot / kStretchSlots];
     ++size_;
   }
   // Requires contains(slot).
   void erase(Slot slot) {
     words_[slot / kWordSlots] &= ~(std::uint64_t{1} << (slot % kWordSlots));
     --runs_[slot / kRunSlots];
-    --stretches_[slot / kStretchSlots];
+    --stretch_counts_[slot / kStretchSlots];
     --size_;
   }
   // The slot that has `rank` slots of the set below it. Requires rank < size().
   Slot select(std::size_t rank) const {
     std::size_t stretch = 0;
-    while (rank >= stretches_[stretch]) rank -= stretches_[stretch++];
+    while (rank >= stretch_counts_[stretch]) rank -= stretch_counts_[stretch++];
     std::size_t run = stretch * (kStretchSlots / kRunSlots);
     while (rank >= runs_[run]) rank -= runs_[run++];
     std::size_t word = run * (kRunSlots / kWordSlots);
@@ -62,7 +63,8 @@ class SlotSet {
     return static_cast<Slot>(word * kWordSlots + static_cast<std::size_t>(std::countr_zero(bits)));
   }
   std::size_t memory_bytes() const {
-    return words_.memory_bytes() + (runs_.capacity() + stretches_.capacity()) * sizeof(runs_[0]);
+    return words_.memory_bytes() +
+           (runs_.capacity() + stretch_counts_.capacity()) * sizeof(runs_[0]);
   }
 
  private:
@@ -72,7 +74,7 @@ class SlotSet {
 
   SegmentedArray<std::uint64_t, 512> words_;
   std::vector<std::uint32_t> runs_;
-  std::vector<std::uint32_t> stretches_;
+  std::vector<std::uint32_t> stretch_counts_;
   std::size_t size_ = 0;
 };
 

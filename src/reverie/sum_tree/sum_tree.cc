@@ -171,7 +171,7 @@ namespace {
 
 // The last child with a weight along the mass; kFanout without one.
 template <typename T>
-std::size_t last_weighty(const T* values) {
+std::size_t last_positive(const T* values) {
   for (std::size_t rank = kFanout; rank-- > 0;) {
     if (values[child_at(rank)] > 0) return child_at(rank);
   }
@@ -179,31 +179,31 @@ std::size_t last_weighty(const T* values) {
 }
 
 // The same for a node at a height: slots are at 0, groups at 1, segments at 3, then the levels.
-std::size_t last_weighty_child(const Tree& tree, std::size_t height, std::size_t node) {
+std::size_t last_positive_child(const Tree& tree, std::size_t height, std::size_t node) {
   if (height == 1) {
-    return last_weighty(tree.segments[node / kSegmentGroups]->weights +
-                        node % kSegmentGroups * kFanout);
+    return last_positive(tree.segments[node / kSegmentGroups]->weights +
+                         node % kSegmentGroups * kFanout);
   }
   if (height == 2) {
-    return last_weighty(tree.segments[node / kFanout]->group_sums + node % kFanout * kFanout);
+    return last_positive(tree.segments[node / kFanout]->group_sums + node % kFanout * kFanout);
   }
-  if (height == 3) return last_weighty(tree.segments[node]->node_sums);
-  return last_weighty(tree.levels[height - 4].sums[node].values);
+  if (height == 3) return last_positive(tree.segments[node]->node_sums);
+  return last_positive(tree.levels[height - 4].sums[node].values);
 }
 
 }  // namespace
 
-Slot last_weighty_slot_near(const Tree& tree, Slot slot) {
+Slot last_positive_slot_near(const Tree& tree, Slot slot) {
   const std::size_t root_height = 3 + tree.levels.size();
   std::size_t height = 1;
   std::size_t node = slot / kFanout;
-  while (last_weighty_child(tree, height, node) == kFanout) {
+  while (last_positive_child(tree, height, node) == kFanout) {
     REVERIE_CHECK(height < root_height);
     ++height;
     node /= kFanout;
   }
   for (; height > 0; --height) {
-    const std::size_t child = last_weighty_child(tree, height, node);
+    const std::size_t child = last_positive_child(tree, height, node);
     REVERIE_CHECK(child < kFanout);
     node = node * kFanout + child;
   }

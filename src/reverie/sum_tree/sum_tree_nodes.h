@@ -78,6 +78,6 @@ const Kernels* avx512_kernels();
 // The slot to return if rounding led a search to a slot of weight 0: the mass was carried past the
 // end of some node above, so the result is the last slot with a weight under that node. Requires
 // tree.total > 0.
-Slot last_weighty_slot_near(const Tree& tree, Slot slot);
+Slot last_positive_slot_near(const Tree& tree, Slot slot);
 
 }  // namespace reverie::sum_tree

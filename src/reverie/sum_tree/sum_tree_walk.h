@@ -107,7 +107,7 @@ template <typename Primitives>
   if (astray >> 31) [[unlikely]] {
     for (std::size_t i = 0; i < count; ++i) {
       if (weights[i] != 0) continue;
-      slots[i] = last_weighty_slot_near(tree, slots[i]);
+      slots[i] = last_positive_slot_near(tree, slots[i]);
       weights[i] = segments[slots[i] / kSegmentSlots]->weights[slots[i] % kSegmentSlots];
     }
   }

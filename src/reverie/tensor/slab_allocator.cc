@@ -28,11 +28,11 @@ std::shared_ptr<SlabAllocator> SlabAllocator::make(std::size_t block_bytes) {
 }
 
 SlabAllocator::~SlabAllocator() {
-  for (const Slab& slab : slabs_) let_go(slab);
-  let_go(spare_);
+  for (const Slab& slab : slabs_) release(slab);
+  release(spare_);
 }
 
-void SlabAllocator::let_go(const Slab& slab) {
+void SlabAllocator::release(const Slab& slab) {
   if (slab.memory != nullptr) unmap(slab.memory, slab.size_bytes);
 }
 

@@ -58,7 +58,7 @@ class SlabAllocator final : public Allocator,
   // The next slab, of the right size and kind; without memory on failure.
   Slab next_slab() const REVERIE_REQUIRES(mutex_);
   static Slab with_memory(Slab slab);
-  static void let_go(const Slab& slab);
+  static void release(const Slab& slab);
   bool add_slab() REVERIE_REQUIRES(mutex_);
 
   const std::size_t block_bytes_;  // rounded up to whole lines

@@ -53,10 +53,10 @@ Status ReplayBuffer::add(const StepArrays& step) {
   items_.clear();
   REVERIE_RETURN_IF_ERROR(writer_.append(step, items_));
   const std::size_t done = service_->insert_views(table_, items_);
-  return done == items_.size() ? Status() : insert_rest(std::span(items_).subspan(done));
+  return done == items_.size() ? Status() : insert_remaining(std::span(items_).subspan(done));
 }
 
-Status ReplayBuffer::insert_rest(std::span<const TrajectoryView> items) {
+Status ReplayBuffer::insert_remaining(std::span<const TrajectoryView> items) {
   std::vector<Item> owned;
   owned.reserve(items.size());
   for (const TrajectoryView& item : items) {

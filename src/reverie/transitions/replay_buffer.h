@@ -91,7 +91,7 @@ class ReplayBuffer {
   friend class ReplayState;  // replay_state.cc
 
   // Inserts items that the table does not accept at once: because it never does, or is closed.
-  Status insert_rest(std::span<const TrajectoryView> items);
+  Status insert_remaining(std::span<const TrajectoryView> items);
 
   // Working memory of a sample, reused.
   struct Scratch {

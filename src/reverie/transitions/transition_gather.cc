@@ -84,9 +84,9 @@ const std::byte* TransitionGather::small_rows(const TransitionPlan& plan, const 
     return chunk.begin() + plan.column_begin(0);
   }
   const Chunk::EncodedColumn& column = chunk.encoded_column(0);
-  const bool is_ours = column.codec == CodecId::kRaw &&
-                       column.size_bytes == std::size_t{chunk.rows()} * plan.row_bytes(0);
-  return is_ours ? chunk.encoded_bytes(0).data() : nullptr;
+  const bool is_raw_here = column.codec == CodecId::kRaw &&
+                           column.size_bytes == std::size_t{chunk.rows()} * plan.row_bytes(0);
+  return is_raw_here ? chunk.encoded_bytes(0).data() : nullptr;
 }
 
 Status TransitionGather::find(const TransitionPlan& plan, std::span<const TrajectoryView> items) {
@@ -110,11 +110,11 @@ Status TransitionGather::find(const TransitionPlan& plan, std::span<const Trajec
     rows.offset = piece.offset;
     rows.split = piece.length;
     const std::uint64_t length = piece.length + (has_second ? pieces[1].length : 0);
-    const bool is_ours = rows.first != nullptr &&
-                         (!has_second || (rows.second != nullptr && pieces[1].offset == 0)) &&
-                         length == rows.shape.rows() &&
-                         std::uint64_t{piece.offset} + piece.length <= chunk_rows;
-    if (!is_ours) [[unlikely]] {
+    const bool is_raw_here = rows.first != nullptr &&
+                             (!has_second || (rows.second != nullptr && pieces[1].offset == 0)) &&
+                             length == rows.shape.rows() &&
+                             std::uint64_t{piece.offset} + piece.length <= chunk_rows;
+    if (!is_raw_here) [[unlikely]] {
       return data_loss("item {} of the batch is not one that this replay buffer has written", i);
     }
     const std::byte* const step = rows.first + (rows.offset + rows.shape.history) * row_bytes;

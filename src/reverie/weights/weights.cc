@@ -112,7 +112,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   // Asks, and waits for the result.
   Result<VersionPtr> ask(std::optional<std::uint64_t> at_least, TimePoint deadline,
                          const std::function<bool()>& is_interrupted) {
-    WeightsCore::AskId id = 0;
+    WeightsCore::InquiryId id = 0;
     turn([&](WeightsCore& core, TimePoint now) {
       mutex_.assert_held();
       // Without a number: asks for a version newer than the held one, if there is one now.
@@ -140,7 +140,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   }
 
   // How the request ended; empty if it has not ended after a while.
-  std::optional<Status> end_of(WeightsCore::AskId id, TimePoint deadline) {
+  std::optional<Status> end_of(WeightsCore::InquiryId id, TimePoint deadline) {
     MutexLock lock(mutex_);
     const TimePoint look = std::min(deadline, clock_.now() + kLookInterval);
     while (!ended_.contains(id) && !is_closed_) {
@@ -249,8 +249,8 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   VersionMemory relayed_ REVERIE_GUARDED_BY(mutex_);
   WeightsCore core_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, CallId> calls_ REVERIE_GUARDED_BY(mutex_);  // by ticket; 0: not yet known
-  std::set<WeightsCore::AskId> awaited_ REVERIE_GUARDED_BY(mutex_);
-  std::map<WeightsCore::AskId, Status> ended_ REVERIE_GUARDED_BY(mutex_);
+  std::set<WeightsCore::InquiryId> awaited_ REVERIE_GUARDED_BY(mutex_);
+  std::map<WeightsCore::InquiryId, Status> ended_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   TimerQueue timers_;
   Alarm alarm_;

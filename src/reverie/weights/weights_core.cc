@@ -35,9 +35,9 @@ void WeightsCore::publish(HeldVersion version, TimePoint now) {
   take(std::move(version), now);
 }
 
-WeightsCore::AskId WeightsCore::ask(std::uint64_t at_least, bool waits, TimePoint deadline,
-                                    TimePoint now) {
-  const AskId id = ++last_ask_;
+WeightsCore::InquiryId WeightsCore::ask(std::uint64_t at_least, bool waits, TimePoint deadline,
+                                        TimePoint now) {
+  const InquiryId id = ++last_inquiry_;
   if (is_closed_) {
     ended_.push_back({id, cancelled("these weights were closed")});
     return id;
@@ -51,7 +51,7 @@ WeightsCore::AskId WeightsCore::ask(std::uint64_t at_least, bool waits, TimePoin
     return id;
   }
   begin(inquiry, now);
-  go_on(id, now);
+  advance(id, now);
   return id;
 }
 
@@ -70,13 +70,13 @@ void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
   });
 }
 
-void WeightsCore::go_on(AskId id, TimePoint now) {
+void WeightsCore::advance(InquiryId id, TimePoint now) {
   Inquiry& inquiry = inquiries_.at(id);
   // A peer that has a version already gets an error when its sources are lost.
-  const bool may_ask_others = !options_.sources.empty() && options_.others &&
+  const bool may_try_others = !options_.sources.empty() && options_.others &&
                               (inquiry.waits || !held_.about) && !inquiry.has_asked_others &&
                               now < inquiry.deadline;
-  if (inquiry.next >= inquiry.route.size() && may_ask_others) {
+  if (inquiry.next >= inquiry.route.size() && may_try_others) {
     inquiry.has_asked_others = true;
     for (std::string& other : options_.others()) {
       if (other == options_.self || std::ranges::count(inquiry.route, other) > 0) continue;
@@ -88,15 +88,15 @@ void WeightsCore::go_on(AskId id, TimePoint now) {
       inquiry.last = unavailable("weights '{}' have no source here; name the peers that have them",
                                  options_.name);
     }
-    const bool comes_again =
+    const bool is_retry =
         inquiry.waits && (is_transient(inquiry.last.code()) || options_.sources.empty());
-    if (!comes_again) return end(id, inquiry.last);
+    if (!is_retry) return end(id, inquiry.last);
     if (now >= inquiry.deadline) return end(id, too_late(inquiry));
     inquiry.retry_at = now + kRetry;
     return;
   }
   const std::string& to = inquiry.route[inquiry.next];
-  WeightsAsk ask;
+  WeightsRequest ask;
   ask.at_least = inquiry.at_least;
   ask.has_version = inquiry.takes_changes && held_.about != nullptr;
   if (ask.has_version) ask.version = held_.about->version;
@@ -114,7 +114,7 @@ void WeightsCore::go_on(AskId id, TimePoint now) {
   out.payload = encode(ask);
   out.deadline = inquiry.is_followed ? now + kFollowTime : inquiry.deadline;
   // A call to an unreachable peer waits for it, while others may be reachable.
-  const bool has_others = inquiry.route.size() > 1 || may_ask_others;
+  const bool has_others = inquiry.route.size() > 1 || may_try_others;
   if (has_others && options_.is_connected && !options_.is_connected(to)) {
     out.deadline = std::min(out.deadline, now + kReachTime);
   }
@@ -126,7 +126,7 @@ Status WeightsCore::too_late(const Inquiry& inquiry) const {
                            inquiry.at_least);
 }
 
-void WeightsCore::end(AskId id, Status status) {
+void WeightsCore::end(InquiryId id, Status status) {
   const auto inquiry = inquiries_.find(id);
   if (inquiry == inquiries_.end()) return;
   if (inquiry->second.ticket != 0) {
@@ -136,23 +136,23 @@ void WeightsCore::end(AskId id, Status status) {
     out.ticket = inquiry->second.ticket;
     outgoing_.push_back(std::move(out));
   }
-  if (id == followed_) {
-    followed_ = 0;
+  if (id == follow_id_) {
+    follow_id_ = 0;
   } else {
     ended_.push_back({id, std::move(status)});
   }
   inquiries_.erase(inquiry);
 }
 
-void WeightsCore::give_up(AskId ask) {
+void WeightsCore::give_up(InquiryId ask) {
   end(ask, cancelled("given up"));
 }
 
 void WeightsCore::close() {
   is_closed_ = true;
-  std::vector<AskId> all;
+  std::vector<InquiryId> all;
   for (const auto& [id, inquiry] : inquiries_) all.push_back(id);
-  for (const AskId id : all) end(id, cancelled("these weights were closed"));
+  for (const InquiryId id : all) end(id, cancelled("these weights were closed"));
   for (const Waiter& waiter : std::exchange(waiters_, {})) {
     refuse(waiter.request, unavailable("these weights are no longer served"));
   }
@@ -172,7 +172,7 @@ void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, Ti
     const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
     if (inquiry.waits && is_late && now >= inquiry.deadline) return end(id, too_late(inquiry));
     if (inquiry.waits && is_late && options_.is_connected && options_.is_connected(from)) {
-      return go_on(id, now);
+      return advance(id, now);
     }
     return fail_over(id, from, result.status, now);
   }
@@ -181,7 +181,7 @@ void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, Ti
   on_answer(id, from, std::move(*answer), result.payload, now);
 }
 
-void WeightsCore::fail_over(AskId id, const std::string& from, Status why, TimePoint now) {
+void WeightsCore::fail_over(InquiryId id, const std::string& from, Status why, TimePoint now) {
   Inquiry& inquiry = inquiries_.at(id);
   inquiry.last = std::move(why);
   failed_[from] = now;
@@ -193,10 +193,10 @@ void WeightsCore::fail_over(AskId id, const std::string& from, Status why, TimeP
   inquiry.takes_changes = true;
   ++inquiry.next;
   if (now >= inquiry.deadline) inquiry.next = inquiry.route.size();
-  go_on(id, now);
+  advance(id, now);
 }
 
-void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer answer,
+void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer answer,
                             const Payload& payload, TimePoint now) {
   using Kind = WeightsAnswer::Kind;
   Inquiry& inquiry = inquiries_.at(id);
@@ -208,12 +208,12 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
     if (answer.peer == options_.self || answer.peer.empty() || children_.contains(answer.peer)) {
       // That peer gets it from this one, so this one needs another source.
       inquiry.refused = answer.peer;
-      return go_on(id, now);
+      return advance(id, now);
     }
     parent_ = answer.peer;
     inquiry.route.insert(inquiry.route.begin() + static_cast<std::ptrdiff_t>(inquiry.next),
                          answer.peer);
-    return go_on(id, now);
+    return advance(id, now);
   }
   inquiry.refused.clear();
   failed_.erase(from);
@@ -249,7 +249,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
   if (!got.ok()) {
     inquiry.last = got.status();
     if (++inquiry.detours > kDetoursMax) return fail_over(id, from, got.status(), now);
-    return go_on(id, now);
+    return advance(id, now);
   }
   if (answer.version < inquiry.at_least) {
     return fail_over(
@@ -257,7 +257,7 @@ void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer ans
         data_loss("'{}' gives version {} for {} or above", from, answer.version, inquiry.at_least),
         now);
   }
-  if (answer.kind != Kind::kMemory && is_asked_to_map_ && options_.share) {
+  if (answer.kind != Kind::kMemory && has_map_requests_ && options_.share) {
     got = options_.share(std::move(*got));
   }
   end(id, {});
@@ -269,11 +269,11 @@ void WeightsCore::take(HeldVersion version, TimePoint now) {
   if (held_.about && held_.about->version >= version.about->version) return follow(now);
   held_ = std::move(version);
   const std::uint64_t number = held_.about->version;
-  std::vector<AskId> over;
+  std::vector<InquiryId> over;
   for (const auto& [id, inquiry] : inquiries_) {
     if (inquiry.waits && inquiry.at_least <= number) over.push_back(id);
   }
-  for (const AskId id : over) end(id, {});
+  for (const InquiryId id : over) end(id, {});
   std::vector<Waiter> waiting;
   for (Waiter& waiter : std::exchange(waiters_, {})) {
     if (waiter.ask.at_least <= number) {
@@ -288,25 +288,25 @@ void WeightsCore::take(HeldVersion version, TimePoint now) {
 }
 
 void WeightsCore::follow(TimePoint now) {
-  if (followed_ != 0 || is_closed_ || options_.sources.empty()) return;
+  if (follow_id_ != 0 || is_closed_ || options_.sources.empty()) return;
   if (children_.empty() && waiters_.empty()) return;
-  followed_ = ++last_ask_;
-  Inquiry& inquiry = inquiries_[followed_];
+  follow_id_ = ++last_inquiry_;
+  Inquiry& inquiry = inquiries_[follow_id_];
   inquiry.at_least = held_.about ? held_.about->version + 1 : 0;
   inquiry.waits = true;
   inquiry.is_followed = true;
   inquiry.deadline = TimePoint::max();
   begin(inquiry, now);
-  go_on(followed_, now);
+  advance(follow_id_, now);
 }
 
 // --- Requests.
 
-bool WeightsCore::is_mapped_by(const WeightsAsk& ask) const {
+bool WeightsCore::is_mapped_by(const WeightsRequest& ask) const {
   return ask.maps && !ask.host.empty() && ask.host == options_.host;
 }
 
-std::string WeightsCore::elsewhere(const std::string& caller, const WeightsAsk& ask,
+std::string WeightsCore::elsewhere(const std::string& caller, const WeightsRequest& ask,
                                    TimePoint now) {
   if (!ask.refused.empty()) children_.erase(ask.refused);
   std::erase_if(children_, [&](const auto& child) {
@@ -341,10 +341,10 @@ std::string WeightsCore::elsewhere(const std::string& caller, const WeightsAsk& 
 }
 
 void WeightsCore::on_request(const Request& request, TimePoint now) {
-  const Result<WeightsAsk> decoded = decode_weights_ask(request.message.payload);
+  const Result<WeightsRequest> decoded = decode_weights_request(request.message.payload);
   if (!decoded.ok()) return refuse(request.id, decoded.status());
   if (is_closed_) return refuse(request.id, unavailable("these weights are no longer served"));
-  const WeightsAsk& ask = *decoded;
+  const WeightsRequest& ask = *decoded;
   const std::string other = elsewhere(request.caller, ask, now);
   if (!other.empty() && (ask.waits || held_.about)) {
     WeightsAnswer answer;
@@ -352,7 +352,7 @@ void WeightsCore::on_request(const Request& request, TimePoint now) {
     answer.peer = other;
     return this->answer(request.id, encode(answer));
   }
-  is_asked_to_map_ = is_asked_to_map_ || is_mapped_by(ask);
+  has_map_requests_ = has_map_requests_ || is_mapped_by(ask);
   if (held_.about && held_.about->version >= ask.at_least) {
     serve(request.id, ask);
   } else if (!ask.waits && (held_.about || options_.sources.empty())) {
@@ -370,7 +370,7 @@ void WeightsCore::on_withdrawn(InboundId request) {
   std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.request == request; });
 }
 
-void WeightsCore::serve(InboundId request, const WeightsAsk& ask) {
+void WeightsCore::serve(InboundId request, const WeightsRequest& ask) {
   WeightsAnswer answer;
   answer.version = held_.about->version;
   if (is_mapped_by(ask) && held_.place.fd >= 0) {
@@ -413,18 +413,18 @@ void WeightsCore::refuse(InboundId request, const Status& status) {
 // --- Time.
 
 void WeightsCore::tick(TimePoint now) {
-  std::vector<AskId> due;
+  std::vector<InquiryId> due;
   for (const auto& [id, inquiry] : inquiries_) {
     if (inquiry.retry_at <= now) due.push_back(id);
   }
-  for (const AskId id : due) {
+  for (const InquiryId id : due) {
     Inquiry& inquiry = inquiries_.at(id);
     if (now >= inquiry.deadline) {
       end(id, too_late(inquiry));
       continue;
     }
     begin(inquiry, now);
-    go_on(id, now);
+    advance(id, now);
   }
 }
 

@@ -54,7 +54,7 @@ class WeightsCore {
     // Moves the version to memory that others on this host can map; or returns it unchanged.
     std::function<HeldVersion(HeldVersion)> share;
   };
-  using AskId = std::uint64_t;
+  using InquiryId = std::uint64_t;
 
   struct Outgoing {
     enum class Kind { kCall, kCancel, kAnswer, kFail };
@@ -67,7 +67,7 @@ class WeightsCore {
     RemoteError error;
   };
   struct Ended {
-    AskId ask = 0;
+    InquiryId ask = 0;
     Status status;
   };
 
@@ -85,9 +85,9 @@ class WeightsCore {
   // Requires a version above the held one.
   void publish(HeldVersion version, TimePoint now);
   // Asks for a version >= `at_least`; with `waits`, waits for one. take_ended() tells the outcome.
-  AskId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
+  InquiryId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
   // The caller no longer waits for it.
-  void give_up(AskId ask);
+  void give_up(InquiryId ask);
   void close();
 
   void on_request(const Request& request, TimePoint now);
@@ -123,22 +123,22 @@ class WeightsCore {
   struct Waiter {
     InboundId request;
     std::string caller;
-    WeightsAsk ask;
+    WeightsRequest ask;
   };
 
   void begin(Inquiry& inquiry, TimePoint now);
-  void go_on(AskId id, TimePoint now);
-  void end(AskId id, Status status);
+  void advance(InquiryId id, TimePoint now);
+  void end(InquiryId id, Status status);
   Status too_late(const Inquiry& inquiry) const;
-  void on_answer(AskId id, const std::string& from, WeightsAnswer answer, const Payload& payload,
-                 TimePoint now);
-  void fail_over(AskId id, const std::string& from, Status why, TimePoint now);
+  void on_answer(InquiryId id, const std::string& from, WeightsAnswer answer,
+                 const Payload& payload, TimePoint now);
+  void fail_over(InquiryId id, const std::string& from, Status why, TimePoint now);
   void take(HeldVersion version, TimePoint now);
   void follow(TimePoint now);
   // The peer that an asker should ask instead; empty: this peer serves it.
-  std::string elsewhere(const std::string& caller, const WeightsAsk& ask, TimePoint now);
-  bool is_mapped_by(const WeightsAsk& ask) const;
-  void serve(InboundId request, const WeightsAsk& ask);
+  std::string elsewhere(const std::string& caller, const WeightsRequest& ask, TimePoint now);
+  bool is_mapped_by(const WeightsRequest& ask) const;
+  void serve(InboundId request, const WeightsRequest& ask);
   void answer(InboundId request, Payload payload);
   void refuse(InboundId request, const Status& status);
 
@@ -147,15 +147,15 @@ class WeightsCore {
   std::string parent_;
   std::map<std::string, Child> children_;
   bool has_unreachable_ = false;
-  bool is_asked_to_map_ = false;  // by others on this host
+  bool has_map_requests_ = false;  // by others on this host
   std::map<std::string, int> failed_maps_;
   std::map<std::string, TimePoint> failed_;  // peers that did not answer, and when
   std::vector<Waiter> waiters_;
-  std::map<AskId, Inquiry> inquiries_;
-  std::map<std::uint64_t, std::pair<AskId, std::string>> calls_;  // by ticket: ask, peer
-  AskId last_ask_ = 0;
+  std::map<InquiryId, Inquiry> inquiries_;
+  std::map<std::uint64_t, std::pair<InquiryId, std::string>> calls_;  // by ticket: ask, peer
+  InquiryId last_inquiry_ = 0;
   std::uint64_t last_ticket_ = 0;
-  AskId followed_ = 0;
+  InquiryId follow_id_ = 0;
   bool is_closed_ = false;
   std::vector<Outgoing> outgoing_;
   std::vector<Ended> ended_;

@@ -67,8 +67,8 @@ TEST(WeightsChanges, OfAnotherVersionAreRefused) {
 }
 
 TEST(WeightsMessages, AreReadBackAndRubbishIsRefused) {
-  WeightsAsk ask{3, true, 2, true, false, true, "host", "gone"};
-  const auto read = decode_weights_ask(encode(ask));
+  WeightsRequest ask{3, true, 2, true, false, true, "host", "gone"};
+  const auto read = decode_weights_request(encode(ask));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->at_least, 3u);
   EXPECT_TRUE(read->has_version && read->maps && read->is_reachable && !read->waits);
@@ -87,7 +87,7 @@ TEST(WeightsMessages, AreReadBackAndRubbishIsRefused) {
     for (std::size_t size = 0; size < bad.head.size(); ++size) {
       Payload cut;
       cut.head.assign(bad.head.begin(), bad.head.begin() + static_cast<std::ptrdiff_t>(size));
-      EXPECT_FALSE(decode_weights_ask(cut).ok());
+      EXPECT_FALSE(decode_weights_request(cut).ok());
       EXPECT_FALSE(decode_weights_answer(cut).ok());
     }
   }

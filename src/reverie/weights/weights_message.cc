@@ -39,12 +39,12 @@ constexpr auto kAnswerFields = [](auto& fields, auto& answer) {
 
 }  // namespace
 
-Payload encode(const WeightsAsk& ask) {
+Payload encode(const WeightsRequest& ask) {
   return write_fields(ask, kAskFields);
 }
 
-Result<WeightsAsk> decode_weights_ask(const Payload& payload) {
-  return read_fields<WeightsAsk>(payload, "a request for weights", kAskFields);
+Result<WeightsRequest> decode_weights_request(const Payload& payload) {
+  return read_fields<WeightsRequest>(payload, "a request for weights", kAskFields);
 }
 
 Payload encode(const WeightsAnswer& answer) {

@@ -1,6 +1,6 @@
 // The messages between peers that have weights, or want them.
 //
-//     WeightsAsk      what I have, and from which version on I want one
+//     WeightsRequest  what I have, and from which version on I want one
 //     WeightsAnswer   it, in one of four ways; or none; or another peer to ask
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace reverie {
 
-struct WeightsAsk {
+struct WeightsRequest {
   std::uint64_t at_least = 0;  // older versions are not wanted
   bool has_version = false;
   std::uint64_t version = 0;  // the asker's version
@@ -44,11 +44,11 @@ struct WeightsAnswer {
   std::vector<std::uint32_t> blocks;
 };
 
-Payload encode(const WeightsAsk& ask);
+Payload encode(const WeightsRequest& ask);
 // Does not encode the bulk.
 Payload encode(const WeightsAnswer& answer);
 // DATA_LOSS for a malformed message.
-Result<WeightsAsk> decode_weights_ask(const Payload& payload);
+Result<WeightsRequest> decode_weights_request(const Payload& payload);
 Result<WeightsAnswer> decode_weights_answer(const Payload& payload);
 
 }  // namespace reverie

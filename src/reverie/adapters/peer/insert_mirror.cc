@@ -316,7 +316,7 @@ Status InsertMirror::take_forget() {
   if (found == chunks_.end()) return malformed("it lets a chunk go that is not there");
   if (found->second.chunk) pack(*found->second.chunk);
   kept_bytes_ -= found->second.size_bytes;
-  let_go_bytes_ += found->second.size_bytes;
+  released_bytes_ += found->second.size_bytes;
   if (last_ == &found->second) last_ = nullptr;
   chunks_.erase(found);
   return {};

@@ -48,7 +48,7 @@ class InsertMirror {
   };
 
   explicit InsertMirror(Options options) : options_(std::move(options)) {}
-  ~InsertMirror() { give_back(kept_bytes_ + let_go_bytes_); }
+  ~InsertMirror() { give_back(kept_bytes_ + released_bytes_); }
   InsertMirror(const InsertMirror&) = delete;
   InsertMirror& operator=(const InsertMirror&) = delete;
 
@@ -61,7 +61,7 @@ class InsertMirror {
   std::size_t kept_bytes() const { return kept_bytes_; }
   // Bytes of chunks that were released since the last call: they still count in the shared budget,
   // until the caller returns them.
-  std::size_t take_let_go() { return std::exchange(let_go_bytes_, 0); }
+  std::size_t take_released_bytes() { return std::exchange(released_bytes_, 0); }
   std::size_t chunk_count() const { return chunks_.size(); }
 
  private:
@@ -108,7 +108,7 @@ class InsertMirror {
   std::uint32_t last_id_ = 0;
   Mirrored* last_ = nullptr;  // of chunks_
   std::size_t kept_bytes_ = 0;
-  std::size_t let_go_bytes_ = 0;
+  std::size_t released_bytes_ = 0;
   std::size_t named_bytes_ = 0;     // of tables, schemas and layouts
   std::size_t received_bytes_ = 0;  // since the mirror was made
   std::vector<Piece> pieces_;

@@ -173,7 +173,7 @@ TEST_F(InsertMirrorTest, AChunkThatTheWriterLetGoIsForgottenAndItsBytesGoBack) {
   send(item_over(*next, 2, 1.0, 0, 1));
   EXPECT_EQ(mirror_.chunk_count(), 1u);
   EXPECT_EQ(ledger_.chunk_count(), 1u);
-  EXPECT_GT(mirror_.take_let_go(), 400u);
+  EXPECT_GT(mirror_.take_released_bytes(), 400u);
 }
 
 TEST_F(InsertMirrorTest, AWriterThatKeepsTooMuchIsRefused) {

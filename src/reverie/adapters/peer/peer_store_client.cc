@@ -173,7 +173,7 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   sampling->count = request.count;
   sampling->batch = std::move(request.batch);
   sampling->done = std::move(done);
-  store_wire::SampleAsk ask_for;
+  store_wire::SampleMessage ask_for;
   ask_for.table = request.table;
   ask_for.count = request.count;
   ask_for.min_count = request.min_count;

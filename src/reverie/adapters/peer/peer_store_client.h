@@ -134,7 +134,7 @@ class PeerStoreClient final : public ReplayService,
   void on_lost(const SessionPtr& session, const Status& why);
   void end_session(const SessionPtr& session, const Status& why, bool is_final);
   void on_room(const SessionPtr& session);
-  Status shake_hands(const SessionPtr& session, const Frame& frame);
+  Status handle_handshake(const SessionPtr& session, const Frame& frame);
   void on_open(const SessionPtr& session);
   void on_answer(const SessionPtr& session, const Frame& frame);
   void on_part(const SessionPtr& session, RequestId id, const std::shared_ptr<Sampling>& sampling,
@@ -174,7 +174,7 @@ class PeerStoreClient final : public ReplayService,
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   TimePoint connect_at_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // the next attempt
   TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
-  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_logged_ REVERIE_GUARDED_BY(mutex_) = false;
   Status last_failure_ REVERIE_GUARDED_BY(mutex_);
 
   TimerQueue timers_;

@@ -17,7 +17,7 @@ constexpr Duration kPauseMax = std::chrono::milliseconds(500);
 // For this long, failed attempts are repeated without a message in the log.
 constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
-bool passes_by_itself(const Status& why) {
+bool is_transient(const Status& why) {
   return why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDeadlineExceeded ||
          why.code() == StatusCode::kDataLoss || why.code() == StatusCode::kInvalidArgument;
 }
@@ -121,7 +121,7 @@ void PeerStoreClient::start_connecting() {
 
 void PeerStoreClient::connected(Result<std::unique_ptr<Connection>> connection) {
   if (!connection.ok()) {
-    return connect_failed(connection.status(), !passes_by_itself(connection.status()));
+    return connect_failed(connection.status(), !is_transient(connection.status()));
   }
   if (!(*connection)->is_peer_local()) {
     return connect_failed(
@@ -150,7 +150,7 @@ void PeerStoreClient::connected(Result<std::unique_ptr<Connection>> connection) 
 void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
-  bool is_to_be_told = false;
+  bool is_log_due = false;
   TimePoint next = TimePoint::max();
   {
     MutexLock lock(mutex_);
@@ -173,7 +173,7 @@ void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
         return pump && !pump->empty();
       });
       if (is_needed) next = connect_at_ = now + pause_;
-      is_to_be_told = now - broken_since_ >= kSilentRetries && !std::exchange(is_told_, true);
+      is_log_due = now - broken_since_ >= kSilentRetries && !std::exchange(is_logged_, true);
     }
   }
   for (const auto& pump : all) {
@@ -182,12 +182,12 @@ void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
   }
   if (next != TimePoint::max()) watch(next);
   finish(outcome);
-  if (!is_to_be_told) return;
+  if (!is_log_due) return;
   log_warning("no server has answered at {} for {:.3g} s, and it is tried again: {}",
               endpoint_.to_string(), to_seconds(kSilentRetries), why.message());
 }
 
-Status PeerStoreClient::shake_hands(const SessionPtr& session, const Frame& frame) {
+Status PeerStoreClient::handle_handshake(const SessionPtr& session, const Frame& frame) {
   const FrameKind kind = frame.header.kind;
   if (session->stage == Session::Stage::kWelcome && kind == FrameKind::kWelcome) {
     REVERIE_ASSIGN_OR_RETURN(const Greeting theirs, decode_greeting(frame.message));
@@ -229,7 +229,7 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
     pause_ = Duration::zero();
     broken_since_ = TimePoint::max();
     last_failure_ = {};
-    is_told_ = false;
+    is_logged_ = false;
     all = pumps();
     for (auto& [id, pending] : pending_) {
       send(id, pending);
@@ -323,8 +323,8 @@ void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Fra
           is_open ? store_wire::read_status(frame.message.payload) : decode_refusal(frame.message);
       return end_session(session, why, why.code() != StatusCode::kUnavailable);
     }
-    if (const Status status = shake_hands(session, frame); !status.ok()) {
-      return end_session(session, status, !passes_by_itself(status));
+    if (const Status status = handle_handshake(session, frame); !status.ok()) {
+      return end_session(session, status, !is_transient(status));
     }
   }
 }

@@ -43,23 +43,24 @@ DoorProtocol PeerStoreService::protocol() {
   protocol.name = "reverie-store";
   protocol.first_bytes = {std::string(store_wire::kFirstBytes)};
   // It may be called after this object has ended.
-  protocol.serve = [store = store_, open = open_, timeout = hello_timeout_](DoorGuest guest) {
-    serve(store, open, timeout, std::move(guest));
+  protocol.serve = [store = store_, open = open_,
+                    timeout = hello_timeout_](AcceptedConnection incoming) {
+    serve(store, open, timeout, std::move(incoming));
   };
   return protocol;
 }
 
-void PeerStoreService::serve(DoorGuest guest) {
-  serve(store_, open_, hello_timeout_, std::move(guest));
+void PeerStoreService::serve(AcceptedConnection incoming) {
+  serve(store_, open_, hello_timeout_, std::move(incoming));
 }
 
 void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
                              const std::shared_ptr<Open>& open, Duration hello_timeout,
-                             DoorGuest guest) {
+                             AcceptedConnection incoming) {
   // Another machine's clients speak gRPC, which encrypts.
-  if (!guest.connection->is_peer_local()) return;
-  IoLoop& loop = guest.connection->loop();
-  auto held = std::make_shared<DoorGuest>(std::move(guest));
+  if (!incoming.connection->is_peer_local()) return;
+  IoLoop& loop = incoming.connection->loop();
+  auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
   loop.post([store, open, hello_timeout, held, &loop] {
     const auto timer = std::make_shared<LoopTimer>(loop);
     const auto connection = StoreConnection::make(

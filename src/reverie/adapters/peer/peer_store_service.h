@@ -69,7 +69,7 @@ class PeerStoreService {
   // The protocol, for a door.
   DoorProtocol protocol();
   // Serves a connection that a door has accepted, or whose other end is a client in this process.
-  void serve(DoorGuest guest);
+  void serve(AcceptedConnection incoming);
   // Ends all connections. None is served after it returns, unless it was called on one of their
   // threads. Idempotent. The owner closes the store.
   void close();
@@ -87,7 +87,7 @@ class PeerStoreService {
       : store_(std::move(store)), hello_timeout_(hello_timeout) {}
 
   static void serve(const std::shared_ptr<PeerStore>& store, const std::shared_ptr<Open>& open,
-                    Duration hello_timeout, DoorGuest guest);
+                    Duration hello_timeout, AcceptedConnection incoming);
 
   const std::shared_ptr<PeerStore> store_;
   const Duration hello_timeout_;

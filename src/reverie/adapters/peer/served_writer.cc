@@ -9,7 +9,7 @@ namespace {
 
 // Bytes of released chunks that waiting items still hold; beyond that, reading of the writer
 // pauses.
-constexpr std::size_t kLetGoBytesMax = std::size_t{64} << 20;
+constexpr std::size_t kReleasedBytesMax = std::size_t{64} << 20;
 // Bytes of messages that wait while reading of their writer pauses.
 constexpr std::size_t kUnreadBytesMax = std::size_t{128} << 20;
 
@@ -37,7 +37,7 @@ ServedWriter::ServedWriter(std::shared_ptr<PeerStore> store, std::weak_ptr<Owner
 }
 
 ServedWriter::~ServedWriter() {
-  if (store_->in_flight) store_->in_flight->give_back(let_go_bytes_);
+  if (store_->in_flight) store_->in_flight->give_back(released_bytes_);
 }
 
 bool ServedWriter::begin(std::uint64_t ordinal) {
@@ -169,14 +169,14 @@ Status ServedWriter::read(const Payload& payload) {
     at = end;
   }
   items_.clear();
-  const std::size_t let_go = mirror_.take_let_go();
-  std::size_t free = let_go;
+  const std::size_t released_bytes = mirror_.take_released_bytes();
+  std::size_t free = released_bytes;
   {
     MutexLock lock(mutex_);
-    if (!waiting_.empty() && let_go > 0) {
-      let_go_.push_back({waiting_.rbegin()->first, let_go});
-      let_go_bytes_ += let_go;
-      has_long_wait_ = let_go_bytes_ >= kLetGoBytesMax;
+    if (!waiting_.empty() && released_bytes > 0) {
+      releases_.push_back({waiting_.rbegin()->first, released_bytes});
+      released_bytes_ += released_bytes;
+      has_long_wait_ = released_bytes_ >= kReleasedBytesMax;
       free = 0;
     }
     is_reading_ = false;
@@ -276,7 +276,7 @@ void ServedWriter::insert_request(std::size_t begin, std::size_t end, std::uint6
 }
 
 void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const InsertResult& result) {
-  std::size_t let_go = 0;
+  std::size_t released_bytes = 0;
   std::size_t before = 0;
   {
     MutexLock lock(mutex_);
@@ -297,13 +297,13 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
         !found->second.is_withdrawn && result.status.code() == StatusCode::kCancelled;
     waiting_items_ -= found->second.count;
     waiting_.erase(found);
-    while (!let_go_.empty() &&
-           (waiting_.empty() || let_go_.front().last_number < waiting_.begin()->first)) {
-      let_go += let_go_.front().size_bytes;
-      let_go_.pop_front();
+    while (!releases_.empty() &&
+           (waiting_.empty() || releases_.front().last_number < waiting_.begin()->first)) {
+      released_bytes += releases_.front().size_bytes;
+      releases_.pop_front();
     }
-    let_go_bytes_ -= let_go;
-    if (let_go_bytes_ < kLetGoBytesMax) {
+    released_bytes_ -= released_bytes;
+    if (released_bytes_ < kReleasedBytesMax) {
       reads_on = std::exchange(has_long_wait_, false) && !unread_.empty();
     }
     if (result.status.ok()) {
@@ -313,7 +313,7 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
     }
     answer_soon();
   }
-  if (let_go > 0 && store_->in_flight) store_->in_flight->give_back(let_go);
+  if (released_bytes > 0 && store_->in_flight) store_->in_flight->give_back(released_bytes);
   if (!reads_on) return;
   if (const auto owner = owner_.lock()) {
     owner->loop().post([self = shared_from_this()] { self->read_waiting(); });

@@ -85,15 +85,15 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
     bool is_withdrawn = false;
   };
   // Bytes of chunks that were released while requests up to this number waited.
-  struct LetGo {
+  struct Release {
     std::uint64_t last_number = 0;
     std::size_t size_bytes = 0;
   };
   Mutex mutex_;
   std::map<std::uint64_t, Waiting> waiting_ REVERIE_GUARDED_BY(mutex_);
   std::size_t waiting_items_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::deque<LetGo> let_go_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t let_go_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::deque<Release> releases_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t released_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   store_wire::Inserted answer_ REVERIE_GUARDED_BY(mutex_);
   bool is_reading_ REVERIE_GUARDED_BY(mutex_) = false;  // its end answers
   bool is_answer_posted_ REVERIE_GUARDED_BY(mutex_) = false;

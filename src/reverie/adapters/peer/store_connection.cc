@@ -98,7 +98,7 @@ void StoreConnection::on_lost(const Status&) {
       if (draw != 0) ids.push_back(draw);
     }
     unsent.swap(unsent_);
-    asked_.clear();
+    waiting_draws_.clear();
     leases.swap(leases_);
     store_->leased_bytes.fetch_sub(std::exchange(leased_bytes_, 0), std::memory_order_relaxed);
   }
@@ -137,7 +137,7 @@ void StoreConnection::on_frames(std::vector<Frame> frames) {
     if (stage_ == Stage::kOver) return;
     Status status;
     if (stage_ != Stage::kOpen) {
-      status = shake_hands(frame);
+      status = handle_handshake(frame);
     } else if (frame.header.kind == FrameKind::kCancel) {
       cancel(frame.header.call);
     } else if (frame.header.kind == FrameKind::kCall) {
@@ -150,26 +150,29 @@ void StoreConnection::on_frames(std::vector<Frame> frames) {
   }
 }
 
-Status StoreConnection::shake_hands(const Frame& frame) {
+Status StoreConnection::handle_handshake(const Frame& frame) {
   if (stage_ == Stage::kHello && frame.header.kind == FrameKind::kHello) {
-    REVERIE_ASSIGN_OR_RETURN(theirs_, decode_greeting(frame.message));
-    if (theirs_.name != store_wire::kClientName) {
+    REVERIE_ASSIGN_OR_RETURN(peer_greeting_, decode_greeting(frame.message));
+    if (peer_greeting_.name != store_wire::kClientName) {
       return failed_precondition(
           "'{}' has connected to a Reverie store, which accepts only clients of this version",
-          line_of(theirs_.name));
+          line_of(peer_greeting_.name));
     }
-    mine_.name = std::string(store_wire::kServerName);
-    mine_.run = {random_seed(), random_seed()};
-    for (std::uint64_t& part : mine_.nonce) part = random_seed();
-    mine_.proof = make_proof(store_->token, /*is_dialler=*/false, theirs_, mine_);
+    own_greeting_.name = std::string(store_wire::kServerName);
+    own_greeting_.run = {random_seed(), random_seed()};
+    for (std::uint64_t& part : own_greeting_.nonce) part = random_seed();
+    own_greeting_.proof =
+        make_proof(store_->token, /*is_dialler=*/false, peer_greeting_, own_greeting_);
     stage_ = Stage::kResume;
-    link_->send({FrameKind::kWelcome, 0, 0, 0}, std::make_shared<const Message>(encode(mine_)));
+    link_->send({FrameKind::kWelcome, 0, 0, 0},
+                std::make_shared<const Message>(encode(own_greeting_)));
     return {};
   }
   if (stage_ == Stage::kResume && frame.header.kind == FrameKind::kResume) {
     REVERIE_ASSIGN_OR_RETURN(const Resumption resumption, decode_resumption(frame.message));
     if (!store_->token.empty() &&
-        !is_proof_right(store_->token, /*is_dialler=*/true, theirs_, mine_, resumption.proof)) {
+        !is_proof_right(store_->token, /*is_dialler=*/true, peer_greeting_, own_greeting_,
+                        resumption.proof)) {
       return Status(StatusCode::kUnauthenticated,
                     resumption.proof.empty()
                         ? "the server asks for a token and the client has none; give it token="
@@ -209,7 +212,8 @@ Status StoreConnection::take(Frame frame) {
     case StoreCall::kMutate:
       return take_mutate(id, payload);
     case StoreCall::kLookup: {
-      REVERIE_ASSIGN_OR_RETURN(const store_wire::LookupAsk ask, store_wire::read_lookup(payload));
+      REVERIE_ASSIGN_OR_RETURN(const store_wire::LookupMessage ask,
+                               store_wire::read_lookup(payload));
       store_->service->lookup({ask.table, ask.keys}, [self, id, kind](const LookupResult& result) {
         self->answer(id, kind, store_wire::write_found(result));
       });
@@ -302,7 +306,7 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
 }
 
 Status StoreConnection::take_mutate(std::uint64_t id, const Payload& payload) {
-  REVERIE_ASSIGN_OR_RETURN(store_wire::MutateAsk ask, store_wire::read_mutate(payload));
+  REVERIE_ASSIGN_OR_RETURN(store_wire::MutateMessage ask, store_wire::read_mutate(payload));
   for (CorruptItem& item : ask.corrupt) item.why = line_of(item.why);
   MutateRequest request;
   request.table = ask.table;

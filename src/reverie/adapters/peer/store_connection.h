@@ -59,10 +59,10 @@ class StoreConnection final : public StoreLinkEvents,
  private:
   enum class Stage { kHello, kResume, kOpen, kOver };
   // A sample request that is not drawn yet.
-  struct Asked {
+  struct WaitingDraw {
     std::uint64_t id = 0;
     std::string table;
-    store_wire::SampleAsk ask;  // except its table
+    store_wire::SampleMessage ask;  // except its table
     TimePoint deadline = TimePoint::max();
   };
   // A batch that is not completely sent.
@@ -89,13 +89,13 @@ class StoreConnection final : public StoreLinkEvents,
   StoreConnection(std::shared_ptr<PeerStore> store, IoLoop& loop)
       : store_(std::move(store)), loop_(loop) {}
 
-  Status shake_hands(const Frame& frame);
+  Status handle_handshake(const Frame& frame);
   Status take(Frame frame);
   Status take_note(store_wire::StoreCall kind, const Payload& payload);
   Status take_sample(std::uint64_t id, const Payload& payload);
   Status take_mutate(std::uint64_t id, const Payload& payload);
   void cancel(std::uint64_t id);
-  void draw(const Asked& asked);
+  void draw(const WaitingDraw& asked);
   void on_drawn(std::uint64_t id, std::string table, bool wants_names, SampleResult result);
   // Sends parts while there is room; true if all are sent.
   bool send_parts(Drawn& drawn);
@@ -118,17 +118,17 @@ class StoreConnection final : public StoreLinkEvents,
 
   // Written by the loop thread only.
   std::atomic<Stage> stage_{Stage::kHello};
-  Greeting mine_;
-  Greeting theirs_;
+  Greeting own_greeting_;
+  Greeting peer_greeting_;
   std::map<std::uint32_t, std::shared_ptr<ServedWriter>> writers_;
 
   std::atomic<std::size_t> request_count_{0};
   Mutex mutex_;
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, RequestId> draws_ REVERIE_GUARDED_BY(mutex_);  // by our number
-  std::deque<Asked> asked_ REVERIE_GUARDED_BY(mutex_);   // requests that wait for room
-  std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);  // batches that wait for room
-  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);     // of tables that keep receipts
+  std::deque<WaitingDraw> waiting_draws_ REVERIE_GUARDED_BY(mutex_);  // requests that wait for room
+  std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);               // batches that wait for room
+  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // of tables that keep receipts
   std::map<std::uint64_t, Lease> leases_ REVERIE_GUARDED_BY(mutex_);  // by our number
   std::size_t leased_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<SampleBatch> spare_ REVERIE_GUARDED_BY(mutex_);

@@ -53,15 +53,15 @@ void StoreConnection::drop_unsent(const std::string& table, SampleBatch batch) {
 }
 
 Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
-  REVERIE_ASSIGN_OR_RETURN(const store_wire::SampleAsk ask, store_wire::read_sample(payload));
+  REVERIE_ASSIGN_OR_RETURN(const store_wire::SampleMessage ask, store_wire::read_sample(payload));
   receive_up_to(ask.received);
   take_back(ask.returned);
-  Asked asked{id, std::string(ask.table), ask, TimePoint::max()};
+  WaitingDraw asked{id, std::string(ask.table), ask, TimePoint::max()};
   if (ask.timeout) asked.deadline = store_->clock.now() + *ask.timeout;
   {
     MutexLock lock(mutex_);
-    if (!unsent_.empty() || !asked_.empty() || !link_->has_room()) {
-      asked_.push_back(std::move(asked));
+    if (!unsent_.empty() || !waiting_draws_.empty() || !link_->has_room()) {
+      waiting_draws_.push_back(std::move(asked));
       return {};
     }
   }
@@ -69,7 +69,7 @@ Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
   return {};
 }
 
-void StoreConnection::draw(const Asked& asked) {
+void StoreConnection::draw(const WaitingDraw& asked) {
   SampleRequest request;
   request.table = asked.table;
   request.count = asked.ask.count;
@@ -223,18 +223,18 @@ void StoreConnection::take_back(std::span<const std::uint64_t> ids) {
 void StoreConnection::on_room() {
   while (link_->has_room()) {
     Drawn drawn;
-    Asked asked;
+    WaitingDraw asked;
     bool has_drawn = false;
     {
       MutexLock lock(mutex_);
       has_drawn = !unsent_.empty();
-      if (is_over_ || (!has_drawn && asked_.empty())) return;
+      if (is_over_ || (!has_drawn && waiting_draws_.empty())) return;
       if (has_drawn) {
         drawn = std::move(unsent_.front());
         unsent_.pop_front();
       } else {
-        asked = std::move(asked_.front());
-        asked_.pop_front();
+        asked = std::move(waiting_draws_.front());
+        waiting_draws_.pop_front();
       }
     }
     if (!has_drawn) {
@@ -255,9 +255,9 @@ void StoreConnection::cancel(std::uint64_t id) {
     MutexLock lock(mutex_);
     const auto found = draws_.find(id);
     if (found != draws_.end()) draw_id = found->second;
-    const auto place = std::ranges::find(asked_, id, &Asked::id);
-    if (place != asked_.end()) {
-      asked_.erase(place);
+    const auto place = std::ranges::find(waiting_draws_, id, &WaitingDraw::id);
+    if (place != waiting_draws_.end()) {
+      waiting_draws_.erase(place);
       was_asked = true;
     }
   }

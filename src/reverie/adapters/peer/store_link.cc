@@ -41,9 +41,9 @@ std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Con
     const auto self = weak.lock();
     if (!self) return;
     MutexLock lock(self->mutex_);
-    if (self->wire_) self->wire_->ring_bell();
+    if (self->wire_) self->wire_->ring_doorbell();
   };
-  wire_events->rung = [weak](LinkId) {
+  wire_events->on_doorbell = [weak](LinkId) {
     const auto self = weak.lock();
     if (!self) return;
     std::shared_ptr<WireLink> wire;
@@ -53,7 +53,7 @@ std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Con
     }
     if (wire) self->polls_.watch(wire);
   };
-  wire_events->owes = [weak, &loop](LinkId) {
+  wire_events->on_return_due = [weak, &loop](LinkId) {
     loop.post([weak] {
       const auto self = weak.lock();
       if (!self) return;

@@ -12,8 +12,8 @@ Result<TranscodedChunk> ChunkTranscoder::transcode(const Chunk& chunk, std::uint
   const std::uint32_t rows = chunk.rows();
   REVERIE_CHECK(begin < end && end <= rows);
   const bool is_small = std::size_t{rows} * chunk.schema().step_bytes() <= kWholeBytesMax;
-  const bool is_mostly_wanted = 2 * std::uint64_t{end - begin} >= rows;
-  if (is_small || is_mostly_wanted) {
+  const bool is_mostly_used = 2 * std::uint64_t{end - begin} >= rows;
+  if (is_small || is_mostly_used) {
     begin = 0;
     end = rows;
   }

@@ -212,7 +212,7 @@ void InsertSender::on_response(const StreamPtr& stream,
     MutexLock lock(mutex_);
     if (stream_ != stream) return;
     broken_since_ = TimePoint::max();
-    is_told_ = false;
+    is_logged_ = false;
     progress_.unanswered = 0;
     if (response.requests_taken > 0) {
       progress_.has_numbers = true;
@@ -278,7 +278,7 @@ void InsertSender::close(const Status& status) {
 
 void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   Outcome outcome;
-  bool is_to_be_told = false;
+  bool is_log_due = false;
   {
     MutexLock lock(mutex_);
     if (stream_ != stream) return;  // it was ended before
@@ -287,11 +287,12 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
     const TimePoint now = world_.now();
     const bool is_passing = status.ok() || status.code() == StatusCode::kUnavailable ||
                             status.code() == StatusCode::kCancelled;
-    const bool has_lived = progress.since != TimePoint::max() && now - progress.since >= kLifeGood;
-    if (has_lived || broken_since_ == TimePoint::max()) broken_since_ = now;
+    const bool was_healthy =
+        progress.since != TimePoint::max() && now - progress.since >= kLifeGood;
+    if (was_healthy || broken_since_ == TimePoint::max()) broken_since_ = now;
     if (!is_passing) {
       window_.give_up_all(status, outcome);
-    } else if (!is_patient(now)) {
+    } else if (!may_retry(now)) {
       window_.give_up_all(
           unavailable(
               "no server took items for {} for {:.3g} s, the time to retry: {}; see that it "
@@ -300,18 +301,18 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
           outcome);
     } else if (!window_.empty() && !progress.has_confirmed) {
       try_later();
-      is_to_be_told = now - broken_since_ >= kSilentRetries && !std::exchange(is_told_, true);
+      is_log_due = now - broken_since_ >= kSilentRetries && !std::exchange(is_logged_, true);
     }
     if (window_.empty()) broken_since_ = TimePoint::max();
   }
   pump(outcome);
   finish(outcome);
-  if (!is_to_be_told) return;
+  if (!is_log_due) return;
   log_warning("no server has taken items for {} for {:.3g} s, and they are sent again: {}", what_,
               to_seconds(kSilentRetries), status.message());
 }
 
-bool InsertSender::is_patient(TimePoint now) const {
+bool InsertSender::may_retry(TimePoint now) const {
   return retry_time_ == Duration::max() || now - broken_since_ < retry_time_;
 }
 

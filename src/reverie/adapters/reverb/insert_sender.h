@@ -77,7 +77,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   void try_later() REVERIE_REQUIRES(mutex_);
   void resume_soon() REVERIE_REQUIRES(mutex_);
   void cancel_timers() REVERIE_REQUIRES(mutex_);
-  bool is_patient(TimePoint now) const REVERIE_REQUIRES(mutex_);
+  bool may_retry(TimePoint now) const REVERIE_REQUIRES(mutex_);
   Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below,
                                     bool takes_stored);
   void finish(Outcome& outcome);
@@ -103,7 +103,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to start
-  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;      // the retry was logged
+  bool is_logged_ REVERIE_GUARDED_BY(mutex_) = false;    // the retry was logged
   // When the server stopped answering; max() while it answers.
   TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;

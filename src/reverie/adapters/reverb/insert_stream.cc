@@ -32,7 +32,7 @@ constexpr std::size_t kBucketsMax = 4096;
 
 // Bytes of the schemas of a stream's chunks; beyond that, they take at most twice what was sent.
 constexpr std::size_t kSchemaBytesFree = std::size_t{128} << 10;
-constexpr std::size_t kSwollenBytesMin = 4096;
+constexpr std::size_t kOversizedBytesMin = 4096;
 
 // Turns the answer of a closed store into one that makes Reverb's writers retry.
 Status status_for_writer(const Status& status) {
@@ -252,8 +252,8 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           received_bytes_, schemas_.made_bytes());
     }
     // Columns that take more memory than their bytes are counted by their memory.
-    const bool is_swollen = chunk->size_bytes() > 2 * bytes.size() + kSwollenBytesMin;
-    const std::size_t size_bytes = is_swollen ? chunk->size_bytes() : bytes.size();
+    const bool is_oversized = chunk->size_bytes() > 2 * bytes.size() + kOversizedBytesMin;
+    const std::size_t size_bytes = is_oversized ? chunk->size_bytes() : bytes.size();
     if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(size_bytes));
     kept_bytes_ += size_bytes;
     chunks_.emplace(key, KeptChunk{std::move(chunk), size_bytes, 0});

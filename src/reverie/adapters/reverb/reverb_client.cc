@@ -53,16 +53,16 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
       new ReverbClient(std::move(grpc), Random(options.seed).next(), options));
 }
 
-struct ReverbClient::Question {
+struct ReverbClient::PendingQuery {
   RequestId id = 0;
   // Begins the call. If it ends with UNAVAILABLE, repeat() may call this again.
-  std::function<std::shared_ptr<GrpcClientCall>(const QuestionPtr&)> call;
+  std::function<std::shared_ptr<GrpcClientCall>(const PendingQueryPtr&)> call;
   std::function<void(const Status&)> fail;
   std::string_view method = {};
   TimePoint begun_at = {};
   TimePoint give_up_at = TimePoint::max();
   int attempts = 0;
-  bool is_told = false;  // the retry was logged
+  bool is_logged = false;  // the retry was logged
 };
 
 ReverbClient::~ReverbClient() {
@@ -72,7 +72,7 @@ ReverbClient::~ReverbClient() {
 
 void ReverbClient::close() {
   std::vector<std::shared_ptr<InsertSender>> senders;
-  std::vector<QuestionPtr> paused;
+  std::vector<PendingQueryPtr> paused;
   {
     MutexLock lock(mutex_);
     is_closed_ = true;
@@ -84,9 +84,9 @@ void ReverbClient::close() {
   for (const auto& sender : senders) {
     if (sender) sender->close(closed_status());
   }
-  for (const QuestionPtr& question : paused) {
-    forget(question->id);
-    question->fail(closed_status());
+  for (const PendingQueryPtr& query : paused) {
+    forget(query->id);
+    query->fail(closed_status());
   }
   client_->close();  // ends every call, and its `done` with it
 }
@@ -156,13 +156,13 @@ TimePoint ReverbClient::give_up_at() const {
 
 RequestId ReverbClient::unary(std::string_view method, std::string request, bool is_repeatable,
                               GrpcClient::UnaryDone done) {
-  auto question = std::make_shared<Question>();
-  question->method = method;
-  question->begun_at = Clock::system().now();
-  question->give_up_at = give_up_at();
-  question->fail = [done](const Status& status) { done(status); };
-  question->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
-                    done = std::move(done)](const QuestionPtr& self) {
+  auto query = std::make_shared<PendingQuery>();
+  query->method = method;
+  query->begun_at = Clock::system().now();
+  query->give_up_at = give_up_at();
+  query->fail = [done](const Status& status) { done(status); };
+  query->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
+                 done = std::move(done)](const PendingQueryPtr& self) {
     return client_->unary(
         path, GrpcPayload::of(request), patient(),
         [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
@@ -176,45 +176,45 @@ RequestId ReverbClient::unary(std::string_view method, std::string request, bool
   };
   {
     MutexLock lock(mutex_);
-    question->id = begin();
-    pending_[question->id];
+    query->id = begin();
+    pending_[query->id];
   }
-  begin_call(question);
-  return question->id;
+  begin_call(query);
+  return query->id;
 }
 
-void ReverbClient::begin_call(const QuestionPtr& question) {
-  const int attempt = ++question->attempts;
-  keep(question->id, question->call(question), attempt);
+void ReverbClient::begin_call(const PendingQueryPtr& query) {
+  const int attempt = ++query->attempts;
+  keep(query->id, query->call(query), attempt);
 }
 
-void ReverbClient::repeat(const QuestionPtr& question, const Status& why) {
+void ReverbClient::repeat(const PendingQueryPtr& query, const Status& why) {
   const TimePoint now = Clock::system().now();
   bool is_paused = false;
-  if (now < question->give_up_at) {
+  if (now < query->give_up_at) {
     MutexLock lock(mutex_);
-    const auto found = pending_.find(question->id);
+    const auto found = pending_.find(query->id);
     if (!is_closed_ && found != pending_.end() && !found->second.is_cancelled) {
-      found->second.paused = question;
+      found->second.paused = query;
       is_paused = true;
     }
   }
   if (!is_paused) {
-    forget(question->id);
-    question->fail(why);
+    forget(query->id);
+    query->fail(why);
     return;
   }
-  if (now - question->begun_at >= kSilentRetries && !std::exchange(question->is_told, true)) {
-    log_warning("{} has failed for {:.3g} s, and is retried: {}", question->method,
+  if (now - query->begun_at >= kSilentRetries && !std::exchange(query->is_logged, true)) {
+    log_warning("{} has failed for {:.3g} s, and is retried: {}", query->method,
                 to_seconds(kSilentRetries), why.message());
   }
-  const Duration pause = std::min(kAskPauseMin * question->attempts, kAskPauseMax);
-  timers_.schedule(now + pause, [this, id = question->id] {
-    if (const QuestionPtr paused = take_paused(id)) begin_call(paused);
+  const Duration pause = std::min(kAskPauseMin * query->attempts, kAskPauseMax);
+  timers_.schedule(now + pause, [this, id = query->id] {
+    if (const PendingQueryPtr paused = take_paused(id)) begin_call(paused);
   });
 }
 
-ReverbClient::QuestionPtr ReverbClient::take_paused(RequestId id) {
+ReverbClient::PendingQueryPtr ReverbClient::take_paused(RequestId id) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(id);
   return found == pending_.end() ? nullptr : std::exchange(found->second.paused, nullptr);

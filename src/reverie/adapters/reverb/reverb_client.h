@@ -78,14 +78,14 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
 
  private:
   // A call that may be repeated.
-  struct Question;
-  using QuestionPtr = std::shared_ptr<Question>;
+  struct PendingQuery;
+  using PendingQueryPtr = std::shared_ptr<PendingQuery>;
   // What cancel() needs for a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
     std::shared_ptr<SampleChannel> channel;
-    QuestionPtr paused;  // until it is sent again
-    int step = 0;        // of a request that is several calls, one after the other
+    PendingQueryPtr paused;  // until it is sent again
+    int step = 0;            // of a request that is several calls, one after the other
     bool is_cancelled = false;
   };
   using Names = std::shared_ptr<const wire::ColumnNames>;
@@ -115,9 +115,9 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // Repeats the call after a lost connection, if it `is_repeatable`.
   RequestId unary(std::string_view method, std::string request, bool is_repeatable,
                   GrpcClient::UnaryDone done);
-  void begin_call(const QuestionPtr& question);
-  void repeat(const QuestionPtr& question, const Status& why);
-  QuestionPtr take_paused(RequestId id);
+  void begin_call(const PendingQueryPtr& query);
+  void repeat(const PendingQueryPtr& query, const Status& why);
+  PendingQueryPtr take_paused(RequestId id);
   TimePoint give_up_at() const;
   GrpcCallOptions patient() const;
   Names names_of(std::string_view table);

@@ -21,7 +21,7 @@ void SampleChannel::open(Request request, GrpcCallOptions options, bool is_only)
     return;
   }
   MutexLock lock(mutex_);
-  is_only_ = is_only;
+  has_no_successor_ = is_only;
   push(std::move(request));
   call_ = start();
   call_->write(GrpcPayload::of(std::move(message)));
@@ -31,7 +31,7 @@ void SampleChannel::open(Request request, GrpcCallOptions options, bool is_only)
 bool SampleChannel::ask(Request& request, RequestId follows) {
   if (!fork_guard_.check("client").ok()) return false;
   MutexLock lock(mutex_);
-  if (is_over_ || is_only_ || !why_.ok() || !call_) return false;
+  if (is_over_ || has_no_successor_ || !why_.ok() || !call_) return false;
   if (follows != (requests_.empty() ? 0 : requests_.back().id)) return false;
   std::string message = request.message;
   wire::put_received(message, received_);
@@ -50,7 +50,7 @@ void SampleChannel::cancel(RequestId id) {
 
 void SampleChannel::finish() {
   MutexLock lock(mutex_);
-  is_only_ = true;
+  has_no_successor_ = true;
   if (call_) call_->half_close();
 }
 
@@ -113,7 +113,7 @@ void SampleChannel::on_message(Ref<GrpcMessage> message) {
     received_ += request.call->count();
     watch_front();
     if (!status.ok()) give_up(status);  // more samples arrived than were requested
-    is_idle = requests_.empty() && why_.ok() && !is_only_;
+    is_idle = requests_.empty() && why_.ok() && !has_no_successor_;
   }
   if (is_idle) owner_.on_idle(shared_from_this());
   request.done(request.call->finish({}));

@@ -77,7 +77,7 @@ class SampleChannel final : public GrpcClientEvents,
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // samples, on this stream
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
-  bool is_only_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool has_no_successor_ REVERIE_GUARDED_BY(mutex_) = false;
   Status why_ REVERIE_GUARDED_BY(mutex_);  // of a stream that this side ended
   TimePoint answer_by_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // of the first request
   std::uint64_t watch_id_ REVERIE_GUARDED_BY(mutex_) = 0;

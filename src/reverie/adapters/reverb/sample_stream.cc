@@ -163,7 +163,7 @@ bool SampleStream::step() {
     MutexLock lock(mutex_);
     is_over = is_over_;
     if (is_over) {
-      let_go();
+      release();
     } else if (writer_.is_done()) {
       if (!drawn_.empty()) {
         keeps_receipts_ = store_->find(requests_.front().table)->keeps_receipts;
@@ -215,7 +215,7 @@ bool SampleStream::step() {
     count_lost(writer_.take_rest());
     MutexLock lock(mutex_);
     is_over_ = true;
-    let_go();
+    release();
     call_->finish(response.status());
     return false;
   }
@@ -235,7 +235,7 @@ bool SampleStream::step() {
   if (writer_.is_done()) {
     store_->spare_batches.keep(writer_.take_spent());
     MutexLock lock(mutex_);
-    let_go();
+    release();
   }
   return true;
 }
@@ -264,8 +264,8 @@ void SampleStream::hold() {
 }
 
 // Releases the memory of the batch that is written or dropped.
-void SampleStream::let_go() {
-  call_->let_go(std::exchange(held_bytes_, 0) + std::exchange(reserved_bytes_, 0));
+void SampleStream::release() {
+  call_->release(std::exchange(held_bytes_, 0) + std::exchange(reserved_bytes_, 0));
 }
 
 void SampleStream::draw() {
@@ -280,7 +280,7 @@ void SampleStream::draw() {
     const Request& front = requests_.front();
     table = front.table;
     table_ = table;
-    request.count = call_->hold_up_to(
+    request.count = call_->reserve_up_to(
         static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath)), kSampleBytes);
     request.min_count = 1;
     request.awaits_receipt = true;
@@ -322,7 +322,7 @@ SampleBatch SampleStream::take_batch(SampleResult result) {
   if (is_over_) return std::move(result.batch);
   if (!result.status.ok() && ending_.ok()) ending_ = status_for_sampler(result.status);
   if (result.batch.empty()) {
-    let_go();
+    release();
     store_->spare_batches.keep(std::move(result.batch));
     return {};
   }

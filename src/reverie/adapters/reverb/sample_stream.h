@@ -63,7 +63,7 @@ class SampleStream final : public GrpcServerEvents,
   // which are drawn again.
   std::size_t take_out_corrupt();
   void hold();
-  void let_go() REVERIE_REQUIRES(mutex_);
+  void release() REVERIE_REQUIRES(mutex_);
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
