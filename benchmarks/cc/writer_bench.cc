@@ -11,8 +11,8 @@
 #include <benchmark/benchmark.h>
 
 #include "reverie/base/random.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/batch.h"
 
 namespace reverie {
 namespace {

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/rl/importance_weights.h"
 #include "reverie/rl/n_step_return.h"

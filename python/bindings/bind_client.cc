@@ -24,8 +24,8 @@
 #include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/format.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
+#include "reverie/gather/batch.h"
 #include "reverie/service/time_limit.h"
 
 namespace reverie::python {

@@ -1,6 +1,6 @@
 // Items whose chunks cannot be decoded, which is only found when they are drawn: only these items
 // are lost, embedded and served, for every kind of reader.
-#include "reverie/client/corrupt_items.h"
+#include "reverie/gather/corrupt_items.h"
 
 #include <cstring>
 #include <memory>

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/adapters/reverb/reverb_client.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/client/batch.h"
-#include "reverie/client/corrupt_items.h"
+#include "reverie/gather/batch.h"
+#include "reverie/gather/corrupt_items.h"
 #include "reverie/replay/local_service.h"
 #include "tests/support/items.h"
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/chunk_store.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/tensor/map_memory.h"

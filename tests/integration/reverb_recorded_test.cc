@@ -16,7 +16,7 @@
 #include "reverie/adapters/reverb/insert_stream.h"
 #include "reverie/adapters/reverb/sample_call.h"
 #include "reverie/adapters/reverb/sample_stream.h"
-#include "reverie/client/batch.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/reverb_wire/requests.h"

@@ -8,8 +8,8 @@
 
 #include "reverie/adapters/reverb/insert_stream.h"
 #include "reverie/adapters/reverb/sample_stream.h"
-#include "reverie/client/batch.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/gather/batch.h"
 #include "reverie/grpc/message_reader.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"

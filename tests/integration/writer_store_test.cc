@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/chunk_store.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/tensor/block_memory.h"

@@ -40,7 +40,7 @@ STATED = [
     ("rpc", "have {} of header, the function's name", "rpc/frame.h", "kFrameHeaderBytes"),
     ("rpc", "polls the rings itself for up to {} (", "base/spin.h", "kLookMax"),
     ("client", "up to {} updates may be in progress", "client/update_window.h", "kInFlightMax"),
-    ("client", "share the work from {} on", "client/encoded_gather.h", "kPartBytes"),
+    ("client", "share the work from {} on", "gather/encoded_gather.h", "kPartBytes"),
 ]
 
 

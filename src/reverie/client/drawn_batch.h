@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "reverie/client/batch.h"
-#include "reverie/client/corrupt_items.h"
+#include "reverie/gather/batch.h"
+#include "reverie/gather/corrupt_items.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie {

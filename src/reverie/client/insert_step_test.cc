@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/client/batch.h"
+#include "reverie/gather/batch.h"
 #include "tests/support/fake_replay_service.h"
 #include "tests/support/values.h"
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "reverie/base/clock.h"
-#include "reverie/client/batch.h"
-#include "reverie/client/corrupt_items.h"
+#include "reverie/gather/batch.h"
+#include "reverie/gather/corrupt_items.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/batch_memory.h"

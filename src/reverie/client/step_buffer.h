@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "reverie/client/column_group.h"
-#include "reverie/client/row_reader.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/gather/row_reader.h"
 
 namespace reverie {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "reverie/client/copy_row.h"
+#include "reverie/gather/copy_row.h"
 
 namespace reverie {
 namespace {

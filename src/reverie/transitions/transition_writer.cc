@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "reverie/client/copy_row.h"
+#include "reverie/gather/copy_row.h"
 #include "reverie/tensor/shape.h"
 #include "reverie/transitions/hindsight.h"
 

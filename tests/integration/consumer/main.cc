@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
+#include "reverie/gather/batch.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 

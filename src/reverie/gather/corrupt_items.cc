@@ -1,12 +1,12 @@
 // Tested in tests/integration/corrupt_items_test.cc.
-#include "reverie/client/corrupt_items.h"
+#include "reverie/gather/corrupt_items.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "reverie/client/encoded_gather.h"
-#include "reverie/client/row_reader.h"
+#include "reverie/gather/encoded_gather.h"
+#include "reverie/gather/row_reader.h"
 
 namespace reverie {
 namespace {

@@ -1,5 +1,5 @@
 // Tested in tests/python/history_test.py and tests/integration/corrupt_items_test.cc.
-#include "reverie/client/row_reader.h"
+#include "reverie/gather/row_reader.h"
 
 namespace reverie {
 

@@ -1,5 +1,5 @@
 // Tested in tests/integration/packed_frames_test.cc and tests/integration/corrupt_items_test.cc.
-#include "reverie/client/encoded_gather.h"
+#include "reverie/gather/encoded_gather.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "reverie/base/helpers.h"
-#include "reverie/client/copy_row.h"
+#include "reverie/gather/copy_row.h"
 
 namespace reverie {
 namespace {

@@ -1,5 +1,5 @@
 // Tested in batch_test.cc.
-#include "reverie/client/batch_plan.h"
+#include "reverie/gather/batch_plan.h"
 
 #include <algorithm>
 #include <array>

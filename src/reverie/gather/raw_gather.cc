@@ -1,10 +1,10 @@
 // Tested in batch_test.cc.
-#include "reverie/client/raw_gather.h"
+#include "reverie/gather/raw_gather.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "reverie/client/copy_row.h"
+#include "reverie/gather/copy_row.h"
 
 namespace reverie {
 namespace {

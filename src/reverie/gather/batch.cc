@@ -1,13 +1,13 @@
-#include "reverie/client/batch.h"
+#include "reverie/gather/batch.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "reverie/client/batch_plan.h"
-#include "reverie/client/copy_row.h"
-#include "reverie/client/encoded_gather.h"
-#include "reverie/client/raw_gather.h"
-#include "reverie/client/row_reader.h"
+#include "reverie/gather/batch_plan.h"
+#include "reverie/gather/copy_row.h"
+#include "reverie/gather/encoded_gather.h"
+#include "reverie/gather/raw_gather.h"
+#include "reverie/gather/row_reader.h"
 
 namespace reverie {
 namespace {

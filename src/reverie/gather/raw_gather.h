@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "reverie/client/batch_plan.h"
+#include "reverie/gather/batch_plan.h"
 #include "reverie/record/trajectory.h"
 
 namespace reverie {

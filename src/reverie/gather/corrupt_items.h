@@ -13,7 +13,7 @@
 #include <span>
 #include <string_view>
 
-#include "reverie/client/batch.h"
+#include "reverie/gather/batch.h"
 #include "reverie/record/trajectory.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"

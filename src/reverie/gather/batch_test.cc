@@ -1,4 +1,4 @@
-#include "reverie/client/batch.h"
+#include "reverie/gather/batch.h"
 
 #include <map>
 
