@@ -1,7 +1,7 @@
 // One file, since a link's frames are written in one order, whether by socket or by ring, and both
 // directions use the same members.
 //
-// Tested in peer_test.cc.
+// Tested in wire_link_test.cc and peer_test.cc.
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
@@ -115,6 +115,7 @@ void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> m
   out.message = std::move(message);
   out.brings_share = header.kind == FrameKind::kShare;
   out.is_switch = header.kind == FrameKind::kSwitch;
+  out.is_bell = header.kind == FrameKind::kBell;
 }
 
 // Collects what is written next. With `stops`, only up to a frame that must be written alone.
@@ -187,11 +188,20 @@ bool WireLink::flush_ring() {
 }
 
 void WireLink::ring_doorbell() {
+  if (!is_out_ring_ && written_ > 0) {
+    // Part of a frame is on the socket, and the bell must not get into the rest of it. A frame
+    // behind the switch would go to the ring.
+    if (out_.front().is_switch) return connection_->shut_down();
+    if (out_.size() > 1 && out_[1].is_bell) return;
+    queue({FrameKind::kBell, 0, 0, 0}, std::make_shared<const Message>());
+    std::rotate(out_.begin() + 1, out_.end() - 1, out_.end());
+    return;
+  }
   static const std::array<std::byte, kFrameHeaderBytes> bell =
       encode_frame_header({FrameKind::kBell, 0, 0, 0}, {});
   const std::span<const std::byte> piece = bell;
-  // A full socket already holds bells. A partial write, which does not happen for so few bytes,
-  // makes the connection unusable.
+  // A full socket needs no bell: who reads it looks for room, too. A partial write, which does not
+  // happen for so few bytes, makes the connection unusable.
   const IoResult result = connection_->write({&piece, 1});
   if (result.size_bytes > 0 && result.size_bytes < bell.size()) connection_->shut_down();
 }
@@ -520,6 +530,7 @@ void WireLink::on_readable() {
   is_reading_socket_.store(false);
   if (is_over()) return;
   if (has_arrived && is_socket_polled() && !is_watched.load()) events_.on_doorbell(id_);
+  if (has_arrived && waits_for_room_.load()) events_.writable(id_);  // ring_doorbell()
   connection_->want_read();
 }
 

@@ -84,6 +84,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   Status on_share_frame(const Frame& frame, int descriptor);
   // Whether what is queued goes to the ring.
   bool is_out_ring() const { return is_out_ring_; }
+  // Between two frames: behind the one of which the socket took a part, if there is one.
   void ring_doorbell();
   // The arena that the bulk of a message must be written to before it is queued; null if it goes
   // through the ring or the socket. The first call asks the other side to map an arena.
@@ -131,6 +132,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     bool is_in_arena;
     bool brings_share;  // is sent alone, with the descriptor
     bool is_switch;     // the last one on the socket
+    bool is_bell;
   };
   Status check_cleartext(std::span<const std::byte> first);
   bool flush_ring();

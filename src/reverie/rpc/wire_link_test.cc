@@ -1,0 +1,106 @@
+#include "reverie/rpc/wire_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+namespace reverie {
+namespace {
+
+// One side of a connection, and what it received. Its owner writes on when asked to.
+struct Side {
+  Side(IoLoop& loop, int fd, LinkId id) {
+    const sockaddr_un address{AF_UNIX, {}};
+    auto connection = make_connection(
+        loop, fd, SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(sa_family_t)));
+    connection->accept_descriptors();
+    events.received = [this](LinkId, std::vector<Frame> frames) {
+      std::move(frames.begin(), frames.end(), std::back_inserter(received));
+    };
+    events.lost = [this](LinkId, const Status& why) {
+      lost = why;
+      link->end();
+    };
+    events.writable = [this](LinkId) { link->flush(); };
+    events.shared = [this](LinkId, const Frame& frame, int descriptor) {
+      return link->on_share_frame(frame, descriptor);
+    };
+    events.rings = [this](LinkId) { link->ring_doorbell(); };
+    events.on_doorbell = [this](LinkId) { ++bells; };
+    events.on_return_due = [](LinkId) {};
+    link = std::make_shared<WireLink>(id, std::move(connection), nullptr, poller_count, events);
+    link->trust();
+    link->set_limits(FrameLimits());
+    link->offer_share({id, id});
+  }
+
+  ~Side() { link->end(); }
+
+  void send(std::size_t size_bytes) {
+    Message message;
+    for (std::size_t i = 0; i < size_bytes; ++i) {
+      message.payload.head.push_back(static_cast<std::byte>(i * 7 + i / 256));
+    }
+    link->queue({FrameKind::kCall, 1, 0, 1}, std::make_shared<const Message>(message));
+    sent = std::move(message.payload.head);
+  }
+
+  // Reads and writes what can be read and written now.
+  void turn() {
+    link->on_readable();
+    if (link->is_over()) return;
+    link->poll();
+    link->flush();
+  }
+
+  std::atomic<int> poller_count{0};
+  WireLink::Events events;
+  std::shared_ptr<WireLink> link;
+  std::vector<Frame> received;
+  std::vector<std::byte> sent;
+  int bells = 0;
+  Status lost;
+};
+
+// One side has switched to its ring and fills it, while the other is in the middle of a frame on
+// the socket: the bell for the room that it made waits for the end of that frame.
+TEST(WireLink, RingsNoBellInTheMiddleOfAFrame) {
+  IoThreads threads;
+  IoLoop& loop = threads.loop(0);
+  loop.run_and_wait([&loop] {
+    int fds[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    Side slow(loop, fds[0], 1);
+    Side quick(loop, fds[1], 2);
+    slow.link->flush();
+    quick.link->flush();
+    slow.turn();  // maps the other's memory
+    // The same, and switches. A read ends behind a descriptor.
+    for (int i = 0; i < 3; ++i) quick.turn();
+    constexpr std::size_t kSizeBytes = 4 * kShareRingBytes;
+    slow.send(kSizeBytes);
+    ASSERT_FALSE(slow.link->flush()) << "the socket took all of it";
+    for (int i = 0; i < 3; ++i) slow.link->on_readable();  // the switch
+    ASSERT_TRUE(slow.link->has_ring());
+    quick.send(kSizeBytes);
+    ASSERT_FALSE(quick.link->flush()) << "the ring took all of it";
+
+    for (int i = 0; i < 1000 && (slow.received.empty() || quick.received.empty()); ++i) {
+      slow.turn();
+      quick.turn();
+      ASSERT_TRUE(slow.lost.ok()) << slow.lost.to_string();
+      ASSERT_TRUE(quick.lost.ok()) << quick.lost.to_string();
+    }
+    ASSERT_EQ(slow.received.size(), 1u);
+    ASSERT_EQ(quick.received.size(), 1u);
+    EXPECT_EQ(slow.received[0].message.payload.head, quick.sent);
+    EXPECT_EQ(quick.received[0].message.payload.head, slow.sent);
+    EXPECT_GE(quick.bells, 1) << "the ring's writer was never told that there is room";
+  });
+}
+
+}  // namespace
+}  // namespace reverie
