@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/base/waiting.h"
 #include "reverie/learn/loops.h"
 
 namespace reverie {
@@ -15,8 +16,6 @@ constexpr Duration kReportInterval = std::chrono::milliseconds(20);
 // A learner answers within this time, unless its actors are to wait longer.
 constexpr Duration kAnswerWithin = std::chrono::seconds(30);
 constexpr Duration kGoneAfter = std::chrono::seconds(3);
-// How often a wait checks whether it must end.
-constexpr Duration kLookInterval = std::chrono::milliseconds(50);
 // The most episodes of a report; further ones are in the next report.
 constexpr std::size_t kEpisodesOfReport = 1024;
 
@@ -101,7 +100,7 @@ Result<bool> RemoteActor::run(TimePoint until) {
   while (true) {
     if (is_stopped_) return cancelled("the actor was stopped");
     if (report_) {
-      const TimePoint look = std::min(until, clock.now() + kLookInterval);
+      const TimePoint look = std::min(until, clock.now() + kInterruptInterval);
       REVERIE_ASSIGN_OR_RETURN(const bool is_answered, finish_report(look));
       if (!is_answered && look < until) continue;
       if (!is_answered) return false;
