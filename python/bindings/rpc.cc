@@ -48,35 +48,6 @@ void set_rpc_error_classes(nb::object remote, nb::object restarted) {
   error_classes() = {std::move(remote), std::move(restarted)};
 }
 
-// --- The gatherers.
-
-void RpcPeer::Gathered::add(const std::shared_ptr<CallGatherer>& gatherer) {
-  MutexLock lock(mutex_);
-  std::erase_if(gatherers_, [](const auto& other) { return other.expired(); });
-  gatherers_.push_back(gatherer);
-}
-
-std::vector<std::shared_ptr<CallGatherer>> RpcPeer::Gathered::all() {
-  std::vector<std::shared_ptr<CallGatherer>> found;
-  MutexLock lock(mutex_);
-  for (const auto& one : gatherers_) {
-    if (auto kept = one.lock()) found.push_back(std::move(kept));
-  }
-  return found;
-}
-
-bool RpcPeer::Gathered::withdraw(InboundId request) {
-  const auto gatherers = all();
-  return std::any_of(gatherers.begin(), gatherers.end(),
-                     [&](const auto& gatherer) { return gatherer->withdraw(request); });
-}
-
-void RpcPeer::Gathered::close() {
-  for (const auto& gatherer : all()) gatherer->close();
-}
-
-// --- The peer.
-
 RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
     : pickle_(pickle),
       on_done_(std::make_shared<PendingCall::OnDone>(
@@ -84,8 +55,8 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
             if (const auto open = tasks.lock()) open->push({.done = call});
           })),
       peer_(unwrap(Peer::make(options))) {
-  peer_->set_withdrawn([tasks = tasks_, gathered = gathered_](InboundId request) {
-    if (!gathered->withdraw(request)) tasks->withdraw(request);
+  peer_->set_withdrawn([tasks = tasks_, gatherers = all_gatherers_](InboundId request) {
+    if (!gatherers->withdraw(request)) tasks->withdraw(request);
   });
   peer_->set_on_event([](Peer::EventKind kind, const std::string& text) {
     // It repeats while a peer does not exist.
@@ -117,7 +88,7 @@ std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& functi
       tasks->push({.request = std::move(request)});  // whose caller gets NOT_FOUND
     }
   }));
-  gathered_->add(gatherer);
+  all_gatherers_->add(gatherer);
   if (options.is_served) {
     gatherers_[function] = gatherer;
     served_[gatherer.get()] = std::make_shared<Served>(std::move(served));
@@ -147,15 +118,11 @@ bool RpcPeer::undefine(const std::string& function) {
     const auto served = served_.find(gatherer.get());
     const auto kept = std::move(served->second);
     served_.erase(served);
-    std::vector<Request> waiting;
-    while (!(waiting = gatherer->take(gatherer->count())).empty()) {
-      for (const Request& request : waiting) {
-        peer_->fail(request.id,
-                    {StatusCode::kNotFound, "",
-                     format("'{}' was undefined before its batch was complete", function), ""});
-      }
+    for (const Request& request : gatherer->close()) {
+      peer_->fail(request.id,
+                  {StatusCode::kNotFound, "",
+                   format("'{}' was undefined before its batch was complete", function), ""});
     }
-    gatherer->close();
   }
   return was_defined;
 }
@@ -165,7 +132,7 @@ void RpcPeer::close() {
   without_gil([this] { peer_->close(); });
   // Only callbacks of calls that ended with the close are left.
   tasks_->close();
-  gathered_->close();
+  all_gatherers_->close();
   drop_lent_arrays();
   std::unordered_map<std::string, nb::object> gone;
   gone.swap(handlers_);

@@ -20,6 +20,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/calls/call_gatherer.h"
+#include "reverie/calls/call_gatherers.h"
 #include "reverie/calls/pending_call.h"
 #include "reverie/calls/serving_queue.h"
 #include "reverie/rpc/peer.h"
@@ -88,19 +89,6 @@ class RpcPeer {
             const std::string& text, const std::string& traceback);
 
  private:
-  // The gatherers of all functions, for threads without the interpreter's lock.
-  class Gathered {
-   public:
-    void add(const std::shared_ptr<CallGatherer>& gatherer);
-    bool withdraw(InboundId request);
-    void close();
-
-   private:
-    std::vector<std::shared_ptr<CallGatherer>> all();
-    Mutex mutex_;
-    std::vector<std::weak_ptr<CallGatherer>> gatherers_ REVERIE_GUARDED_BY(mutex_);
-  };
-
   // The callbacks that wait for the next call of a gatherer.
   struct Added {
     std::shared_ptr<CallGatherer> gatherer;
@@ -117,7 +105,7 @@ class RpcPeer {
   const Pickle pickle_;
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
-  const std::shared_ptr<Gathered> gathered_ = std::make_shared<Gathered>();
+  const std::shared_ptr<CallGatherers> all_gatherers_ = std::make_shared<CallGatherers>();
   const PendingCall::SharedOnDone on_done_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;

@@ -319,13 +319,7 @@ class Rpc(ProcessBound):
         device: str | None = None,
     ) -> None:
         """Serve a function. With a ``batch_size``, one run serves that many calls."""
-        _checks.function("function", function)
-        made = self._rpc()
-        if batch_size is None:
-            called(made.define, name, function)
-            return
-        called(_batches(batch_size, device).define, made._native, name, function)
-        made._pool.help_if_none()
+        self._serve(name, function, batch_size, device, deferred=False)
 
     def define_deferred(
         self,
@@ -336,12 +330,24 @@ class Rpc(ProcessBound):
         device: str | None = None,
     ) -> None:
         """Serve ``function(return_callback, *args)``; ``return_callback(value)`` answers."""
+        self._serve(name, function, batch_size, device, deferred=True)
+
+    def _serve(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        batch_size: int | None,
+        device: str | None,
+        *,
+        deferred: bool,
+    ) -> None:
         _checks.function("function", function)
         made = self._rpc()
         if batch_size is None:
-            called(made.define_deferred, name, function)
+            called(made.define_deferred if deferred else made.define, name, function)
             return
-        called(_batches(batch_size, device).define, made._native, name, function, deferred=True)
+        batches = _batches(batch_size, device)
+        called(batches.define, made._native, name, function, deferred=deferred)
         made._pool.help_if_none()
 
     def define_queue(

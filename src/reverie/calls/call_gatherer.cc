@@ -83,12 +83,15 @@ bool CallGatherer::leave(std::size_t seen) {
   return true;
 }
 
-void CallGatherer::close() {
-  std::deque<Waiting> dropped;  // is released under no lock
+std::vector<Request> CallGatherer::close() {
+  std::vector<Request> waiting;
   MutexLock lock(mutex_);
   is_closed_ = true;
-  dropped.swap(calls_);
+  waiting.reserve(calls_.size());
+  for (Waiting& call : calls_) waiting.push_back(std::move(call.request));
+  calls_.clear();
   changed_.notify_all();
+  return waiting;
 }
 
 bool CallGatherer::is_closed() const {

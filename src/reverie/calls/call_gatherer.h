@@ -58,8 +58,8 @@ class CallGatherer {
   // The serving thread leaves after it has seen `seen` calls. False: there is something to do.
   bool leave(std::size_t seen);
 
-  // Ends all waits. The waiting calls are dropped, and no more are taken.
-  void close();
+  // Ends all waits. Returns the waiting calls; no more are taken. Idempotent.
+  std::vector<Request> close();
   bool is_closed() const;
 
  private:

@@ -83,7 +83,8 @@ TEST_F(CallGathererTest, DropsWhatWasWithdrawnAndRefusesCallsOnceItIsClosed) {
   EXPECT_TRUE(gatherer.withdraw({1, 2}));
   EXPECT_FALSE(gatherer.withdraw({1, 2}));
   EXPECT_EQ(numbers(gatherer.take()), (std::vector<std::uint64_t>{1, 3}));
-  gatherer.close();
+  EXPECT_FALSE(add(gatherer, 3));
+  EXPECT_EQ(numbers(gatherer.close()), (std::vector<std::uint64_t>{3}));
   EXPECT_TRUE(gatherer.is_closed());
   EXPECT_FALSE(add(gatherer, 4));
   EXPECT_EQ(gatherer.count(), 0u);

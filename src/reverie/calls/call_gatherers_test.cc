@@ -1,0 +1,48 @@
+#include "reverie/calls/call_gatherers.h"
+
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace reverie {
+namespace {
+
+Request request_of(std::uint64_t call) {
+  Request request;
+  request.id = {1, call};
+  return request;
+}
+
+TEST(CallGatherers, WithdrawARequestFromTheGathererThatHasIt) {
+  CallGatherers all;
+  const auto first =
+      std::make_shared<CallGatherer>(CallGatherer::Options{.size = 9, .max_wait = std::nullopt});
+  auto second =
+      std::make_shared<CallGatherer>(CallGatherer::Options{.size = 9, .max_wait = std::nullopt});
+  all.add(first);
+  all.add(second);
+  for (const std::uint64_t call : {1, 2}) {
+    Request request = request_of(call);
+    (void)(call == 1 ? first : second)->add(request);
+  }
+  EXPECT_FALSE(all.withdraw({1, 3}));
+  EXPECT_TRUE(all.withdraw({1, 2}));
+  EXPECT_FALSE(all.withdraw({1, 2}));
+  EXPECT_EQ(first->count(), 1u);
+  EXPECT_EQ(second->count(), 0u);
+  second.reset();
+  EXPECT_TRUE(all.withdraw({1, 1})) << "one that has ended is left out";
+}
+
+TEST(CallGatherers, CloseAll) {
+  CallGatherers all;
+  const auto gatherer = std::make_shared<CallGatherer>(CallGatherer::Options{});
+  all.add(gatherer);
+  all.close();
+  EXPECT_TRUE(gatherer->is_closed());
+  Request request = request_of(1);
+  EXPECT_FALSE(gatherer->add(request));
+}
+
+}  // namespace
+}  // namespace reverie
