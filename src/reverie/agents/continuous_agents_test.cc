@@ -1,6 +1,6 @@
 // The algorithms for continuous actions: what their gradients are the slopes of.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "reverie/agents/critic_pass.h"
 #include "reverie/base/normal.h"
 #include "reverie/rl/squashed_gaussian.h"
+#include "tests/support/agent_batches.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -40,35 +41,12 @@ TrainSettings small(Algorithm algorithm) {
 
 void fill(TransitionBatch& batch, std::uint64_t seed) {
   Random random(seed);
-  for (float& x : batch.mutable_obs()) x = static_cast<float>(2 * random.uniform() - 1);
-  for (float& x : batch.mutable_next_obs()) x = static_cast<float>(2 * random.uniform() - 1);
-  for (float& x : batch.rewards()) x = static_cast<float>(4 * random.uniform() - 2);
-  for (float& x : batch.mutable_discounts()) x = 0.9f;
-  for (float& x : batch.mutable_weights()) x = static_cast<float>(0.5 + 0.5 * random.uniform());
+  test::fill_without_actions(batch, random);
   const std::span<float> actions = batch.mutable_continuous_actions();
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const auto draw = static_cast<float>(random.uniform());
     actions[i] = i % kActions == 0 ? -2 + 4 * draw : draw;
   }
-}
-
-// The outputs of a network of one hidden ReLU layer, in double.
-std::vector<double> outputs(const nn::Mlp& mlp, const nn::Parameters& parameters,
-                            std::vector<double> values) {
-  for (std::size_t layer = 0; layer < mlp.layers().size(); ++layer) {
-    const nn::ConstMatrix weight = mlp.weight(layer, parameters.span());
-    const nn::ConstMatrix bias = mlp.bias(layer, parameters.span());
-    std::vector<double> next(weight.columns);
-    for (std::size_t out = 0; out < next.size(); ++out) {
-      next[out] = static_cast<double>(bias(0, out));
-      for (std::size_t in = 0; in < values.size(); ++in) {
-        next[out] += values[in] * static_cast<double>(weight(in, out));
-      }
-      if (layer + 1 < mlp.layers().size()) next[out] = std::max(0.0, next[out]);
-    }
-    values = next;
-  }
-  return values;
 }
 
 std::vector<double> joined(const float* obs, const std::vector<double>& action) {
@@ -153,13 +131,13 @@ class Losses {
   }
   double value(const nn::Parameters& critic, const float* obs,
                const std::vector<double>& action) const {
-    return outputs(critic_, critic, joined(obs, action))[0];
+    return test::outputs(critic_, critic, joined(obs, action))[0];
   }
   std::vector<double> act(const nn::Parameters& policy, const float* obs,
                           const std::vector<float>& noise, std::size_t row,
                           double* log_probability) const {
     std::vector<double> out =
-        outputs(agent_.policy_network(), policy, std::vector<double>(obs, obs + kObs));
+        test::outputs(agent_.policy_network(), policy, std::vector<double>(obs, obs + kObs));
     std::vector<double> action(kActions);
     *log_probability = 0;
     for (std::size_t i = 0; i < kActions; ++i) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/agent_batches.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -31,33 +31,15 @@ TrainSettings small() {
 
 void fill(TransitionBatch& batch, std::uint64_t seed) {
   Random random(seed);
-  for (float& x : batch.mutable_obs()) x = static_cast<float>(2 * random.uniform() - 1);
-  for (float& x : batch.mutable_next_obs()) x = static_cast<float>(2 * random.uniform() - 1);
-  for (float& x : batch.rewards()) x = static_cast<float>(4 * random.uniform() - 2);
-  for (float& x : batch.mutable_discounts()) x = 0.9f;
-  for (float& x : batch.mutable_weights()) x = static_cast<float>(0.5 + 0.5 * random.uniform());
+  test::fill_without_actions(batch, random);
   for (std::int64_t& a : batch.mutable_actions()) a = static_cast<std::int64_t>(random.below(3));
   batch.mutable_discounts()[1] = 0;
 }
 
-// The outputs of a network of one hidden ReLU layer, in double.
+// The outputs for one row of observations.
 std::vector<double> outputs(const nn::Mlp& mlp, const nn::Parameters& parameters,
                             const float* obs) {
-  std::vector<double> values(obs, obs + mlp.input_width());
-  for (std::size_t layer = 0; layer < mlp.layers().size(); ++layer) {
-    const nn::ConstMatrix weight = mlp.weight(layer, parameters.span());
-    const nn::ConstMatrix bias = mlp.bias(layer, parameters.span());
-    std::vector<double> next(weight.columns);
-    for (std::size_t out = 0; out < next.size(); ++out) {
-      next[out] = static_cast<double>(bias(0, out));
-      for (std::size_t in = 0; in < values.size(); ++in) {
-        next[out] += values[in] * static_cast<double>(weight(in, out));
-      }
-      if (layer + 1 < mlp.layers().size()) next[out] = std::max(0.0, next[out]);
-    }
-    values = next;
-  }
-  return values;
+  return test::outputs(mlp, parameters, std::vector<double>(obs, obs + mlp.input_width()));
 }
 
 std::size_t best_of(const std::vector<double>& values) {

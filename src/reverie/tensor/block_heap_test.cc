@@ -14,29 +14,14 @@
 #include "reverie/base/random.h"
 #include "reverie/tensor/block_memory.h"
 #include "reverie/tensor/map_memory.h"
+#include "tests/support/marked_block.h"
 #include "tests/support/resident.h"
 
 namespace reverie {
 namespace {
 
-// A block filled with a number of its own: another one over it would show.
-struct Marked {
-  Buffer buffer;
-  unsigned char mark;
-
-  bool is_whole() const {
-    for (const std::byte b : buffer.bytes()) {
-      if (b != std::byte{mark}) return false;
-    }
-    return true;
-  }
-};
-
-Marked take(BlockHeap& heap, std::size_t size, std::uint64_t mark) {
-  Marked marked{heap.allocate(size).value(), static_cast<unsigned char>(mark)};
-  std::memset(marked.buffer.data(), marked.mark, size);
-  return marked;
-}
+using test::MarkedBlock;
+using test::take_marked;
 
 // Sizes of all magnitudes, most of them small.
 std::size_t some_size(Random& random) {
@@ -47,11 +32,11 @@ TEST(BlockHeap, BlocksNeverOverlapWhateverTheirSizeAndOrder) {
   BlockHeap heap;
   {
     Random random(std::uint64_t{3});
-    std::vector<Marked> taken;
+    std::vector<MarkedBlock> taken;
     for (int step = 0; step < 20'000; ++step) {
       if (taken.size() < 500 && random.below(5) < 3) {
         const std::size_t size = some_size(random);
-        taken.push_back(take(heap, size, random.next()));
+        taken.push_back(take_marked(heap, size, random.next()));
         const auto address = reinterpret_cast<std::uintptr_t>(taken.back().buffer.data());
         EXPECT_EQ(address % (size >= 4096 ? 64 : 16), 0u);
       } else if (!taken.empty()) {
@@ -60,7 +45,7 @@ TEST(BlockHeap, BlocksNeverOverlapWhateverTheirSizeAndOrder) {
         taken.pop_back();
       }
     }
-    for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
+    for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
   }
 }
 
@@ -83,10 +68,10 @@ TEST(BlockHeap, LargeBlocksBehindSmallOnesThatStayLeaveNoHoles) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
   const double before = testing::resident_mib();
-  std::vector<Marked> stays;
+  std::vector<MarkedBlock> stays;
   for (unsigned i = 0; i < 1000; ++i) {
-    const Marked rows = take(heap, 280'000 + i % 7 * 1000, i);
-    stays.push_back(take(heap, 100 + i % 2000, i));
+    const MarkedBlock rows = take_marked(heap, 280'000 + i % 7 * 1000, i);
+    stays.push_back(take_marked(heap, 100 + i % 2000, i));
   }
   // 1 MB stays, of 280 that came and went.
   EXPECT_LE(testing::resident_mib() - before, 10);
@@ -173,9 +158,9 @@ TEST(BlockHeap, ThreadsShareIt) {
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&heap, t] {
       Random random(std::uint64_t{t});
-      std::vector<Marked> taken;
+      std::vector<MarkedBlock> taken;
       for (int i = 0; i < 5000; ++i) {
-        taken.push_back(take(heap, some_size(random), t));
+        taken.push_back(take_marked(heap, some_size(random), t));
         if (taken.size() < 20) continue;
         EXPECT_TRUE(taken.front().is_whole());
         taken.erase(taken.begin());
@@ -194,15 +179,16 @@ TEST(BlockHeap, AForkedChildGoesOnWithIt) {
   std::atomic<bool> is_over = false;
   std::thread other([&] {
     while (!is_over) {
-      const Marked small = take(heap, 100, 1);
-      const Marked large = take(heap, 100'000, 2);
+      const MarkedBlock small = take_marked(heap, 100, 1);
+      const MarkedBlock large = take_marked(heap, 100'000, 2);
     }
   });
   for (int round = 0; round < 20; ++round) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // instead of for ever
-      const bool is_right = take(heap, 100, 3).is_whole() && take(heap, 100'000, 4).is_whole();
+      const bool is_right =
+          take_marked(heap, 100, 3).is_whole() && take_marked(heap, 100'000, 4).is_whole();
       _exit(is_right ? 0 : 1);
     }
     int status = -1;

@@ -1,7 +1,6 @@
 #include "reverie/tensor/slab_allocator.h"
 
 #include <atomic>
-#include <cstring>
 #include <set>
 #include <thread>
 #include <vector>
@@ -9,28 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "tests/support/marked_block.h"
 
 namespace reverie {
 namespace {
 
-// A block filled with a number of its own: another one over it would show.
-struct MarkedBlock {
-  Buffer buffer;
-  unsigned char mark;
-
-  bool is_whole() const {
-    for (const std::byte b : buffer.bytes()) {
-      if (b != std::byte{mark}) return false;
-    }
-    return true;
-  }
-};
-
-MarkedBlock take(SlabAllocator& slabs, std::size_t size, std::uint64_t mark) {
-  MarkedBlock marked{slabs.allocate(size).value(), static_cast<unsigned char>(mark)};
-  std::memset(marked.buffer.data(), marked.mark, size);
-  return marked;
-}
+using test::MarkedBlock;
+using test::take_marked;
 
 TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
   for (const std::size_t block : {std::size_t{1}, std::size_t{100}, std::size_t{5000},
@@ -40,7 +24,7 @@ TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
     std::vector<MarkedBlock> taken;
     for (int step = 0; step < 300; ++step) {
       if (taken.size() < 20 && random.below(5) < 3) {
-        taken.push_back(take(*slabs, 1 + random.below(block), random.next()));
+        taken.push_back(take_marked(*slabs, 1 + random.below(block), random.next()));
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(taken.back().buffer.data()) % 64, 0u);
       } else if (!taken.empty()) {
         const std::size_t i = random.below(taken.size());
@@ -62,7 +46,7 @@ TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
   std::thread populates([&] {
     while (!is_over) slabs->populate_ahead();
   });
-  for (unsigned i = 0; i < 600; ++i) taken.push_back(take(*slabs, kBlock, i));
+  for (unsigned i = 0; i < 600; ++i) taken.push_back(take_marked(*slabs, kBlock, i));
   is_over = true;
   populates.join();
   for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
@@ -78,7 +62,7 @@ TEST(SlabAllocator, ABlockThatIsGivenBackIsTheNextToBeHandedOut) {
 TEST(SlabAllocator, BuffersOutliveWhoeverHoldsTheAllocator) {
   auto slabs = SlabAllocator::make(100);
   std::vector<MarkedBlock> taken;
-  for (unsigned i = 0; i < 2000; ++i) taken.push_back(take(*slabs, 100, i));
+  for (unsigned i = 0; i < 2000; ++i) taken.push_back(take_marked(*slabs, 100, i));
   const std::weak_ptr<SlabAllocator> alive = slabs;
   slabs.reset();
   EXPECT_FALSE(alive.expired());
@@ -94,7 +78,7 @@ TEST(SlabAllocator, ThreadsShareIt) {
     threads.emplace_back([&slabs, t] {
       std::vector<MarkedBlock> taken;
       for (int i = 0; i < 2000; ++i) {
-        taken.push_back(take(*slabs, 200, t));
+        taken.push_back(take_marked(*slabs, 200, t));
         if (taken.size() > 10) {
           EXPECT_TRUE(taken.front().is_whole());
           taken.erase(taken.begin());
