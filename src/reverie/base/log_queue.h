@@ -1,9 +1,12 @@
-// Keeps log lines of threads without the interpreter's lock until a Python thread passes them to
-// `logging`: a peer's I/O thread, which answers heartbeats, must never wait for the interpreter.
+// LogQueue: keeps log lines of threads that must not wait until another thread passes them on.
+//
+// A peer's I/O thread, which answers heartbeats, adds lines here; a thread of Python, which waits
+// for the interpreter's lock, takes them for `logging`.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
@@ -13,23 +16,23 @@
 #include "reverie/base/format.h"
 #include "reverie/base/mutex.h"
 
-namespace reverie::python {
+namespace reverie {
 
 // Thread-safe.
-class LogLines {
+class LogQueue {
  public:
-  // The levels of Python's `logging`.
+  // As in Python's `logging`.
   enum Level : int { kDebug = 10, kInfo = 20 };
   // Further waiting lines are dropped, and counted.
   static constexpr std::size_t kWaitingMax = 1000;
 
   // The lines of this process, not of the parent that it was forked from. Never destroyed, since
   // threads log until the process ends.
-  static LogLines& here() {
-    static std::atomic<LogLines*> current{nullptr};
-    LogLines* found = current.load(std::memory_order_acquire);
+  static LogQueue& here() {
+    static std::atomic<LogQueue*> current{nullptr};
+    LogQueue* found = current.load(std::memory_order_acquire);
     while (found == nullptr || found->generation_ != fork_generation()) {
-      auto* const made = new LogLines;
+      auto* const made = new LogQueue;
       if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
       delete made;
     }
@@ -62,7 +65,7 @@ class LogLines {
   }
 
  private:
-  LogLines() = default;
+  LogQueue() = default;
 
   static inline std::atomic<int> lowest_{std::numeric_limits<int>::max()};
   const std::uint32_t generation_ = fork_generation();
@@ -72,4 +75,4 @@ class LogLines {
   std::size_t dropped_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace reverie::python
+}  // namespace reverie
