@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/eventually.h"
 #include "tests/support/pool_of_threads.h"
 #include "tests/support/refusal.h"
 
@@ -138,6 +139,11 @@ TEST(SharedPool, AWorkerThatEndedIsLateAndItsSuccessorBeginsAnew) {
   ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());
   for (std::size_t env = 0; env < 4; ++env) threads.action(0, env) = env == 3 ? -2 : 1;
   const std::uint32_t step = threads.pool.post(0, PoolOp::kStep).value();
+  const auto only_1_is_late = [&] {
+    const auto at = threads.pool.position(1);
+    return threads.pool.late_workers(0) == std::vector<std::size_t>{1} && at && at->second == 3;
+  };
+  ASSERT_TRUE(test::eventually(only_1_is_late));
   const TimePoint now = Clock::system().now();
   expect_refused(
       threads.pool.wait(0, step, now + std::chrono::milliseconds(20), [] { return true; }),
