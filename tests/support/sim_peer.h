@@ -32,7 +32,7 @@ class SimPeer : public sim::Node, public PeerEffects {
   TimePoint now() const { return network_.now(node_); }
   void listen(const std::string& address) {
     network_.listen(node_, address);
-    peer_->add_address(address);
+    peer_->add_address(address, now());
   }
   void connect(const std::string& address) {
     peer_->connect(address, now());

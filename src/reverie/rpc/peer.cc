@@ -515,9 +515,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   Result<std::string> open_door(const std::string& address) {
     REVERIE_ASSIGN_OR_RETURN(const std::vector<std::string> opened, door_.listen({address}));
     const std::string& chosen = opened.front();
-    MutexLock lock(mutex_);
-    if (options_.tells_addresses) core_.add_address(chosen);
-    addresses_.push_back(chosen);
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      if (options_.tells_addresses) core_.add_address(chosen, now);
+      addresses_.push_back(chosen);
+    });
     return chosen;
   }
 

@@ -146,8 +146,9 @@ class PeerCore {
 
   // --- The user's calls.
   const PeerOptions& options() const { return options_; }
-  // An address at which others reach this peer; sent to peers that connect from now on.
-  void add_address(std::string address) { addresses_.push_back(std::move(address)); }
+  // An address at which others reach this peer. Connected peers are told, later ones in the
+  // handshake.
+  void add_address(std::string address, TimePoint now);
   // What addresses are dialled from now on.
   void set_ways(bool uses_unix, bool uses_tcp) {
     options_.uses_unix = uses_unix;
@@ -240,6 +241,8 @@ class PeerCore {
   void dial(const std::string& address, TimePoint now);
   void step_routes(TimePoint now);
   bool is_needed(const Route& route) const;
+  // The addresses that the peer has announced.
+  void note_addresses(Session& session, const std::vector<std::string>& addresses);
   void add_routes(const std::string& peer, const std::vector<std::string>& addresses,
                   const std::string& host);
   void step_wanted(TimePoint now);

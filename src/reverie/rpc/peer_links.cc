@@ -69,6 +69,14 @@ void PeerCore::dial(const std::string& address, TimePoint now) {
   effects_.dial(id, address);
 }
 
+void PeerCore::note_addresses(Session& session, const std::vector<std::string>& addresses) {
+  session.peer_addresses.clear();
+  for (const std::string& address : addresses) {
+    session.peer_addresses.push_back(without_wildcard(address, links_.at(session.link).remote));
+  }
+  add_routes(session.peer_name, session.peer_addresses, session.peer_host);
+}
+
 bool PeerCore::is_needed(const Route& route) const {
   const auto named = session_by_name_.find(route.peer);
   if (named == session_by_name_.end()) {
@@ -454,12 +462,8 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
   link.heard = now;
   session.link = id;
   session.acknowledge(received);
-  session.peer_addresses.clear();
-  for (const std::string& address : link.theirs.addresses) {
-    session.peer_addresses.push_back(without_wildcard(address, link.remote));
-  }
   for (Session::Queued& queued : session.queue) send_queued(session, queued, now);
-  add_routes(session.peer_name, session.peer_addresses, session.peer_host);
+  note_addresses(session, link.theirs.addresses);
   if (link.is_dialled) {
     Route& route = routes_.at(link.address);
     route.last = {};

@@ -43,7 +43,26 @@ void PeerCore::on_find(std::uint64_t key, const Frame& frame, TimePoint now) {
           std::make_shared<const Message>(std::move(found)), now);
 }
 
+void PeerCore::add_address(std::string address, TimePoint now) {
+  addresses_.push_back(std::move(address));
+  std::vector<std::string> told = addresses_;
+  if (told.size() > kAddressesMax) told.resize(kAddressesMax);
+  for (auto& [key, session] : sessions_) {
+    if (session.link == 0) continue;
+    Message message = encode_addresses(told, options_.host);
+    message.name = options_.name;
+    enqueue(session, FrameKind::kFound, 0, std::make_shared<const Message>(std::move(message)),
+            now);
+  }
+}
+
 void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
+  Session& teller = sessions_.at(key);
+  if (frame.message.name == teller.peer_name && teller.link != 0) {
+    const Result<FoundPeer> own = decode_found(frame.message);
+    if (own.ok()) note_addresses(teller, own->addresses);
+    return;
+  }
   const auto place = wanted_.find(frame.message.name);
   if (place == wanted_.end() || std::erase(place->second.to_answer, key) == 0) return;
   const Result<FoundPeer> found = decode_found(frame.message);

@@ -123,6 +123,22 @@ TEST_P(PeerSuite, CarriesCallsAndAnswers) {
   EXPECT_EQ(client_->pending_calls(), 0u);
 }
 
+// As a member of a group that listens when it joins: it may have been connected for long.
+TEST_P(PeerSuite, FindsAPeerThatBeganToListenAfterItHadConnected) {
+  const std::unique_ptr<Peer> late = make_peer(options("late"));
+  ASSERT_TRUE(late->connect(address_).ok());
+  Results results;
+  ASSERT_TRUE(late->call("server", "double", number_payload(1), {}, results.next()).ok());
+  EXPECT_EQ(results.all().front().kind, CallResult::Kind::kAnswer);
+  define_double(*late);
+  listening(*late, GetParam() == "tcp" ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed()));
+  Results of_client;
+  ASSERT_TRUE(client_->call("late", "double", number_payload(2), {}, of_client.next()).ok());
+  const std::vector<CallResult> got = of_client.all();
+  ASSERT_EQ(got.front().kind, CallResult::Kind::kAnswer) << got.front().status.to_string();
+  EXPECT_EQ(number_of(got.front().payload), 4);
+}
+
 TEST_P(PeerSuite, CarriesBulkWithoutACopyIntoTheHead) {
   constexpr std::size_t kSize = 20'000'003;
   ASSERT_TRUE(server_
