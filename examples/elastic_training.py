@@ -8,8 +8,8 @@ r"""Training with torch on peers that come and go; the loop is Algorithm 1 of th
 
 Each peer computes gradients of its own batches. ``reverie.Accumulator`` sums them until there are
 256 samples, whichever peers brought them, and all take the same step. A peer that dies takes
-nothing along but its last batch; one that comes gets the model and the optimizer's state from the
-leader.
+nothing along but its last batch; one that comes gets the model and the optimizer's state from
+another.
 
 Under torchrun the first process has the broker, at the port behind torchrun's own. torchrun
 itself restarts all processes of a host when one dies (``--max-restarts``), unless a process is
@@ -53,9 +53,9 @@ def train(address: str, name: str, token: str | None) -> None:
             accumulator.set_virtual_batch_size(8 * BATCH)
             while accumulator.model_version() < STEPS or accumulator.has_gradients():
                 accumulator.update()
-                if accumulator.wants_state():  # this peer leads, and another one has come
+                if accumulator.wants_state():  # another peer has come, and needs our model
                     accumulator.set_state({"optimizer": optimizer.state_dict()})
-                if accumulator.has_new_state():  # the model was overwritten with the leader's
+                if accumulator.has_new_state():  # the model was overwritten with another peer's
                     optimizer.load_state_dict(accumulator.state()["optimizer"])
                 if accumulator.has_gradients():
                     optimizer.step()

@@ -124,8 +124,8 @@ nb::tuple view_tuple(Accumulator::View view, Pickle pickle) {
     sum = nb::make_tuple(totals.contributions, totals.skipped, totals.samples,
                          bound(std::move(view.sum->round), pickle));
   }
-  return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.version, state,
-                        sum);
+  return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.wants_state,
+                        view.version, state, sum);
 }
 
 void bind_accumulator(nb::module_& m) {
@@ -168,21 +168,21 @@ void bind_accumulator(nb::module_& m) {
                               self.pickle);
           },
           "is_busy"_a,
-          nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, int, "
+          nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, bool, int, "
                   "tuple[typing.Any] | None, tuple[int, int, int, GroupRound] | None]"))
       .def(
           "contribute",
-          [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names) {
+          [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names,
+             std::uint64_t weight) {
             std::vector<LeafView> views;
             const std::vector<ReduceLeaf> leaves = leaves_of(self.reader, arrays, names, views);
             unwrap(without_gil([&, &accumulator = *self.accumulator] {
-              return accumulator.contribute(samples, leaves);
+              return accumulator.contribute(samples, leaves, weight);
             }));
           },
-          "samples"_a, "arrays"_a, "names"_a,
-          nb::sig("def contribute(self, samples: int, arrays: list[typing.Any], names: list[str]) "
-                  "-> None"))
-      .def("wants_state", [](NativeAccumulator& self) { return self.accumulator->wants_state(); })
+          "samples"_a, "arrays"_a, "names"_a, "weight"_a,
+          nb::sig("def contribute(self, samples: int, arrays: list[typing.Any], names: list[str], "
+                  "weight: int) -> None"))
       .def(
           "give_state",
           [](NativeAccumulator& self, nb::handle model, nb::handle buffers, nb::handle state,

@@ -50,9 +50,9 @@ _AVERAGES = ("samples", "contributions", "sum")
 class Accumulator(ProcessBound, Closing):
     """A member's part in the training of one model.
 
-    The member with the highest model version leads: it counts samples, and gives its model to
-    members with another one. All methods must be called by one thread, the one that calls
-    ``update`` first.
+    The member with the highest model version leads: it counts samples, and members with another
+    model get the leader's from any member that has it. All methods must be called by one thread,
+    the one that calls ``update`` first.
 
     Args:
         name: the same on all members of the group.
@@ -67,7 +67,8 @@ class Accumulator(ProcessBound, Closing):
             contribution counting as many as its batch has; of ``"contributions"``; or are a
             ``"sum"``.
         finite: refuse gradients that are infinite or NaN.
-        state_interval_s: how often the leader also gives its state to all members.
+        state_interval_s: how often the leader gives its model and state to all members, even if
+            none needs them.
         token: of the ``Rpc`` that is made.
         insecure: of the ``Rpc`` that is made.
 
@@ -119,6 +120,7 @@ class Accumulator(ProcessBound, Closing):
         self._is_connected = False
         self._version = 0
         self._wants = False
+        self._wants_state = False
         self._reduced: list[np.ndarray[Any, Any]] | None = None
         self._stats = {"num_gradients": 0, "num_skipped": 0, "batch_size": 0}
         self._state: tuple[Any] | None = None
@@ -180,10 +182,13 @@ class Accumulator(ProcessBound, Closing):
         return self._state is not None
 
     def wants_state(self) -> bool:
-        """Whether another member needs the model: call ``set_state``. Only on the leader."""
-        if not self.is_leader() or self.has_gradients():
+        """Whether another member needs the model from this one: call ``set_state``.
+
+        The leader chooses the member, in turns among those that have the model.
+        """
+        if self.has_gradients():
             return False
-        return self._is_refresh_due() or self._native.wants_state()
+        return self._wants_state or (self.is_leader() and self._is_refresh_due())
 
     def get_gradient_stats(self) -> dict[str, int]:
         """The last round's ``num_gradients`` and ``batch_size``, over all contributions.
@@ -227,14 +232,14 @@ class Accumulator(ProcessBound, Closing):
     def update(self) -> None:
         """Update the state: call it often. The results of all other methods change only here."""
         self._check("update")
-        self._group.update()
         try:
             view = self._native.update(self.has_gradients())
         except InvalidArgumentError:  # another model
             self.close()
             self._group.leave()
             raise
-        self._leader, self._is_connected, wants, self._version, state, result = view
+        self._leader, self._is_connected, wants, self._wants_state, self._version = view[:5]
+        state, result = view[5:]
         self._wants = wants and not self.has_gradients()
         if state is not None:
             self._take_state(*state[0])
@@ -258,8 +263,8 @@ class Accumulator(ProcessBound, Closing):
         _checks.integer("batch_size", batch_size, 1, 1 << 40)
         self._check_wanted("reduce_gradients")
         weight = batch_size if self._average == "samples" else 1
-        arrays = self._host_gradients(gradients, weight)
-        self._native.contribute(batch_size, arrays, [""] * len(arrays))
+        arrays = self._host_gradients(gradients)
+        self._native.contribute(batch_size, arrays, [""] * len(arrays), weight)
         self._wants = False
         if gradients is None:
             self._zero()
@@ -322,20 +327,23 @@ class Accumulator(ProcessBound, Closing):
             state: what can be sent: numbers, text, arrays, and nests of such.
 
         Raises:
-            FailedPreconditionError: this member does not lead, or has gradients and no step taken.
+            FailedPreconditionError: this member neither leads nor ``wants_state``, or has gradients
+                and no step taken.
             UnsupportedTypeError: a state that cannot be sent.
         """
         self._check("set_state")
-        if not self.is_leader():
+        if not self.is_leader() and not self._wants_state:
             raise FailedPreconditionError(
-                f"the leader gives the state, and that is '{self.get_leader()}'; ask wants_state()"
+                f"no member needs the state from '{self._me}', which is not the leader; ask "
+                "wants_state() first"
             )
         if self.has_gradients():
             raise FailedPreconditionError("take the step and call zero_gradients() first")
-        is_due = self._is_refresh_due()
+        is_due = self.is_leader() and self._is_refresh_due()
         model = [_model_arrays.host(array) for array in self._parameters]
         buffers = [_model_arrays.host(array) for array in self._buffers]
         self._native.give_state(model, buffers, state, is_due)
+        self._wants_state = False
         if is_due:
             self._refreshed_s = time.monotonic()
 
@@ -407,7 +415,7 @@ class Accumulator(ProcessBound, Closing):
                 )
         return stepped
 
-    def _host_gradients(self, gradients: Any, weight: int) -> list[np.ndarray[Any, Any]]:  # noqa: ANN401
+    def _host_gradients(self, gradients: Any) -> list[np.ndarray[Any, Any]]:  # noqa: ANN401
         if gradients is None:
             given: list[Any] = [_model_arrays.grad(p) for p in self._parameters]
         elif self._structure is not None:
@@ -436,7 +444,7 @@ class Accumulator(ProcessBound, Closing):
                 raise InvalidArgumentError(
                     f"gradients[{i}] holds values that are not finite, on '{self._me}'"
                 )
-            arrays.append(array if weight == 1 else array * array.dtype.type(weight))
+            arrays.append(array)
         return arrays
 
     def _zero(self) -> None:

@@ -1,7 +1,11 @@
 """Accumulators: several members in one process, whose loops a test turns by hand."""
 
 import contextlib
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -55,7 +59,12 @@ class Member:
 def make():
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(reverie.Broker()).listen()
-        yield lambda name, *args, **options: Member(stack, address, name, *args, **options)
+
+        def made(name, *args, **options):
+            return Member(stack, address, name, *args, **options)
+
+        made.address = address
+        yield made
 
 
 def until(members, condition):
@@ -166,7 +175,7 @@ def test_a_joiner_gets_the_model_and_goes_on_with_the_others(make):
     assert len({m.bytes for m in members}) == 1
 
 
-def test_a_joiner_gets_the_model_though_the_leaders_program_stands_still(make):
+def test_a_joiner_gets_the_model_from_another_member_if_the_leaders_program_stands_still(make):
     members = [make("a"), make("b")]
     together(members)
     until(members, lambda: all(m.accumulator.wants_gradients() for m in members))
@@ -177,7 +186,7 @@ def test_a_joiner_gets_the_model_though_the_leaders_program_stands_still(make):
     joiner = make("c", value=5.0)
     moving = [other, joiner]
     until(moving, lambda: all(m.accumulator.connected() for m in moving))
-    assert other.accumulator.is_leader()
+    assert still.rpc.name in {m.accumulator.get_leader() for m in moving}
     assert joiner.bytes == other.bytes
     joiner.give(1.0, 1)
     until(moving, lambda: all(m.steps == 2 for m in moving))
@@ -197,6 +206,57 @@ def test_the_others_go_on_without_a_leader_that_leaves(make):
     step(rest, [(rest[0], 1.0, 1)])
     assert rest[0].bytes == rest[1].bytes
     assert rest[0].accumulator.model_version() == 2
+
+
+_TRAINS = """
+import sys
+import numpy as np
+import reverie
+
+with reverie.Rpc("other") as rpc:
+    rpc.connect(sys.argv[1])
+    with reverie.Group(rpc, "g") as group:
+        model = [np.zeros((3, 2)), np.zeros(4)]
+        with reverie.Accumulator("model", model, (), group) as it:
+            while True:
+                it.update()
+                if it.wants_state():
+                    it.set_state({"steps": 0})
+                if it.has_new_state():
+                    it.state()
+                if it.has_gradients():
+                    it.zero_gradients()
+                elif it.wants_gradients():
+                    it.reduce_gradients(1, [np.ones((3, 2)), np.ones(4)])
+                    print("brought", flush=True)
+"""
+
+
+def test_ctrl_c_leaves_the_group_at_once(make):
+    here = make("here")
+    other = subprocess.Popen(
+        [sys.executable, "-c", _TRAINS, make.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until([here], lambda: here.group.members == ["here", "other"] and here.steps >= 3)
+        assert other.stdout.readline() == "brought\n"
+        other.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        until([here], lambda: here.group.members == ["here"])
+        assert time.monotonic() - begin < 2.0
+        _, said = other.communicate(timeout=30)
+        assert other.returncode == -signal.SIGINT
+        assert said.rstrip().endswith("KeyboardInterrupt")
+    finally:
+        other.kill()
+        other.communicate()
+    steps = here.steps
+    until([here], here.accumulator.wants_gradients)
+    here.give(1.0, 1)
+    until([here], lambda: here.steps > steps)
 
 
 def test_another_model_is_refused_by_the_parameter(make):

@@ -11,12 +11,10 @@
 #include "reverie/base/random.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/group/peer_turns.h"
-#include "reverie/tensor/batch_memory.h"
 
 namespace reverie {
 namespace {
 
-constexpr std::size_t kSumBuffers = 4;
 constexpr std::size_t kCounts = 3;
 // Results that wait while the program is stalled.
 constexpr std::size_t kKeptBytesMax = std::size_t{1} << 30;
@@ -105,17 +103,19 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       view.leader = core_.leader();
       view.is_connected = !core_.leader().empty() && core_.has_model();
       view.wants_gradients = core_.wants_gradients();
+      view.wants_state = core_.wants_state();
       view.version = core_.version();
     });
     if (!refusal.ok()) return refusal;
     return view;
   }
 
-  Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients) {
+  Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients,
+                    std::uint64_t weight) {
     REVERIE_RETURN_IF_ERROR(check(gradients));
     AccumulatorKey key;
     std::size_t members = 0;
-    std::optional<Sums> sums;
+    std::optional<SumSpace> sums;
     {
       MutexLock lock(mutex_);
       if (core_.leader().empty()) return {};
@@ -126,11 +126,11 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     }
     Status status;
     if (sums) {
-      add(*sums, gradients);
+      add(*sums, gradients, weight);
     } else {
-      Result<Sums> made = load(gradients, members);
+      Result<SumSpace> made = allocate(key.membership, members);
       status = made.status();
-      if (status.ok()) sums = std::move(*made);
+      if (status.ok()) sums = load(std::move(*made), gradients, weight);
     }
     turn([&](TimePoint now) {
       mutex_.assert_held();
@@ -148,11 +148,6 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       mutex_.assert_held();
       call(core_, now);
     });
-  }
-
-  bool wants_state() const {
-    MutexLock lock(mutex_);
-    return core_.wants_state();
   }
 
   std::string why_waiting() const {
@@ -186,16 +181,10 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   }
 
  private:
-  // The arrays of a round, as stored in its buffer.
-  struct Sums {
-    std::shared_ptr<const ReduceLayout> layout;
-    std::shared_ptr<Buffer> buffer;
-    std::span<std::byte> bytes() const { return {buffer->data(), layout->size_bytes()}; }
-  };
   struct Job {
     AccumulatorCore::Begin begin;
     std::size_t members = 0;
-    std::optional<Sums> sums;
+    std::optional<SumSpace> sums;
   };
 
   Status check(std::span<const ReduceLeaf> gradients) const {
@@ -213,36 +202,46 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     return {};
   }
 
-  Result<Sums> allocate(std::size_t members) const {
+  // The layout is the same until the number of members changes.
+  Result<std::shared_ptr<const ReduceLayout>> layout(std::size_t members) {
+    {
+      MutexLock lock(mutex_);
+      if (layout_ && layout_members_ == members) return layout_;
+    }
     std::vector<ReduceLeaf> leaves = leaves_;
     for (ReduceLeaf& leaf : leaves) {  // the layout only checks sizes
       leaf.bytes = {
           static_cast<const std::byte*>(nullptr),
           static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype)};
     }
-    REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout,
+    REVERIE_ASSIGN_OR_RETURN(ReduceLayout made,
                              ReduceLayout::make(ReduceOp::kSum, leaves, members));
-    REVERIE_ASSIGN_OR_RETURN(Buffer buffer,
-                             memory_->allocate(std::max<std::size_t>(layout.size_bytes(), 64)));
-    return Sums{std::make_shared<const ReduceLayout>(std::move(layout)),
-                std::make_shared<Buffer>(std::move(buffer))};
+    MutexLock lock(mutex_);
+    layout_ = std::make_shared<const ReduceLayout>(std::move(made));
+    layout_members_ = members;
+    return layout_;
   }
 
-  Result<Sums> load(std::span<const ReduceLeaf> gradients, std::size_t members) const {
-    REVERIE_ASSIGN_OR_RETURN(Sums sums, allocate(members));
+  Result<SumSpace> allocate(std::uint64_t membership, std::size_t members) {
+    REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<const ReduceLayout> made, layout(members));
+    return group_->sum_space(membership, std::move(made));
+  }
+
+  static SumSpace load(SumSpace sums, std::span<const ReduceLeaf> gradients, std::uint64_t weight) {
     static constexpr std::byte kNoCounts[kCounts * sizeof(std::int64_t)] = {};
-    std::vector<ReduceLeaf> leaves(gradients.begin(), gradients.end());
-    leaves.insert(leaves.begin(), leaves_.front());
-    leaves.front().bytes = kNoCounts;
-    sums.layout->load(leaves, sums.bytes());
+    sums.layout().load_scaled(0, kNoCounts, 1, sums.bytes());
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      sums.layout().load_scaled(i + 1, gradients[i].bytes, weight, sums.bytes());
+    }
     return sums;
   }
 
-  static void add(const Sums& sums, std::span<const ReduceLeaf> gradients) {
+  static void add(const SumSpace& sums, std::span<const ReduceLeaf> gradients,
+                  std::uint64_t weight) {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const ReduceLayout::Piece& piece = sums.layout->pieces()[i + 1];
-      combine(ReduceOp::kSum, piece.dtype, sums.buffer->data() + piece.offset,
-              gradients[i].bytes.data(), piece.count);
+      const ReduceLayout::Piece& piece = sums.layout().pieces()[i + 1];
+      add_scaled(piece.dtype, sums.bytes().data() + piece.offset, gradients[i].bytes.data(),
+                 piece.count, weight);
     }
   }
 
@@ -305,10 +304,10 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     const AccumulatorCore::Begin& what = job.begin;
     Status status;
     if (!job.sums) {
-      Result<Sums> made = allocate(job.members);
+      Result<SumSpace> made = allocate(what.key.membership, job.members);
       status = made.status();
       if (status.ok()) {
-        std::memset(made->buffer->data(), 0, made->buffer->size_bytes());
+        std::memset(made->bytes().data(), 0, made->bytes().size());
         job.sums = std::move(*made);
       }
     }
@@ -316,9 +315,8 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     if (status.ok()) {
       const std::int64_t counts[kCounts] = {what.mine.contributions, what.mine.skipped,
                                             what.mine.samples};
-      std::memcpy(job.sums->buffer->data(), counts, sizeof(counts));
-      Result<RoundPtr> begun =
-          group_->sum_in(what.key.membership, what.round, job.sums->layout, job.sums->buffer);
+      std::memcpy(job.sums->bytes().data(), counts, sizeof(counts));
+      Result<RoundPtr> begun = group_->sum_in(what.key.membership, what.round, *job.sums);
       status = begun.status();
       if (status.ok()) round = std::move(*begun);
     }
@@ -351,17 +349,18 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   const ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
   PeerTurns turns_;
-  Group* const group_;  // used within turns only
+  Group* const group_;  // used within turns and calls of the program only
   const std::string function_;
   std::atomic<bool> is_closing_{false};
   const std::vector<ReduceLeaf> leaves_;
-  const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kSumBuffers);
   mutable Mutex mutex_;
+  std::shared_ptr<const ReduceLayout> layout_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t layout_members_ REVERIE_GUARDED_BY(mutex_) = 0;
   AccumulatorCore core_ REVERIE_GUARDED_BY(mutex_);
   AccumulatorKey key_ REVERIE_GUARDED_BY(mutex_);  // the key of the members below
-  std::optional<Sums> sums_ REVERIE_GUARDED_BY(mutex_);
+  std::optional<SumSpace> sums_ REVERIE_GUARDED_BY(mutex_);
   bool is_adding_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::optional<Sums> waiting_ REVERIE_GUARDED_BY(mutex_);  // its round could not begin
+  std::optional<SumSpace> waiting_ REVERIE_GUARDED_BY(mutex_);  // its round could not begin
   std::map<std::uint64_t, RoundPtr> rounds_ REVERIE_GUARDED_BY(mutex_);   // in progress
   std::map<std::uint64_t, RoundPtr> results_ REVERIE_GUARDED_BY(mutex_);  // not taken yet
   TimerQueue timers_;
@@ -429,16 +428,14 @@ Accumulator::~Accumulator() {
 
 Result<Accumulator::View> Accumulator::update(bool is_busy) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  (void)group_->update();
   return impl_->update(is_busy);
 }
 
-Status Accumulator::contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients) {
+Status Accumulator::contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients,
+                               std::uint64_t weight) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  return impl_->contribute(samples, gradients);
-}
-
-bool Accumulator::wants_state() const {
-  return impl_->check_fork().ok() && impl_->wants_state();
+  return impl_->contribute(samples, gradients, weight);
 }
 
 void Accumulator::give_state(const Payload& value, bool to_all) {

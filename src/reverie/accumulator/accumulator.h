@@ -43,8 +43,9 @@ class Accumulator {
     std::string leader;  // empty: none
     bool is_connected = false;
     bool wants_gradients = false;
+    bool wants_state = false;  // others need this member's model: give_state()
     std::uint64_t version = 0;
-    std::optional<Payload> state;  // of the leader's model, to be adopted
+    std::optional<Payload> state;  // of another member's model, to be adopted
     std::optional<Sum> sum;        // to take a step with; never together with a state
   };
 
@@ -56,14 +57,17 @@ class Accumulator {
   Accumulator(const Accumulator&) = delete;
   Accumulator& operator=(const Accumulator&) = delete;
 
-  // If `is_busy`, the program is computing gradients and gets no result and no state.
+  // Also reports to the group that the program advances. If `is_busy`, the program has a result to
+  // take a step with, and gets no other and no state.
   // INVALID_ARGUMENT if its model differs from the leader's.
   Result<View> update(bool is_busy);
-  // `gradients` are sums over `samples`, described by Options::gradients; they are copied. They are
-  // lost if there is no leader, or if the group changes before their round has ended.
-  Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients);
-  bool wants_state() const;
-  // Gives the model's state to members that need it, or to all. No effect if this does not lead.
+  // Adds `gradients` times `weight` to the open round, and `samples` to its count. Described by
+  // Options::gradients; they are copied. They are lost if there is no leader, or if the group
+  // changes before their round has ended.
+  Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients,
+                    std::uint64_t weight = 1);
+  // Gives the model's state to the members that View::wants_state is about; the leader can also
+  // give it to all.
   void give_state(const Payload& value, bool to_all);
   void set_version(std::uint64_t version);
   void set_virtual_batch_size(std::uint64_t size);

@@ -95,39 +95,8 @@ std::optional<Payload> AccumulatorCore::take_state(TimePoint now) {
   delivered_ = state.slot;
   while (!kept_.empty() && kept_.front().slot < delivered_) kept_.pop_front();
   has_model_ = true;
+  report(now);
   return std::move(value);
-}
-
-bool AccumulatorCore::wants_state() const {
-  if (!is_leader()) return false;
-  return std::any_of(reports_.begin(), reports_.end(),
-                     [](const auto& entry) { return entry.second.need > entry.second.given; });
-}
-
-void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
-  if (!is_leader()) return;
-  AccumulatorMessage message;
-  message.kind = AccumulatorMessageKind::kState;
-  message.key = key_;
-  message.vote.version = version_;
-  message.vote.lineage = options_.lineage;
-  message.slot = delivered_;
-  message.value = value.head;
-  for (const std::string& member : members_) {
-    if (member == options_.name) continue;
-    Report& report = reports_[member];
-    if (!to_all && report.need <= report.given) continue;
-    report.given = report.need;
-    Outgoing out;
-    out.peer = member;
-    out.ticket = next_ticket_++;
-    out.deadline = TimePoint::max();  // it fails when the member is lost
-    out.payload = encode(message);
-    out.payload.bulk = value.bulk;
-    states_[out.ticket] = {member, report.need};
-    outgoing_.push_back(std::move(out));
-  }
-  (void)now;
 }
 
 // --- Generations and their leaders.
@@ -148,6 +117,9 @@ void AccumulatorCore::enter(AccumulatorKey key, TimePoint vote_at, TimePoint now
   leader_.clear();
   need_ = 0;
   incoming_.reset();
+  plan_.clear();
+  asked_.clear();
+  gave_.clear();
   own_counts_ = {};
   open_ = called_ = delivered_ = 0;
   beginning_.reset();
@@ -233,8 +205,8 @@ void AccumulatorCore::follow(const AccumulatorVote& leader, TimePoint now) {
   if (!refusal_.ok()) return;
   leader_ = leader.name;
   has_model_ = leader.lineage == options_.lineage;
-  if (!has_model_) need_model(now);
-  lead(now);
+  if (!has_model_) return need_model(now);
+  report(now);
 }
 
 void AccumulatorCore::need_model(TimePoint now) {
@@ -262,6 +234,11 @@ Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload p
     }
     if (message.key.generation > key_.generation) enter(message.key, now, now);
     answer.is_taken = message.key == key_ && take(caller, message, payload, now);
+    if (answer.is_taken && message.kind == AccumulatorMessageKind::kReport && is_leader()) {
+      // A member whose report fills the round needs no message of its own to learn of it.
+      answer.called = called_;
+      pending_messages_.erase({caller, AccumulatorMessageKind::kCalled});
+    }
   }
   answer.key = key_;
   return encode(answer);
@@ -295,8 +272,8 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
         known.slot = message.slot;
         known.samples = message.samples;
       }
-      if (message.need > known.need) known.needed_at = now;
-      known.need = std::max(known.need, message.need);
+      plan_.on_report(caller, message.need, message.has_model, now);
+      if (is_leader()) ask_for_gifts(now);
       lead(now);
       return true;
     }
@@ -304,8 +281,18 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       if (caller != leader_) return false;
       called_ = std::max(called_, message.slot);
       return true;
-    case AccumulatorMessageKind::kState:
+    case AccumulatorMessageKind::kGive:
       if (caller != leader_) return false;
+      asked_ = std::move(message.gifts);
+      return true;
+    case AccumulatorMessageKind::kGave:
+      if (!is_leader()) return false;
+      plan_.on_gifts(message.gifts);
+      ask_for_gifts(now);
+      return true;
+    case AccumulatorMessageKind::kState:
+      if (leader_.empty() || message.gifts.size() >= members_.size()) return false;
+      send_state(message, payload.bulk, std::exchange(message.gifts, {}));
       if (!incoming_ || incoming_->first.slot <= message.slot) {
         Payload value;
         value.head = std::move(message.value);
@@ -328,13 +315,16 @@ void AccumulatorCore::on_answered(std::uint64_t ticket, const Payload* payload, 
     return;
   }
   if (const auto state = states_.extract(ticket)) {
-    const auto& [member, need] = state.mapped();
-    Report& report = reports_[member];
-    if (!answer.is_taken && need > 0 && report.given == need) report.given = need - 1;
+    if (answer.is_taken) return;
+    for (AccumulatorGift& gift : state.mapped()) gift.is_lost = true;
+    note_gifts(state.mapped(), now);
     return;
   }
   const auto node = tickets_.extract(ticket);
   if (!node) return;
+  if (answer.is_taken && answer.key == key_ && node.mapped().first == leader_) {
+    called_ = std::max(called_, answer.called);
+  }
   const auto place = pending_messages_.find(node.mapped());
   if (place == pending_messages_.end() || place->second.ticket != ticket) return;
   if (answer.is_taken) {
@@ -357,6 +347,7 @@ void AccumulatorCore::report(TimePoint now) {
   message.slot = open_;
   message.samples = static_cast<std::uint64_t>(own_counts_.samples);
   message.need = need_;
+  message.has_model = has_model_;
   put(leader_, std::move(message), now);
 }
 
@@ -440,10 +431,10 @@ TimePoint AccumulatorCore::resign_at() const {
   TimePoint at = TimePoint::max();
   if (!is_leader()) return at;
   if (is_kept_full() && called_ <= open_ && is_round_full()) at = advanced_at_ + kPatience;
-  const Duration patience = kPatience * (1 << std::min(resigned_, 5));
-  for (const auto& [member, report] : reports_) {
-    if (report.need <= report.given) continue;
-    at = std::min(at, std::max(report.needed_at, advanced_at_) + patience);
+  const TimePoint waits_since = plan_.waits_since();
+  if (waits_since < TimePoint::max()) {
+    const Duration patience = kPatience * (1 << std::min(resigned_, 5));
+    at = std::min(at, std::max(waits_since, advanced_at_) + patience);
   }
   return at;
 }
@@ -454,6 +445,7 @@ void AccumulatorCore::tick(TimePoint now) {
     ++resigned_;
     restart(now);
   }
+  if (is_leader() && plan_.next_tick() <= now) ask_for_gifts(now);
   for (auto& [address, pending] : pending_messages_) {
     if (pending.ticket != 0 || pending.due > now) continue;
     pending.ticket = next_ticket_++;
@@ -466,6 +458,7 @@ TimePoint AccumulatorCore::next_tick() const {
   TimePoint next = is_started_ ? vote_at_ : TimePoint::max();
   if (beginning_) next = std::min(next, begin_at_);
   next = std::min(next, resign_at());
+  if (is_leader()) next = std::min(next, plan_.next_tick());
   for (const auto& [address, pending] : pending_messages_) {
     if (pending.ticket == 0) next = std::min(next, pending.due);
   }

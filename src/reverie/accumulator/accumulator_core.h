@@ -15,8 +15,14 @@
 //   one that went on. With a higher version than the leader's it begins another generation once its
 //   program advances.
 // - The lineage of a model is a hash over the rounds that made it: members with the same lineage
-//   have the same model. A member without the leader's model asks for it once a leader is
-//   elected.
+//   have the same model. A member without the leader's model tells the leader once it is elected.
+// - The leader asks members that have the model to give it (gift_plan.h). A member that gives it to
+//   several sends it to two, which pass it on: a tree, in which only the giver's program takes
+//   part.
+//
+//     leader --GIVE c, d, e, f--> b --STATE, for d--> c --STATE--> d
+//                                 b --STATE, for f--> e --STATE--> f
+//
 //
 // A state machine: no lock, clock, thread, socket or array. Every message is resent until it is
 // answered or superseded (accumulator_message.h).
@@ -32,6 +38,7 @@
 #include <vector>
 
 #include "reverie/accumulator/accumulator_message.h"
+#include "reverie/accumulator/gift_plan.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/group/membership.h"
@@ -83,7 +90,7 @@ class AccumulatorCore {
     Counts totals;
   };
 
-  explicit AccumulatorCore(Options options) : options_(std::move(options)) {}
+  explicit AccumulatorCore(Options options) : options_(std::move(options)), plan_(options_.name) {}
 
   // --- Called by the program. The program takes part from now on, and
   // advances.
@@ -100,13 +107,13 @@ class AccumulatorCore {
   void contribute(std::uint64_t samples, TimePoint now);
   // The next result, in order, for the program's step. None if it does not have the model.
   std::optional<Taken> take_result(TimePoint now);
-  // The value of the leader's model, if it has arrived and can be used; version(), lineage() and
-  // the rest then describe that model.
+  // The value of the model, if it has arrived and can be used; version(), lineage() and the rest
+  // then describe that model.
   std::optional<Payload> take_state(TimePoint now);
-  // Whether members need the model. Only on the leader.
+  // Whether the leader has asked this member to give its model to others.
   bool wants_state() const;
-  // Gives the program's model, which includes all results that it took, to those that need it, or
-  // to all. No effect if this member does not lead.
+  // Gives the program's model, which includes all results that it took, to the members that the
+  // leader has named; the leader can also give it to all. No effect if there is none to give it to.
   void give_state(const Payload& value, bool to_all, TimePoint now);
 
   // --- Events.
@@ -154,9 +161,6 @@ class AccumulatorCore {
   struct Report {
     std::uint64_t slot = 0;
     std::uint64_t samples = 0;
-    std::uint64_t need = 0;
-    std::uint64_t given = 0;  // the last need for which a state was sent
-    TimePoint needed_at;      // when the last need arrived
   };
   struct Kept {
     std::uint64_t slot = 0;
@@ -179,6 +183,13 @@ class AccumulatorCore {
   void need_model(TimePoint now);
   void report(TimePoint now);
   void lead(TimePoint now);
+  // The leader asks for the gifts that are due.
+  void ask_for_gifts(TimePoint now);
+  // Sends the state to two of the receivers, which pass it on to the others.
+  void send_state(const AccumulatorMessage& state, const std::vector<BulkPiece>& bulk,
+                  std::vector<AccumulatorGift> gifts);
+  // These gifts were sent, or lost.
+  void note_gifts(const std::vector<AccumulatorGift>& gifts, TimePoint now);
   void put(const std::string& to, AccumulatorMessage message, TimePoint due);
   // Returns whether it need not be resent.
   bool take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
@@ -204,6 +215,9 @@ class AccumulatorCore {
   bool has_model_ = false;
   std::uint64_t need_ = 0;
   std::optional<std::pair<AccumulatorMessage, Payload>> incoming_;
+  GiftPlan plan_;                                // used by the leader
+  std::vector<AccumulatorGift> asked_;           // for its program to give
+  std::map<std::string, AccumulatorGift> gave_;  // by receiver, the last one
 
   // Rounds.
   std::uint64_t virtual_batch_size_ = 1;
@@ -219,7 +233,8 @@ class AccumulatorCore {
 
   std::map<Address, PendingMessage> pending_messages_;
   std::map<std::uint64_t, Address> tickets_;
-  std::map<std::uint64_t, std::pair<std::string, std::uint64_t>> states_;  // receiver and need
+  // By ticket: states in flight, for their receivers and those that they pass them on to.
+  std::map<std::uint64_t, std::vector<AccumulatorGift>> states_;
   std::uint64_t next_ticket_ = 1;
   std::vector<Outgoing> outgoing_;
 };

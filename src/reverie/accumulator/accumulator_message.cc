@@ -12,8 +12,14 @@ constexpr std::size_t kArraysMax = std::size_t{1} << 20;
 constexpr std::size_t kArrayTextMax = 4096;
 constexpr std::size_t kSamplesMax = std::size_t{1} << 50;
 
+constexpr auto kGiftFields = [](auto& fields, auto& gift) {
+  fields.text(gift.to, kGroupNameMax);
+  fields.number(gift.number);
+  fields.flag(gift.is_lost);
+};
+
 constexpr auto kMessageFields = [](auto& fields, auto& message) {
-  fields.number(message.kind, 5);
+  fields.number(message.kind, 7);
   fields.number(message.key.membership);
   fields.number(message.key.generation);
   fields.text(message.vote.name, kGroupNameMax);
@@ -25,6 +31,8 @@ constexpr auto kMessageFields = [](auto& fields, auto& message) {
   fields.number(message.slot);
   fields.number(message.samples, kSamplesMax);
   fields.number(message.need);
+  fields.flag(message.has_model);
+  fields.entries(message.gifts, kGiftFields);
   fields.array(message.value);
 };
 
@@ -32,6 +40,7 @@ constexpr auto kAccumulatorAnswerFields = [](auto& fields, auto& answer) {
   fields.flag(answer.is_taken);
   fields.number(answer.key.membership);
   fields.number(answer.key.generation);
+  fields.number(answer.called);
 };
 
 }  // namespace

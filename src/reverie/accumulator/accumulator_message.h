@@ -4,7 +4,9 @@
 //     ELECTED  from the first member  who leads; or, without a name: vote in this generation
 //     REPORT   to the leader          the samples that I have for the open round; I need the model
 //     CALLED   from the leader        so many rounds are to begin
-//     STATE    from the leader        the model
+//     GIVE     from the leader        the members that you are to give the model to
+//     GAVE     to the leader          the members that I have sent it to, or could not reach
+//     STATE    from any member        the model, and to which members you are to pass it on
 //
 // Each message states the current situation, not a change, and names its generation. So a message
 // that arrives twice, late, or out of order does no harm, and is resent until it is answered.
@@ -34,6 +36,8 @@ enum class AccumulatorMessageKind : std::uint8_t {
   kReport = 3,
   kCalled = 4,
   kState = 5,
+  kGive = 6,
+  kGave = 7,
 };
 
 // A member's vote in an election.
@@ -46,20 +50,30 @@ struct AccumulatorVote {
   std::vector<std::string> signature;  // one entry for each array
 };
 
+// One member's model for another member.
+struct AccumulatorGift {
+  std::string to;
+  std::uint64_t number = 0;  // grows with each that the leader asks for; 0: it did not ask
+  bool is_lost = false;      // it did not arrive
+};
+
 struct AccumulatorMessage {
   AccumulatorMessageKind kind = AccumulatorMessageKind::kVote;
   AccumulatorKey key;
-  AccumulatorVote vote;          // kVote, kElected; version and lineage also in kState
-  std::uint64_t slot = 0;        // kReport: open slot; kCalled: count; kState: rounds in it
-  std::uint64_t samples = 0;     // kReport
-  std::uint64_t need = 0;        // kReport: how often the model was requested
-  std::vector<std::byte> value;  // kState: the head of what the program gave
+  AccumulatorVote vote;                // kVote, kElected; version and lineage also in kState
+  std::uint64_t slot = 0;              // kReport: open slot; kCalled: count; kState: rounds in it
+  std::uint64_t samples = 0;           // kReport
+  std::uint64_t need = 0;              // kReport: how often the model was requested
+  bool has_model = false;              // kReport
+  std::vector<AccumulatorGift> gifts;  // kGive, kGave; kState: to pass on
+  std::vector<std::byte> value;        // kState: the head of what the program gave
 };
 
 // The receiver's answer.
 struct AccumulatorAnswer {
-  bool is_taken = false;  // if not, it must be resent
-  AccumulatorKey key;     // of the receiver
+  bool is_taken = false;     // if not, it must be resent
+  AccumulatorKey key;        // of the receiver
+  std::uint64_t called = 0;  // to a kReport: as kCalled
 };
 
 // Encodes only the head: the caller adds the bulk.

@@ -72,7 +72,6 @@ class Trainer {
 
   // One turn of its loop. The model's version.
   std::uint64_t turn() {
-    (void)group_->update();
     Result<Accumulator::View> view = accumulator_->update(false);
     EXPECT_TRUE(view.ok()) << view.status().to_string();
     if (!view.ok()) return 0;
@@ -94,7 +93,7 @@ class Trainer {
       for (std::size_t i = 0; i < kNumbers; ++i) model_[i] = 3 * model_[i] % 1'000'003 + total[i];
       if (!leaves_) seen_.model(view->version, model_.front());
     }
-    if (accumulator_->wants_state()) {
+    if (view->wants_state) {
       Payload value;
       ValueWriter(value).bytes(std::as_bytes(std::span(model_)));
       accumulator_->give_state(value, false);

@@ -10,7 +10,6 @@
 #include "reverie/group/gather_round.h"
 #include "reverie/group/group_share.h"
 #include "reverie/group/peer_turns.h"
-#include "reverie/group/reduce_round.h"
 #include "reverie/os/host_id.h"
 #include "reverie/tensor/batch_memory.h"
 
@@ -179,7 +178,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
   // Space in shared memory for the arrays of a round of this membership, if it uses that.
-  std::unique_ptr<SharedSlot> share_slot(std::uint64_t membership, std::size_t size_bytes) {
+  std::shared_ptr<SharedSlot> share_slot(std::uint64_t membership, std::size_t size_bytes) {
     std::shared_ptr<SharedRounds> share;
     {
       MutexLock lock(mutex_);
@@ -189,7 +188,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     }
     if (!share) return nullptr;
     const auto offset = share->allocate(size_bytes);
-    return offset ? std::make_unique<SharedSlot>(std::move(share), *offset) : nullptr;
+    return offset ? std::make_shared<SharedSlot>(std::move(share), *offset) : nullptr;
   }
 
   std::optional<bool> shares_memory() const {
@@ -257,7 +256,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     start.buffer = round->buffer_;
     if (round->slot_ && round->slot_->rounds == share) {
       start.offset = round->slot_->offset;
-      start.is_awaited = true;
+      start.is_awaited = round->is_awaited_;
       round->slot_->rounds.reset();  // the round has it now
     }
     {
@@ -433,30 +432,31 @@ Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
       [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
         const std::size_t count = membership.members.size();
         REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
-        REVERIE_ASSIGN_OR_RETURN(Buffer buffer, impl_->memory()->allocate(std::max<std::size_t>(
-                                                    layout.size_bytes(), 64)));
-        round.slot_ = impl_->share_slot(membership.id, layout.size_bytes());
-        std::byte* const loaded =
-            round.slot_ ? round.slot_->rounds->at(round.slot_->offset) : buffer.data();
-        layout.load(leaves, {loaded, layout.size_bytes()});
-        round.layout_ = std::make_shared<const ReduceLayout>(std::move(layout));
-        round.buffer_ = std::make_shared<Buffer>(std::move(buffer));
-        return std::shared_ptr<Round>(std::make_shared<ReduceRound>(round.layout_, round.buffer_,
-                                                                    round.member_index_, count));
+        REVERIE_ASSIGN_OR_RETURN(
+            const SumSpace space,
+            sum_space(membership.id, std::make_shared<const ReduceLayout>(std::move(layout))));
+        space.layout().load(leaves, space.bytes());
+        return round_in(space, round, /*is_awaited=*/true);
       });
 }
 
+Result<SumSpace> Group::sum_space(std::uint64_t membership,
+                                  std::shared_ptr<const ReduceLayout> layout) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  const std::size_t size_bytes = layout->size_bytes();
+  REVERIE_ASSIGN_OR_RETURN(Buffer buffer,
+                           impl_->memory()->allocate(std::max<std::size_t>(size_bytes, 64)));
+  return SumSpace(std::move(layout), std::make_shared<Buffer>(std::move(buffer)),
+                  impl_->share_slot(membership, size_bytes));
+}
+
 Result<Group::RoundPtr> Group::sum_in(std::uint64_t membership, const std::string& name,
-                                      std::shared_ptr<const ReduceLayout> layout,
-                                      std::shared_ptr<Buffer> buffer) {
+                                      const SumSpace& space) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
   return impl_->begin(
       name, TimePoint::max(),
-      [&](const Membership& now, GroupRound& round) -> Result<std::shared_ptr<Round>> {
-        round.layout_ = layout;
-        round.buffer_ = buffer;
-        return std::shared_ptr<Round>(
-            std::make_shared<ReduceRound>(layout, buffer, round.member_index_, now.members.size()));
+      [&](const Membership&, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+        return round_in(space, round, /*is_awaited=*/false);
       },
       membership);
 }

@@ -31,6 +31,24 @@ namespace reverie {
 class SharedRounds;
 struct SharedSlot;
 
+// Where a member collects the arrays of a sum before its round begins: in shared memory if the
+// membership reduces through that, so that beginning the round copies nothing.
+class SumSpace {
+ public:
+  SumSpace(std::shared_ptr<const ReduceLayout> layout, std::shared_ptr<Buffer> buffer,
+           std::shared_ptr<SharedSlot> slot);
+  const ReduceLayout& layout() const { return *layout_; }
+  // layout().size_bytes() bytes, whose contents are undefined at first.
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  friend class Group;
+  std::shared_ptr<const ReduceLayout> layout_;
+  std::shared_ptr<Buffer> buffer_;    // gets the result
+  std::shared_ptr<SharedSlot> slot_;  // null: the arrays are collected in the buffer
+  std::span<std::byte> bytes_;
+};
+
 // A round in progress. Thread-safe; outlives its group.
 class GroupRound {
  public:
@@ -63,7 +81,8 @@ class GroupRound {
   std::shared_ptr<const ReduceLayout> layout_;
   std::shared_ptr<Buffer> buffer_;
   std::shared_ptr<Round> round_;      // its values are there once it is done
-  std::unique_ptr<SharedSlot> slot_;  // holds its arrays until the round is begun
+  std::shared_ptr<SharedSlot> slot_;  // holds its arrays until the round is begun
+  bool is_awaited_ = false;           // by the thread that begins it, as a rule
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
@@ -139,12 +158,12 @@ class Group {
   Result<RoundPtr> all_reduce(const std::string& name, ReduceOp op,
                               std::span<const ReduceLeaf> leaves,
                               TimePoint deadline = TimePoint::max());
-  // The sum of arrays in `buffer`, arranged by `layout`, without a copy. It takes place only in the
-  // membership with this id, whose number of members the layout was made for: UNAVAILABLE if that
-  // membership has ended.
-  Result<RoundPtr> sum_in(std::uint64_t membership, const std::string& name,
-                          std::shared_ptr<const ReduceLayout> layout,
-                          std::shared_ptr<Buffer> buffer);
+  // Space for the arrays of a sum in the membership with this id, whose number of members the
+  // layout was made for.
+  Result<SumSpace> sum_space(std::uint64_t membership, std::shared_ptr<const ReduceLayout> layout);
+  // The sum of the arrays in a space for this membership, without a copy; no thread needs to wait
+  // for it. UNAVAILABLE if the membership has ended. After another error the space is as before.
+  Result<RoundPtr> sum_in(std::uint64_t membership, const std::string& name, const SumSpace& space);
   // Each member gets the values of all. `what` must be the same on all members; the error names it
   // if it is not.
   Result<RoundPtr> all_gather(const std::string& name, const std::string& what, Payload value,
@@ -161,6 +180,7 @@ class Group {
 
  private:
   Group(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl);
+  static std::shared_ptr<Round> round_in(const SumSpace& space, GroupRound& round, bool is_awaited);
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<Impl> impl_;
 };

@@ -1,6 +1,9 @@
 // Tested in group_test.cc.
+#include <utility>
+
 #include "reverie/group/group.h"
 #include "reverie/group/group_share.h"
+#include "reverie/group/reduce_round.h"
 
 namespace reverie {
 
@@ -45,6 +48,22 @@ std::vector<std::string> GroupRound::lost() const {
 std::map<std::size_t, Payload> GroupRound::values() const {
   MutexLock lock(mutex_);
   return values_;
+}
+
+SumSpace::SumSpace(std::shared_ptr<const ReduceLayout> layout, std::shared_ptr<Buffer> buffer,
+                   std::shared_ptr<SharedSlot> slot)
+    : layout_(std::move(layout)), buffer_(std::move(buffer)), slot_(std::move(slot)) {
+  std::byte* const at = slot_ ? slot_->rounds->at(slot_->offset) : buffer_->data();
+  bytes_ = {at, layout_->size_bytes()};
+}
+
+std::shared_ptr<Round> Group::round_in(const SumSpace& space, GroupRound& round, bool is_awaited) {
+  round.is_awaited_ = is_awaited;
+  round.layout_ = space.layout_;
+  round.buffer_ = space.buffer_;
+  round.slot_ = space.slot_;
+  return std::make_shared<ReduceRound>(round.layout_, round.buffer_, round.member_index_,
+                                       round.members_.size());
 }
 
 }  // namespace reverie

@@ -72,15 +72,23 @@ std::span<std::byte> ReduceLayout::part(std::size_t index, std::span<std::byte> 
 }
 
 void ReduceLayout::load(std::span<const ReduceLeaf> leaves, std::span<std::byte> buffer) const {
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const Piece& piece = pieces_[i];
-    std::byte* const to = buffer.data() + piece.offset;
-    widen(piece.dtype, leaves[i].bytes.data(), to, piece.count);
-    const std::size_t end =
-        piece.offset + piece.count * dtype_size_bytes(combining_dtype(piece.dtype));
-    std::fill(buffer.begin() + static_cast<std::ptrdiff_t>(end),
-              buffer.begin() + static_cast<std::ptrdiff_t>(aligned(end)), std::byte{0});
+  for (std::size_t i = 0; i < pieces_.size(); ++i) load_scaled(i, leaves[i].bytes, 1, buffer);
+}
+
+void ReduceLayout::load_scaled(std::size_t index, std::span<const std::byte> from,
+                               std::uint64_t factor, std::span<std::byte> buffer) const {
+  const Piece& piece = pieces_[index];
+  const DType dtype = combining_dtype(piece.dtype);
+  std::byte* const to = buffer.data() + piece.offset;
+  if (factor == 1 || dtype != piece.dtype) {
+    widen(piece.dtype, from.data(), to, piece.count);
+    if (factor != 1) scale(dtype, to, to, piece.count, factor);
+  } else {
+    scale(dtype, to, from.data(), piece.count, factor);
   }
+  const std::size_t end = piece.offset + piece.count * dtype_size_bytes(dtype);
+  std::fill(buffer.begin() + static_cast<std::ptrdiff_t>(end),
+            buffer.begin() + static_cast<std::ptrdiff_t>(aligned(end)), std::byte{0});
 }
 
 void ReduceLayout::unload(std::size_t piece, std::span<const std::byte> buffer,

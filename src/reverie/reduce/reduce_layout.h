@@ -57,6 +57,9 @@ class ReduceLayout {
 
   // Fills `buffer`, of size_bytes(), with the arrays; the gaps with zeros.
   void load(std::span<const ReduceLeaf> leaves, std::span<std::byte> buffer) const;
+  // The same for one piece: the array times `factor`.
+  void load_scaled(std::size_t piece, std::span<const std::byte> from, std::uint64_t factor,
+                   std::span<std::byte> buffer) const;
   // Elements of the piece's own dtype, from the reduced buffer.
   void unload(std::size_t piece, std::span<const std::byte> buffer, std::byte* to) const;
   // Combines the part's bytes with those that another member sent.

@@ -120,6 +120,53 @@ bool is_half(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
 }
 
+// value * factor; of a complex number both parts.
+template <typename T>
+T scaled(T value, std::uint64_t factor) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(value) * factor);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return value * static_cast<T>(factor);
+  } else {
+    const auto real = static_cast<typename T::value_type>(factor);
+    return {value.real() * real, value.imag() * real};
+  }
+}
+
+// Calls `visit` with a value of the combining dtype's type.
+template <typename Visit>
+void visit_type(DType dtype, Visit visit) {
+  switch (dtype) {
+    case DType::kBool:  // 0 and 1: the product is "and"
+    case DType::kUInt8:
+      return visit(std::uint8_t{});
+    case DType::kInt8:
+      return visit(std::int8_t{});
+    case DType::kInt16:
+      return visit(std::int16_t{});
+    case DType::kInt32:
+      return visit(std::int32_t{});
+    case DType::kInt64:
+      return visit(std::int64_t{});
+    case DType::kUInt16:
+      return visit(std::uint16_t{});
+    case DType::kUInt32:
+      return visit(std::uint32_t{});
+    case DType::kUInt64:
+      return visit(std::uint64_t{});
+    case DType::kFloat32:
+      return visit(float{});
+    case DType::kFloat64:
+      return visit(double{});
+    case DType::kComplex64:
+      return visit(std::complex<float>{});
+    case DType::kComplex128:
+      return visit(std::complex<double>{});
+    default:
+      REVERIE_CHECK(false);
+  }
+}
+
 }  // namespace
 
 std::string_view reduce_op_name(ReduceOp op) {
@@ -177,36 +224,23 @@ void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count
 }
 
 void combine(ReduceOp op, DType dtype, std::byte* into, const std::byte* from, std::size_t count) {
-  switch (dtype) {
-    case DType::kBool:  // 0 and 1: the product is "and"
-      return combine_as<std::uint8_t>(op, into, from, count);
-    case DType::kInt8:
-      return combine_as<std::int8_t>(op, into, from, count);
-    case DType::kInt16:
-      return combine_as<std::int16_t>(op, into, from, count);
-    case DType::kInt32:
-      return combine_as<std::int32_t>(op, into, from, count);
-    case DType::kInt64:
-      return combine_as<std::int64_t>(op, into, from, count);
-    case DType::kUInt8:
-      return combine_as<std::uint8_t>(op, into, from, count);
-    case DType::kUInt16:
-      return combine_as<std::uint16_t>(op, into, from, count);
-    case DType::kUInt32:
-      return combine_as<std::uint32_t>(op, into, from, count);
-    case DType::kUInt64:
-      return combine_as<std::uint64_t>(op, into, from, count);
-    case DType::kFloat32:
-      return combine_as<float>(op, into, from, count);
-    case DType::kFloat64:
-      return combine_as<double>(op, into, from, count);
-    case DType::kComplex64:
-      return combine_as<std::complex<float>>(op, into, from, count);
-    case DType::kComplex128:
-      return combine_as<std::complex<double>>(op, into, from, count);
-    default:
-      REVERIE_CHECK(false);
-  }
+  visit_type(dtype, [&]<typename T>(T) { combine_as<T>(op, into, from, count); });
+}
+
+void scale(DType dtype, std::byte* to, const std::byte* from, std::size_t count,
+           std::uint64_t factor) {
+  visit_type(dtype, [&]<typename T>(T) {
+    for (std::size_t i = 0; i < count; ++i) {
+      store<T>(to + i * sizeof(T), scaled(load<T>(from + i * sizeof(T)), factor));
+    }
+  });
+}
+
+void add_scaled(DType dtype, std::byte* into, const std::byte* from, std::size_t count,
+                std::uint64_t factor) {
+  visit_type(dtype, [&]<typename T>(T) {
+    apply<T>(into, from, count, [factor](T a, T b) { return plus<T>(a, scaled(b, factor)); });
+  });
 }
 
 void finish_mean(DType dtype, std::byte* values, std::size_t count, double divisor) {

@@ -1,6 +1,7 @@
 #include "reverie/reduce/reduction.h"
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -30,6 +31,30 @@ TEST(Reduction, CombinesElementByElement) {
             (std::vector<std::uint64_t>{2, ~std::uint64_t{0}}));
   EXPECT_EQ(combined<std::uint8_t>(ReduceOp::kProduct, DType::kBool, {0, 1, 1}, {1, 1, 0}),
             (std::vector<std::uint8_t>{0, 1, 0}));
+}
+
+template <typename T>
+void expect_scaled(DType dtype, const std::vector<T>& values, const std::vector<T>& tripled) {
+  std::vector<T> scaled(values.size());
+  const auto* const from = reinterpret_cast<const std::byte*>(values.data());
+  auto* const to = reinterpret_cast<std::byte*>(scaled.data());
+  scale(dtype, to, from, values.size(), 3);
+  EXPECT_EQ(scaled, tripled);
+  add_scaled(dtype, to, from, values.size(), 2);
+  std::vector<T> five(values.size());
+  scale(dtype, reinterpret_cast<std::byte*>(five.data()), from, values.size(), 5);
+  EXPECT_EQ(scaled, five);
+  std::memcpy(to, from, values.size() * sizeof(T));
+  scale(dtype, to, to, values.size(), 3);
+  EXPECT_EQ(scaled, tripled);
+}
+
+TEST(Reduction, ScalesByACountAndAddsSo) {
+  expect_scaled<float>(DType::kFloat32, {1, -2.5, 0}, {3, -7.5, 0});
+  expect_scaled<double>(DType::kFloat64, {1e300, 4}, {3e300, 12});
+  expect_scaled<std::int8_t>(DType::kInt8, {50, -1}, {-106, -3});  // it wraps around
+  expect_scaled<std::uint64_t>(DType::kUInt64, {~std::uint64_t{0}}, {~std::uint64_t{0} - 2});
+  expect_scaled<std::complex<float>>(DType::kComplex64, {{1, -2}}, {{3, -6}});
 }
 
 TEST(Reduction, ANanStaysOne) {

@@ -19,6 +19,8 @@ constexpr std::size_t kBlockBytes = std::size_t{16} << 10;
 constexpr std::size_t kLevels = 7;  // of a tree of 64 members
 // Each member reduces the complete array itself if it reads at most this.
 constexpr std::size_t kDirectBytesMax = std::size_t{512} << 10;
+// The thread that begins a round which no thread waits for works on at most so many bytes of it.
+constexpr std::size_t kBegunBytesMax = std::size_t{2} << 20;
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
 // How long the group's thread leaves a round to a thread that is about to wait for it.
 constexpr Duration kNap = std::chrono::milliseconds(2);
@@ -124,20 +126,23 @@ void SharedRounds::begin(Start start) {
   one->others.resize(segment_->member_count());
   one->missing = segment_->member_count();
   one->is_small = one->start.layout->size_bytes() * segment_->member_count() <= kDirectBytesMax;
-  bool wakes = !is_awaited;
+  const bool is_short = one->start.layout->size_bytes() <= kBegunBytesMax;
+  bool is_deep = false;
   {
     MutexLock lock(mutex_);
     active_.push_back(one);
     active_count_.store(active_.size());
-    wakes = wakes || is_deep_;
+    is_deep = is_deep_;
   }
-  if (wakes) changed_.notify_all();
+  if (is_awaited && is_deep) changed_.notify_all();
   // Work on arrays in the buffer is left to a waiting thread, which may sleep, or to the group's.
-  if (one->start.offset) {
+  // So is long work that no thread is about to wait for.
+  if (one->start.offset && (is_awaited || is_short)) {
     (void)step();
   } else if (drivers_.load() > 0) {
     segment_->ring();
   }
+  if (!is_awaited && active_count_.load() > 0) changed_.notify_all();
 }
 
 void SharedRounds::forget(std::uint64_t id) {

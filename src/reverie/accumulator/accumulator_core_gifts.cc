@@ -1,0 +1,96 @@
+// The part of AccumulatorCore that gives the model to members that need it.
+//
+// Tested in tests/sim/accumulator_sim_test.cc.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/accumulator/accumulator_core.h"
+
+namespace reverie {
+namespace {
+
+// A member sends a state to at most so many others, which pass it on.
+constexpr std::size_t kStateFanOut = 2;
+
+}  // namespace
+
+bool AccumulatorCore::wants_state() const {
+  return has_model_ && std::any_of(asked_.begin(), asked_.end(), [&](const AccumulatorGift& gift) {
+           const auto gave = gave_.find(gift.to);
+           return gave == gave_.end() || gave->second.number < gift.number;
+         });
+}
+
+void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
+  if (!has_model_) return;
+  std::vector<AccumulatorGift> gifts;
+  if (to_all && is_leader()) {
+    gifts = plan_.give_to_all(members_);
+  } else {
+    for (const AccumulatorGift& gift : asked_) {
+      const auto gave = gave_.find(gift.to);
+      if (gave == gave_.end() || gave->second.number < gift.number) gifts.push_back(gift);
+    }
+  }
+  if (gifts.empty()) return;
+  AccumulatorMessage state;
+  state.kind = AccumulatorMessageKind::kState;
+  state.key = key_;
+  state.vote.version = version_;
+  state.vote.lineage = options_.lineage;
+  state.slot = delivered_;
+  state.value = value.head;
+  send_state(state, value.bulk, gifts);
+  note_gifts(gifts, now);
+}
+
+void AccumulatorCore::send_state(const AccumulatorMessage& state,
+                                 const std::vector<BulkPiece>& bulk,
+                                 std::vector<AccumulatorGift> gifts) {
+  const std::size_t count = std::min(kStateFanOut, gifts.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto at = [&](std::size_t place) {
+      return gifts.begin() + static_cast<std::ptrdiff_t>(gifts.size() * place / count);
+    };
+    AccumulatorMessage message = state;
+    message.gifts.assign(at(i) + 1, at(i + 1));
+    Outgoing out;
+    out.peer = at(i)->to;
+    out.ticket = next_ticket_++;
+    out.deadline = TimePoint::max();  // it fails when the member is lost
+    out.payload = encode(message);
+    out.payload.bulk = bulk;
+    states_[out.ticket].assign(at(i), at(i + 1));
+    outgoing_.push_back(std::move(out));
+  }
+}
+
+void AccumulatorCore::note_gifts(const std::vector<AccumulatorGift>& gifts, TimePoint now) {
+  for (const AccumulatorGift& gift : gifts) {
+    if (gift.number > 0) gave_[gift.to] = gift;
+  }
+  if (is_leader()) {
+    plan_.on_gifts(gifts);
+    return ask_for_gifts(now);
+  }
+  if (leader_.empty() || gave_.empty()) return;
+  AccumulatorMessage message;
+  message.kind = AccumulatorMessageKind::kGave;
+  for (const auto& [receiver, gift] : gave_) message.gifts.push_back(gift);
+  put(leader_, std::move(message), now);
+}
+
+void AccumulatorCore::ask_for_gifts(TimePoint now) {
+  for (const std::string& giver : plan_.assign(now)) {
+    if (giver == options_.name) {
+      asked_ = plan_.of(giver);
+      continue;
+    }
+    AccumulatorMessage message;
+    message.kind = AccumulatorMessageKind::kGive;
+    message.gifts = plan_.of(giver);
+    put(giver, std::move(message), now);
+  }
+}
+
+}  // namespace reverie
