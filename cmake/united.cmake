@@ -10,8 +10,8 @@ set(reverie_alone
     sum_tree/sum_tree_avx512.cc sum_tree/sum_tree_avx2.cc sum_tree/sum_tree_portable.cc bindings/arrays.cc
     # Models and helpers of the same names as their neighbours'.
     agents/q_agent_test.cc replay/table_core_views_test.cc codec/reverb_column_test.cc
-    integration/replay_state_test.cc sim/accumulator_sim_test.cc sim/journal_sim_test.cc sim/peers_sim_test.cc
-    sim/store_sim_test.cc sim/weights_sim_test.cc)
+    integration/replay_state_test.cc sim/accumulator_sim_test.cc sim/journal_sim_test.cc sim/peer_store_sim_test.cc
+    sim/peers_sim_test.cc sim/store_sim_test.cc sim/weights_sim_test.cc)
 list(JOIN reverie_alone "|" reverie_alone)
 
 # reverie_unite(<target>): the target's sources by folder, some at a time, but for those that have options

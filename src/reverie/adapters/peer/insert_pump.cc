@@ -136,9 +136,14 @@ void InsertPump::restart() {
   }
 }
 
-void InsertPump::disconnect(TimePoint give_up_at) {
+void InsertPump::disconnect(TimePoint give_up_at, Ended& ended) {
   MutexLock lock(mutex_);
   link_ = nullptr;
+  for (Request& request : requests_) {
+    if (!request.is_open() || request.ends_at == TimePoint::max()) continue;
+    complete(request, request.ends_with, request.confirmed, ended);
+  }
+  drop_done();
   restart();
   if (!requests_.empty()) give_up_at_ = give_up_at;
 }

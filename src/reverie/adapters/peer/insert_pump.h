@@ -45,7 +45,8 @@ class InsertPump {
   // A connection is open.
   void connect(const std::shared_ptr<StoreLink>& link);
   // The connection is lost; unconfirmed items are sent on the next one, or fail at `give_up_at`.
-  void disconnect(TimePoint give_up_at);
+  // Withdrawn requests end now: sent again, their items could follow later ones.
+  void disconnect(TimePoint give_up_at, Ended& ended);
   // Sends what may be sent. With `all`, even if the server has not accepted the last message, so
   // that the next request sees these items.
   void pump(bool all = false);

@@ -4,15 +4,16 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "reverie/adapters/peer/link_loops.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
 #include "reverie/codec/codec.h"
 #include "reverie/door/byte_budget.h"
 #include "reverie/native_wire/chunk_arena.h"
@@ -32,11 +33,8 @@ struct PeerStore {
     bool keeps_receipts = false;
   };
 
-  PeerStore(std::shared_ptr<ReplayService> the_service, LinkLoops& the_loops, Clock& the_clock)
-      : service(std::move(the_service)),
-        loops(the_loops),
-        clock(the_clock),
-        arena(chunk_allocator(*service)) {}
+  PeerStore(std::shared_ptr<ReplayService> the_service, Clock& the_clock)
+      : service(std::move(the_service)), clock(the_clock), arena(chunk_allocator(*service)) {}
 
   // The memory for writers' chunks: the service's own, or an arena that clients can map.
   Allocator& chunk_memory() {
@@ -49,7 +47,6 @@ struct PeerStore {
   }
 
   const std::shared_ptr<ReplayService> service;
-  LinkLoops& loops;
   Clock& clock;
   ChunkArena arena;
   // Fixed once the service is made.
@@ -62,6 +59,7 @@ struct PeerStore {
   std::size_t leased_bytes_max = 0;   // of chunks that are kept for one client's samples
   std::shared_ptr<ByteBudget> in_flight;
   std::shared_ptr<InsertSessions> sessions;
+  std::function<std::uint64_t()> random = random_seed;  // fresh random bits
   ServedCheckpoints checkpoints;
 
   // Counted since the start.

@@ -144,7 +144,7 @@ void PeerStoreClient::connected(Result<std::unique_ptr<Connection>> connection) 
   }
   session->link->send({FrameKind::kHello, 0, 0, 0},
                       std::make_shared<const Message>(encode(session->mine)));
-  session->link->start();
+  session->link->start({});
 }
 
 void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
@@ -177,7 +177,7 @@ void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
     }
   }
   for (const auto& pump : all) {
-    pump->disconnect(TimePoint());
+    pump->disconnect(TimePoint(), outcome.ended);
     pump->sweep(Clock::system().now(), why, outcome.ended);
   }
   if (next != TimePoint::max()) watch(next);
@@ -272,7 +272,7 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
       ++entry;
     }
     all = pumps();
-    for (const auto& pump : all) pump->disconnect(until);
+    for (const auto& pump : all) pump->disconnect(until, outcome.ended);
   }
   if (was_open && !is_final) {
     // The first attempt follows at once: a restarted server listens again soon.

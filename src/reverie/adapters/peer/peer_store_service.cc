@@ -14,7 +14,7 @@ Result<std::unique_ptr<PeerStoreService>> PeerStoreService::make(
     std::shared_ptr<ReplayService> service, LinkLoops& loops,
     const PeerStoreServiceOptions& options) {
   REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(*service));
-  auto store = std::make_shared<PeerStore>(std::move(service), loops,
+  auto store = std::make_shared<PeerStore>(std::move(service),
                                            options.clock ? *options.clock : Clock::system());
   for (const TableInfo& info : infos) {
     store->tables[info.options.name] = {wire::ColumnNames::of(info.options.signature),
@@ -31,7 +31,7 @@ Result<std::unique_ptr<PeerStoreService>> PeerStoreService::make(
   store->sessions =
       options.sessions ? options.sessions : insert_sessions_of(*store->service, store->clock);
   return std::unique_ptr<PeerStoreService>(
-      new PeerStoreService(std::move(store), options.hello_timeout));
+      new PeerStoreService(std::move(store), loops, options.hello_timeout));
 }
 
 PeerStoreService::~PeerStoreService() {
@@ -64,23 +64,28 @@ void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
   loop.post([store, open, hello_timeout, held, &loop] {
     const auto timer = std::make_shared<LoopTimer>(loop);
     const auto connection = StoreConnection::make(
-        store, std::move(held->connection), std::move(held->place),
+        store,
+        [&](std::weak_ptr<StoreLinkEvents> events, const FrameLimits& limits) {
+          return StoreLink::make(open->loops, std::move(held->connection), std::move(events),
+                                 limits);
+        },
+        std::move(held->place),
         [open, timer](const StoreConnection* ended) {
           timer->cancel();
           std::shared_ptr<StoreConnection> gone;
           MutexLock lock(open->mutex);
           const auto found = std::ranges::find(open->connections, ended, [](const auto& known) {
-            return static_cast<const StoreConnection*>(known.get());
+            return static_cast<const StoreConnection*>(known.connection.get());
           });
           if (found == open->connections.end()) return;
-          gone = std::move(*found);
+          gone = std::move(found->connection);
           open->connections.erase(found);
         });
     bool is_closed = false;
     {
       MutexLock lock(open->mutex);
       is_closed = open->is_closed;
-      if (!is_closed) open->connections.push_back(connection);
+      if (!is_closed) open->connections.push_back({connection, &loop});
     }
     if (is_closed) return connection->end_now(unavailable("the server has stopped"));
     timer->start(hello_timeout, [weak = std::weak_ptr(connection)] {
@@ -94,17 +99,16 @@ void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
 }
 
 void PeerStoreService::close() {
-  std::vector<std::shared_ptr<StoreConnection>> connections;
+  std::vector<Open::One> connections;
   {
     MutexLock lock(open_->mutex);
     open_->is_closed = true;
     connections = open_->connections;
   }
-  for (auto& connection : connections) {
-    IoLoop& loop = connection->loop();
-    loop.run_and_wait([&connection] {
-      connection->end_now({});
-      connection = nullptr;
+  for (Open::One& one : connections) {
+    one.loop->run_and_wait([&one] {
+      one.connection->end_now({});
+      one.connection = nullptr;
     });
   }
 }

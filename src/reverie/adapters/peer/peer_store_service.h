@@ -79,19 +79,27 @@ class PeerStoreService {
  private:
   // Notified by connections when they end.
   struct Open {
+    explicit Open(LinkLoops& the_loops) : loops(the_loops) {}
+    struct One {
+      std::shared_ptr<StoreConnection> connection;
+      IoLoop* loop = nullptr;
+    };
+    LinkLoops& loops;
     Mutex mutex;
-    std::vector<std::shared_ptr<StoreConnection>> connections REVERIE_GUARDED_BY(mutex);
+    std::vector<One> connections REVERIE_GUARDED_BY(mutex);
     bool is_closed REVERIE_GUARDED_BY(mutex) = false;
   };
-  PeerStoreService(std::shared_ptr<PeerStore> store, Duration hello_timeout)
-      : store_(std::move(store)), hello_timeout_(hello_timeout) {}
+  PeerStoreService(std::shared_ptr<PeerStore> store, LinkLoops& loops, Duration hello_timeout)
+      : store_(std::move(store)),
+        hello_timeout_(hello_timeout),
+        open_(std::make_shared<Open>(loops)) {}
 
   static void serve(const std::shared_ptr<PeerStore>& store, const std::shared_ptr<Open>& open,
                     Duration hello_timeout, AcceptedConnection incoming);
 
   const std::shared_ptr<PeerStore> store_;
   const Duration hello_timeout_;
-  const std::shared_ptr<Open> open_ = std::make_shared<Open>();
+  const std::shared_ptr<Open> open_;
 };
 
 }  // namespace reverie

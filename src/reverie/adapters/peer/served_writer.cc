@@ -58,7 +58,7 @@ void ServedWriter::resume_reading() {
     if (unread_.empty()) return;
   }
   if (const auto owner = owner_.lock()) {
-    owner->loop().post([self = shared_from_this()] { self->read_waiting(); });
+    owner->post([self = shared_from_this()] { self->read_waiting(); });
   }
 }
 
@@ -316,7 +316,7 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
   if (released_bytes > 0 && store_->in_flight) store_->in_flight->give_back(released_bytes);
   if (!reads_on) return;
   if (const auto owner = owner_.lock()) {
-    owner->loop().post([self = shared_from_this()] { self->read_waiting(); });
+    owner->post([self = shared_from_this()] { self->read_waiting(); });
   }
 }
 
@@ -336,7 +336,7 @@ void ServedWriter::confirm(std::uint64_t first, std::uint64_t count) {
 void ServedWriter::answer_soon() {
   if (is_reading_ || is_over_ || std::exchange(is_answer_posted_, true)) return;
   if (const auto owner = owner_.lock()) {
-    owner->loop().post([self = shared_from_this()] { self->answer(); });
+    owner->post([self = shared_from_this()] { self->answer(); });
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,7 +19,6 @@
 #include "reverie/adapters/peer/peer_store.h"
 #include "reverie/base/mutex.h"
 #include "reverie/native_wire/insert_session.h"
-#include "reverie/net/io_threads.h"
 #include "reverie/store_messages/store_wire.h"
 
 namespace reverie {
@@ -33,8 +33,8 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
     virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
     // Ends the connection after an error.
     virtual void end(const Status& why) = 0;
-    // The loop on which messages arrive.
-    virtual IoLoop& loop() = 0;
+    // Runs `work` later on the thread on which messages arrive.
+    virtual void post(std::function<void()> work) = 0;
   };
 
   ServedWriter(std::shared_ptr<PeerStore> store, std::weak_ptr<Owner> owner, std::uint32_t number,

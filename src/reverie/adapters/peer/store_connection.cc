@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "reverie/base/random.h"
-
 namespace reverie {
 namespace {
 
@@ -25,15 +23,13 @@ std::string line_of(std::string_view text) {
 }  // namespace
 
 std::shared_ptr<StoreConnection> StoreConnection::make(
-    std::shared_ptr<PeerStore> store, std::unique_ptr<Connection> connection,
-    std::shared_ptr<void> place, std::function<void(const StoreConnection*)> on_end) {
-  IoLoop& loop = connection->loop();
-  std::shared_ptr<StoreConnection> made(new StoreConnection(std::move(store), loop));
+    std::shared_ptr<PeerStore> store, const MakeLink& make_link, std::shared_ptr<void> place,
+    std::function<void(const StoreConnection*)> on_end) {
+  std::shared_ptr<StoreConnection> made(new StoreConnection(std::move(store)));
   made->place_ = std::move(place);
   made->on_end_ = std::move(on_end);
-  made->link_ = StoreLink::make(
-      made->store_->loops, std::move(connection), made,
-      {.head_bytes_max = std::size_t{64} << 20, .bulk_bytes_max = made->store_->message_bytes_max});
+  made->link_ = make_link(made, {.head_bytes_max = std::size_t{64} << 20,
+                                 .bulk_bytes_max = made->store_->message_bytes_max});
   made->store_->connections.fetch_add(1, std::memory_order_relaxed);
   return made;
 }
@@ -65,7 +61,7 @@ void StoreConnection::send_inserted(const store_wire::Inserted& inserted) {
 // --- Its end.
 
 void StoreConnection::end(const Status& why) {
-  loop_.post([self = shared_from_this(), why] { self->end_now(why); });
+  post([self = shared_from_this(), why] { self->end_now(why); });
 }
 
 void StoreConnection::end_now(const Status& why) {
@@ -159,8 +155,8 @@ Status StoreConnection::handle_handshake(const Frame& frame) {
           line_of(peer_greeting_.name));
     }
     own_greeting_.name = std::string(store_wire::kServerName);
-    own_greeting_.run = {random_seed(), random_seed()};
-    for (std::uint64_t& part : own_greeting_.nonce) part = random_seed();
+    own_greeting_.run = {store_->random(), store_->random()};
+    for (std::uint64_t& part : own_greeting_.nonce) part = store_->random();
     own_greeting_.proof =
         make_proof(store_->token, /*is_dialler=*/false, peer_greeting_, own_greeting_);
     stage_ = Stage::kResume;

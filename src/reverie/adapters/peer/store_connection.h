@@ -32,10 +32,13 @@ class StoreConnection final : public StoreLinkEvents,
                               public ServedWriter::Owner,
                               public std::enable_shared_from_this<StoreConnection> {
  public:
+  // Makes the link with these events and limits.
+  using MakeLink =
+      std::function<std::shared_ptr<StoreLink>(std::weak_ptr<StoreLinkEvents>, const FrameLimits&)>;
   // Loop thread only. `place` is kept until the connection ends; then `on_end` is called, on that
   // thread.
   static std::shared_ptr<StoreConnection> make(std::shared_ptr<PeerStore> store,
-                                               std::unique_ptr<Connection> connection,
+                                               const MakeLink& make_link,
                                                std::shared_ptr<void> place,
                                                std::function<void(const StoreConnection*)> on_end);
   ~StoreConnection() override;
@@ -48,7 +51,7 @@ class StoreConnection final : public StoreLinkEvents,
   // ServedWriter::Owner
   void send_inserted(const store_wire::Inserted& inserted) override;
   void end(const Status& why) override;
-  IoLoop& loop() override { return loop_; }
+  void post(std::function<void()> work) override { link_->post(std::move(work)); }
 
   // Loop thread only. Ends the connection; an error is sent to the client first.
   void end_now(const Status& why);
@@ -86,8 +89,7 @@ class StoreConnection final : public StoreLinkEvents,
     std::vector<DrawId> draws;
   };
 
-  StoreConnection(std::shared_ptr<PeerStore> store, IoLoop& loop)
-      : store_(std::move(store)), loop_(loop) {}
+  explicit StoreConnection(std::shared_ptr<PeerStore> store) : store_(std::move(store)) {}
 
   Status handle_handshake(const Frame& frame);
   Status take(Frame frame);
@@ -111,7 +113,6 @@ class StoreConnection final : public StoreLinkEvents,
   bool begin_request();
 
   const std::shared_ptr<PeerStore> store_;
-  IoLoop& loop_;
   std::shared_ptr<StoreLink> link_;
   std::shared_ptr<void> place_;
   std::function<void(const StoreConnection*)> on_end_;

@@ -122,7 +122,7 @@ void StoreConnection::on_drawn(std::uint64_t id, std::string table, bool wants_n
     return drop_unsent(drawn.table, std::move(drawn.batch));
   }
   // There may have been room before it was kept.
-  if (link_->has_room()) loop_.post([self = shared_from_this()] { self->on_room(); });
+  if (link_->has_room()) post([self = shared_from_this()] { self->on_room(); });
 }
 
 bool StoreConnection::keep_unsent(Drawn& drawn, bool is_next) {

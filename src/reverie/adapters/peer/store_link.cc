@@ -1,22 +1,72 @@
 // Tested in tests/integration/peer_store_test.cc.
 #include "reverie/adapters/peer/store_link.h"
 
+#include <atomic>
 #include <utility>
 
+#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/rpc/wire_link.h"
 
 namespace reverie {
+namespace {
 
-std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Connection> connection,
-                                           std::weak_ptr<StoreLinkEvents> events,
-                                           const FrameLimits& limits) {
+class WireStoreLink final : public StoreLink, public std::enable_shared_from_this<WireStoreLink> {
+ public:
+  // Loop thread only.
+  static std::shared_ptr<WireStoreLink> make(LinkLoops& loops,
+                                             std::unique_ptr<Connection> connection,
+                                             std::weak_ptr<StoreLinkEvents> events,
+                                             const FrameLimits& limits);
+
+  void start(std::string_view received) override;
+  void trust() override;
+  void send(const FrameHeader& header, std::shared_ptr<const Message> message) override;
+  void hang_up() override;
+  bool has_room() const override {
+    return queued_bytes_.load(std::memory_order_relaxed) < kRoomBytes;
+  }
+  bool is_over() const override { return is_over_.load(std::memory_order_acquire); }
+  std::string transport() override;
+  bool offer_map(const std::shared_ptr<SharedArena>& arena) override;
+  std::shared_ptr<const ArenaView> map() override;
+  bool look(const std::function<bool()>& is_done) override {
+    return polls_.look(Clock::system(), is_done);
+  }
+  void post(std::function<void()> work) override { loop_.post(std::move(work)); }
+
+ private:
+  WireStoreLink(LinkLoops& loops, IoLoop& loop, std::weak_ptr<StoreLinkEvents> events)
+      : loop_(loop), polls_(loops.polls_of(loop)), events_(std::move(events)) {}
+
+  void flush() REVERIE_REQUIRES(mutex_);
+  void write_on() REVERIE_REQUIRES(mutex_);
+  void on_writable();
+  void on_lost(const Status& why);
+  void end() REVERIE_REQUIRES(mutex_);
+  void tell_room();
+
+  IoLoop& loop_;
+  LinkPolls& polls_;
+  const std::weak_ptr<StoreLinkEvents> events_;
+  std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<bool> lacks_room_{false};
+  std::atomic<bool> is_over_{false};
+
+  Mutex mutex_;
+  std::shared_ptr<WireLink> wire_ REVERIE_GUARDED_BY(mutex_);
+};
+
+std::shared_ptr<WireStoreLink> WireStoreLink::make(LinkLoops& loops,
+                                                   std::unique_ptr<Connection> connection,
+                                                   std::weak_ptr<StoreLinkEvents> events,
+                                                   const FrameLimits& limits) {
   IoLoop& loop = connection->loop();
-  std::shared_ptr<StoreLink> made(new StoreLink(loops, loop, std::move(events)));
-  made->peer_ = connection->peer();
+  std::shared_ptr<WireStoreLink> made(new WireStoreLink(loops, loop, std::move(events)));
   connection->accept_descriptors();
   // The events live as long as the wire, which may outlive this object for a moment.
   const auto wire_events = std::make_shared<WireLink::Events>();
-  const std::weak_ptr<StoreLink> weak = made;
+  const std::weak_ptr<WireStoreLink> weak = made;
   wire_events->received = [weak](LinkId, std::vector<Frame> frames) {
     const auto self = weak.lock();
     if (!self || self->is_over() || frames.empty()) return;
@@ -72,7 +122,7 @@ std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Con
   return made;
 }
 
-void StoreLink::start(std::string_view received) {
+void WireStoreLink::start(std::string_view received) {
   std::shared_ptr<WireLink> wire;
   {
     MutexLock lock(mutex_);
@@ -82,14 +132,14 @@ void StoreLink::start(std::string_view received) {
   received.empty() ? wire->start() : wire->start(received);
 }
 
-void StoreLink::trust() {
+void WireStoreLink::trust() {
   MutexLock lock(mutex_);
   if (!wire_) return;
   wire_->trust();
   wire_->shares_next = wire_->connection().accepts_descriptors();
 }
 
-void StoreLink::send(const FrameHeader& header, std::shared_ptr<const Message> message) {
+void WireStoreLink::send(const FrameHeader& header, std::shared_ptr<const Message> message) {
   MutexLock lock(mutex_);
   if (!wire_) return;
   wire_->queue(header, std::move(message));
@@ -101,7 +151,7 @@ void StoreLink::send(const FrameHeader& header, std::shared_ptr<const Message> m
 }
 
 // Writes at once if that is permitted: to a ring on any thread, to a socket on its loop thread.
-void StoreLink::flush() {
+void WireStoreLink::flush() {
   WireLink& wire = *wire_;
   if (!wire.is_flush_posted && wire.has_output()) {
     if (wire.is_out_ring() || loop_.is_current() || wire.connection().can_write_on_any_thread()) {
@@ -122,14 +172,14 @@ void StoreLink::flush() {
 }
 
 // Writes, and asks for an event when there is room. A ring reports room by itself.
-void StoreLink::write_on() {
+void WireStoreLink::write_on() {
   WireLink& wire = *wire_;
   if (wire.flush() || wire.is_out_ring()) return;
   wire.is_flush_posted = true;
   wire.connection().want_write();
 }
 
-void StoreLink::on_writable() {
+void WireStoreLink::on_writable() {
   {
     MutexLock lock(mutex_);
     if (!wire_) return;
@@ -140,12 +190,12 @@ void StoreLink::on_writable() {
   tell_room();
 }
 
-void StoreLink::tell_room() {
+void WireStoreLink::tell_room() {
   if (!has_room() || !lacks_room_.exchange(false)) return;
   if (const auto to = events_.lock()) to->on_room();
 }
 
-void StoreLink::end() {
+void WireStoreLink::end() {
   is_over_.store(true, std::memory_order_release);
   wire_->end();
   polls_.unwatch(wire_.get());
@@ -154,7 +204,7 @@ void StoreLink::end() {
   wire_ = nullptr;
 }
 
-void StoreLink::on_lost(const Status& why) {
+void WireStoreLink::on_lost(const Status& why) {
   {
     MutexLock lock(mutex_);
     if (!wire_) return;
@@ -163,7 +213,7 @@ void StoreLink::on_lost(const Status& why) {
   if (const auto to = events_.lock()) to->on_lost(why);
 }
 
-void StoreLink::hang_up() {
+void WireStoreLink::hang_up() {
   MutexLock lock(mutex_);
   if (!wire_) return;
   if (loop_.is_current() || wire_->is_out_ring() || wire_->connection().can_write_on_any_thread()) {
@@ -173,19 +223,27 @@ void StoreLink::hang_up() {
   end();
 }
 
-bool StoreLink::offer_map(const std::shared_ptr<SharedArena>& arena) {
+bool WireStoreLink::offer_map(const std::shared_ptr<SharedArena>& arena) {
   MutexLock lock(mutex_);
   return wire_ && wire_->offer_map(arena);
 }
 
-std::shared_ptr<const ArenaView> StoreLink::map() {
+std::shared_ptr<const ArenaView> WireStoreLink::map() {
   MutexLock lock(mutex_);
   return wire_ ? wire_->map() : nullptr;
 }
 
-std::string StoreLink::transport() {
+std::string WireStoreLink::transport() {
   MutexLock lock(mutex_);
   return wire_ ? wire_->transport() : "nothing";
+}
+
+}  // namespace
+
+std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Connection> connection,
+                                           std::weak_ptr<StoreLinkEvents> events,
+                                           const FrameLimits& limits) {
+  return WireStoreLink::make(loops, std::move(connection), std::move(events), limits);
 }
 
 }  // namespace reverie

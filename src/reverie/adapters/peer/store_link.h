@@ -2,7 +2,6 @@
 // socket or through shared memory (rpc/wire_link.h).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -11,10 +10,9 @@
 #include <vector>
 
 #include "reverie/adapters/peer/link_loops.h"
-#include "reverie/base/mutex.h"
 #include "reverie/net/connection.h"
+#include "reverie/os/arena_link.h"
 #include "reverie/rpc/frame.h"
-#include "reverie/rpc/wire_link.h"
 
 namespace reverie {
 
@@ -30,63 +28,46 @@ class StoreLinkEvents {
   virtual void on_room() = 0;
 };
 
-// Thread-safe, except for what is marked as loop thread only.
-class StoreLink final : public std::enable_shared_from_this<StoreLink> {
+// Thread-safe, except for what is marked as loop thread only. An interface, so that tests can put a
+// simulated network in the place of a connection.
+class StoreLink {
  public:
   // While this many bytes wait to be sent, the caller should not produce more.
   static constexpr std::size_t kRoomBytes = std::size_t{4} << 20;
 
-  // Loop thread only, as start(). `loops` has the connection's loop, and outlives the link.
+  // A link over a connection. Loop thread only, as start(). `loops` has the connection's loop, and
+  // outlives the link.
   static std::shared_ptr<StoreLink> make(LinkLoops& loops, std::unique_ptr<Connection> connection,
                                          std::weak_ptr<StoreLinkEvents> events,
                                          const FrameLimits& limits);
+  virtual ~StoreLink() = default;
   // Starts reading, after the bytes that were received already.
-  void start(std::string_view received = {});
+  virtual void start(std::string_view received) = 0;
 
   // The other side has proved its identity: its frames may be long, and shared memory is offered to
   // it after the next frame.
-  void trust();
+  virtual void trust() = 0;
   // Sends a frame after all earlier ones. Does nothing once the link has ended.
-  void send(const FrameHeader& header, std::shared_ptr<const Message> message);
+  virtual void send(const FrameHeader& header, std::shared_ptr<const Message> message) = 0;
   // Sends what can be sent at once, and ends the link: there are no further events, except one that
   // is being delivered.
-  void hang_up();
+  virtual void hang_up() = 0;
 
-  std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
-  bool has_room() const { return queued_bytes() < kRoomBytes; }
-  bool is_over() const { return is_over_.load(std::memory_order_acquire); }
-  const std::string& peer() const { return peer_; }
+  // Whether fewer than kRoomBytes wait to be sent.
+  virtual bool has_room() const = 0;
+  virtual bool is_over() const = 0;
   // The transport that carries frames now: "shared memory", "Unix socket", "TCP".
-  std::string transport();
+  virtual std::string transport() = 0;
   // Has the other side map an arena of this process; call it once. True if the other side has
   // mapped it. Only a link through shared memory supports this.
-  bool offer_map(const std::shared_ptr<SharedArena>& arena);
+  virtual bool offer_map(const std::shared_ptr<SharedArena>& arena) = 0;
   // The arena that the other side offered in this way; null before that.
-  std::shared_ptr<const ArenaView> map();
+  virtual std::shared_ptr<const ArenaView> map() = 0;
   // Polls for as long as that pays; returns `is_done` (LinkPolls::look).
-  bool look(const std::function<bool()>& is_done) { return polls_.look(Clock::system(), is_done); }
-
- private:
-  StoreLink(LinkLoops& loops, IoLoop& loop, std::weak_ptr<StoreLinkEvents> events)
-      : loop_(loop), polls_(loops.polls_of(loop)), events_(std::move(events)) {}
-
-  void flush() REVERIE_REQUIRES(mutex_);
-  void write_on() REVERIE_REQUIRES(mutex_);
-  void on_writable();
-  void on_lost(const Status& why);
-  void end() REVERIE_REQUIRES(mutex_);
-  void tell_room();
-
-  IoLoop& loop_;
-  LinkPolls& polls_;
-  const std::weak_ptr<StoreLinkEvents> events_;
-  std::string peer_;
-  std::atomic<std::size_t> queued_bytes_{0};
-  std::atomic<bool> lacks_room_{false};
-  std::atomic<bool> is_over_{false};
-
-  Mutex mutex_;
-  std::shared_ptr<WireLink> wire_ REVERIE_GUARDED_BY(mutex_);
+  virtual bool look(const std::function<bool()>& is_done) = 0;
+  // Runs `work` later on the thread of the events, also after the link has ended. Dropped if that
+  // thread has ended.
+  virtual void post(std::function<void()> work) = 0;
 };
 
 }  // namespace reverie
