@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "reverie/nn/flush_denormals.h"
 #include "reverie/nn/kernels.h"
 
 namespace reverie::nn {
@@ -31,28 +32,34 @@ Result<Adam> Adam::make(const Mlp& mlp, const AdamOptions& options) {
   return Adam(mlp.float_count(), options);
 }
 
-void Adam::step(const Parameters& gradient, float gradient_scale, Parameters& parameters) {
-  REVERIE_CHECK(gradient.float_count() == mean_.float_count());
-  REVERIE_CHECK(parameters.float_count() == mean_.float_count());
+void Adam::begin_step(float gradient_scale) {
   ++step_count_;
   const auto count = static_cast<double>(step_count_);
   const double square_correction = std::sqrt(1.0 - std::pow(options_.square_decay, count));
   const double mean_correction = 1.0 - std::pow(options_.mean_decay, count);
-  AdamStep step;
-  step.parameters = parameters.data();
-  step.mean = mean_.data();
-  step.square = square_.data();
-  step.gradient = gradient.data();
-  step.count = mean_.float_count();
-  step.gradient_scale = gradient_scale;
-  step.mean_decay = static_cast<float>(options_.mean_decay);
-  step.square_decay = static_cast<float>(options_.square_decay);
-  step.mean_share = static_cast<float>(1.0 - options_.mean_decay);
-  step.square_share = static_cast<float>(1.0 - options_.square_decay);
+  step_.gradient_scale = gradient_scale;
+  step_.mean_decay = static_cast<float>(options_.mean_decay);
+  step_.square_decay = static_cast<float>(options_.square_decay);
+  step_.mean_share = static_cast<float>(1.0 - options_.mean_decay);
+  step_.square_share = static_cast<float>(1.0 - options_.square_decay);
   // Numerator and denominator are multiplied by the correction of v, so that there is one
   // correction per step and none per element.
-  step.step_size = static_cast<float>(options_.learning_rate * square_correction / mean_correction);
-  step.epsilon = static_cast<float>(options_.epsilon * square_correction);
+  step_.step_size =
+      static_cast<float>(options_.learning_rate * square_correction / mean_correction);
+  step_.epsilon = static_cast<float>(options_.epsilon * square_correction);
+}
+
+void Adam::step_part(const Parameters& gradient, Part part, Parameters& parameters) {
+  REVERIE_CHECK(gradient.float_count() == mean_.float_count());
+  REVERIE_CHECK(parameters.float_count() == mean_.float_count());
+  const auto [begin, end] = part.of(mean_.float_count());
+  AdamStep step = step_;
+  step.parameters = parameters.data() + begin;
+  step.mean = mean_.data() + begin;
+  step.square = square_.data() + begin;
+  step.gradient = gradient.data() + begin;
+  step.count = end - begin;
+  const FlushDenormals flush;
   kernels().adam(step);
 }
 
@@ -68,9 +75,18 @@ void Adam::restore(const Parameters& mean, const Parameters& square, std::uint64
   step_count_ = step_count;
 }
 
+double sum_of_squares(const Parameters& gradient, Part part) {
+  const auto [begin, end] = part.of(gradient.float_count());
+  return kernels().sum_of_squares(gradient.data() + begin, end - begin);
+}
+
 Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient) {
+  return gradient_norm(mlp, gradient, sum_of_squares(gradient));
+}
+
+Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient, double square_sum) {
   REVERIE_CHECK(gradient.float_count() == mlp.float_count());
-  const double norm = std::sqrt(kernels().sum_of_squares(gradient.data(), gradient.float_count()));
+  const double norm = std::sqrt(square_sum);
   if (std::isfinite(norm)) return norm;
   for (std::size_t i = 0; i < gradient.float_count(); ++i) {
     if (std::isfinite(gradient.data()[i])) continue;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "reverie/base/status.h"
+#include "reverie/nn/kernels.h"
 #include "reverie/nn/mlp.h"
 #include "reverie/nn/parameters.h"
 
@@ -29,7 +30,13 @@ class Adam {
 
   // One step against `gradient`, which is multiplied by `gradient_scale` first. Allocates nothing.
   // Requires vectors of the network's size.
-  void step(const Parameters& gradient, float gradient_scale, Parameters& parameters);
+  void step(const Parameters& gradient, float gradient_scale, Parameters& parameters) {
+    begin_step(gradient_scale);
+    step_part(gradient, {}, parameters);
+  }
+  // The same by parts: begin_step(), then each part once, by any threads.
+  void begin_step(float gradient_scale);
+  void step_part(const Parameters& gradient, Part part, Parameters& parameters);
 
   const AdamOptions& options() const { return options_; }
   // INVALID_ARGUMENT unless it is finite and above 0.
@@ -49,11 +56,16 @@ class Adam {
   Parameters mean_;
   Parameters square_;
   std::uint64_t step_count_ = 0;
+  AdamStep step_;  // the numbers of the step under way
 };
 
 // The Euclidean norm of a gradient. INVALID_ARGUMENT when an element is NaN or infinite, naming the
 // layer: no step must be taken with it. Requires a gradient of the network's size.
 Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient);
+// The same where the sum of its squares is known, which is NaN or infinite if an element is.
+Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient, double square_sum);
+// The sum of the squares of a part.
+double sum_of_squares(const Parameters& gradient, Part part = {});
 
 // The scale that shortens a gradient of norm `norm` to `norm_max`: 1 for a shorter one. Requires
 // norm_max > 0. Source: Pascanu et al. 2013, algorithm 1, as in torch.nn.utils.clip_grad_norm_.

@@ -48,6 +48,21 @@ TEST(Adam, StepsAreTheAlgorithms) {
   EXPECT_EQ(adam.step_count(), 300u);
 }
 
+// With a denormal number as the moment, some processors take several times as long for a step.
+TEST(Adam, TheMomentOfAWeightWithoutGradientEndsAtZero) {
+  const Mlp mlp = small();
+  Adam adam = Adam::make(mlp, {}).value();
+  Parameters parameters = mlp.make_parameters();
+  Parameters gradient = mlp.make_parameters();
+  gradient.fill(1e-3f);
+  adam.step(gradient, 1.0f, parameters);
+  gradient.fill(0.0f);
+  for (int step = 0; step < 1'500; ++step) adam.step(gradient, 1.0f, parameters);
+  for (const float mean : adam.mean().span()) EXPECT_EQ(mean, 0.0f);
+  volatile float tiny = 1e-37f;
+  EXPECT_GT(tiny / 64, 0.0f) << "the caller's arithmetic is as it was";
+}
+
 // By hand: m / sqrt(v) is the sign of the gradient, so each step goes by the learning rate.
 TEST(Adam, AConstantGradientMovesByTheLearningRate) {
   const Mlp mlp = small();

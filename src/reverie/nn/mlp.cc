@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/nn/flush_denormals.h"
+
 namespace reverie::nn {
 namespace {
 
@@ -125,6 +127,7 @@ Matrix MlpPass::forward(const Parameters& parameters, ConstMatrix inputs) {
   REVERIE_CHECK(parameters.float_count() == mlp_.float_count());
   REVERIE_CHECK(inputs.columns == mlp_.input_width());
   REVERIE_CHECK(inputs.rows >= 1 && inputs.rows <= row_count_max_);
+  const FlushDenormals flush;
   inputs_ = inputs;
   row_count_ = inputs.rows;
   Product product;
@@ -194,6 +197,7 @@ void MlpPass::backward(const Parameters& parameters, Parameters& gradient) {
   REVERIE_CHECK(row_count_ >= 1);
   REVERIE_CHECK(parameters.float_count() == mlp_.float_count());
   REVERIE_CHECK(gradient.float_count() == mlp_.float_count());
+  const FlushDenormals flush;
   finish_output_gradient();
   for (std::size_t i = outputs_.size(); i-- > 0;) {
     const Mlp::Layer& layer = mlp_.layers()[i];
@@ -220,6 +224,7 @@ Matrix MlpPass::input_gradient(const Parameters& parameters) {
   REVERIE_CHECK(parameters.float_count() == mlp_.float_count());
   const std::size_t stride = padded(mlp_.input_width());
   if (input_delta_.float_count() == 0) input_delta_ = Parameters(row_count_max_ * stride);
+  const FlushDenormals flush;
   finish_output_gradient();
   for (std::size_t i = outputs_.size(); i-- > 1;) {
     send_back(parameters, i, deltas_[i - 1].data(), mlp_.layers()[i - 1].stride, true);

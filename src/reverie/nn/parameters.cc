@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "reverie/nn/flush_denormals.h"
 #include "reverie/nn/kernels.h"
 
 namespace reverie::nn {
@@ -37,10 +38,12 @@ void Parameters::fill(float value) {
   std::fill_n(data(), float_count_, value);
 }
 
-void polyak_average(const Parameters& source, float rate, Parameters& target) {
+void polyak_average(const Parameters& source, float rate, Parameters& target, Part part) {
   REVERIE_CHECK(source.float_count() == target.float_count());
   REVERIE_CHECK(rate >= 0.0f && rate <= 1.0f);
-  kernels().approach(target.data(), source.data(), source.float_count(), rate);
+  const FlushDenormals flush;
+  const auto [begin, end] = part.of(source.float_count());
+  kernels().approach(target.data() + begin, source.data() + begin, end - begin, rate);
 }
 
 }  // namespace reverie::nn

@@ -8,9 +8,11 @@
 // another process are one pass over one array. Padding is 0 and stays 0: its gradient is 0.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "reverie/base/check.h"
 
@@ -60,8 +62,24 @@ class Parameters {
   std::size_t float_count_ = 0;
 };
 
+// One of several equal parts of an array, in whole cache lines: for threads that share its work.
+struct Part {
+  std::size_t index = 0;
+  std::size_t count = 1;
+
+  // [first, second) of an array of so many floats.
+  std::pair<std::size_t, std::size_t> of(std::size_t float_count) const {
+    constexpr std::size_t kLine = 16;
+    const std::size_t lines = (float_count + kLine - 1) / kLine;
+    const auto end = [&](std::size_t i) {
+      return std::min(lines * i / count * kLine, float_count);
+    };
+    return {end(index), end(index + 1)};
+  }
+};
+
 // target += rate * (source - target): the target network follows the learned one (Lillicrap et al.
 // 2016, section 3). Requires vectors of one size, and 0 <= rate <= 1.
-void polyak_average(const Parameters& source, float rate, Parameters& target);
+void polyak_average(const Parameters& source, float rate, Parameters& target, Part part = {});
 
 }  // namespace reverie::nn

@@ -31,7 +31,8 @@ void PublishedParameters::release(std::size_t reader) {
   slots_[reader].block.store(kNone, std::memory_order_release);
 }
 
-std::uint64_t PublishedParameters::publish(const Parameters& parameters) {
+std::uint64_t PublishedParameters::publish(const Parameters& parameters, std::uint64_t version) {
+  REVERIE_CHECK(version > version_.load(std::memory_order_relaxed));
   const std::uint32_t latest = latest_.load();
   const auto is_named = [this](std::uint32_t index) {
     return std::any_of(slots_.get(), slots_.get() + reader_count_,
@@ -41,10 +42,10 @@ std::uint64_t PublishedParameters::publish(const Parameters& parameters) {
   while (index == latest || is_named(index)) ++index;
   REVERIE_CHECK(index < blocks_.size());
   blocks_[index].parameters.assign(parameters);
-  blocks_[index].version = version_.load(std::memory_order_relaxed) + 1;
+  blocks_[index].version = version;
   latest_.store(index);
-  version_.store(blocks_[index].version, std::memory_order_release);
-  return blocks_[index].version;
+  version_.store(version, std::memory_order_release);
+  return version;
 }
 
 }  // namespace reverie::nn

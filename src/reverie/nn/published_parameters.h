@@ -39,7 +39,9 @@ class PublishedParameters {
 
   // Copies `parameters` into a free block and makes it the latest; returns its number, one more
   // than the last. Wait-free. Only one thread at a time.
-  std::uint64_t publish(const Parameters& parameters);
+  std::uint64_t publish(const Parameters& parameters) { return publish(parameters, version() + 1); }
+  // The same with a number of the caller's, greater than the last.
+  std::uint64_t publish(const Parameters& parameters, std::uint64_t version);
 
   // The number of the latest version. Any thread.
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
