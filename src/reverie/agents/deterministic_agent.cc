@@ -205,22 +205,21 @@ class DeterministicAgent final : public Agent {
 
   WeightsView weights() const override { return {networks_, version_}; }
 
-  Status step(Gradients& gradients, double progress, double step_scale) override {
-    for (std::size_t i = 0; i < shapes_.learned(); ++i) {
-      if (gradients.is_present[i] == 0) continue;
-      REVERIE_RETURN_IF_ERROR(optimizers_[i].check(gradients.networks[i]).status());
-    }
-    for (std::size_t i = 0; i < shapes_.learned(); ++i) {
-      if (gradients.is_present[i] == 0) continue;
-      REVERIE_RETURN_IF_ERROR(
-          optimizers_[i].step(gradients.networks[i], progress, step_scale, parameters_[i]));
-    }
+  Status begin_step(const Gradients& gradients, std::span<const double> square_sums,
+                    double progress, double step_scale) override {
+    REVERIE_RETURN_IF_ERROR(begin_steps(gradients, square_sums, progress, step_scale, optimizers_));
     ++version_;
-    if (gradients.is_present[0] == 0) return {};
-    for (std::size_t i = 0; i < shapes_.learned(); ++i) {
-      follow(settings_, version_, parameters_[i], parameters_[shapes_.learned() + i]);
-    }
     return {};
+  }
+  void step_part(const Gradients& gradients, nn::Part part) override {
+    for (std::size_t i = 0; i < shapes_.learned(); ++i) {
+      if (gradients.is_present[i] == 0) continue;
+      optimizers_[i].step_part(gradients.networks[i], part, parameters_[i]);
+    }
+    if (gradients.is_present[0] == 0) return;
+    for (std::size_t i = 0; i < shapes_.learned(); ++i) {
+      follow(settings_, version_, parameters_[i], part, parameters_[shapes_.learned() + i]);
+    }
   }
 
   Status save(ByteWriter& out) const override {

@@ -2,6 +2,7 @@
 #include "reverie/agents/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -41,21 +42,37 @@ Result<Optimizer> Optimizer::make(const nn::Mlp& mlp, std::string name, double l
   return Optimizer(mlp, std::move(name), settings, std::move(adam));
 }
 
-Result<double> Optimizer::check(const nn::Parameters& gradient) const {
-  Result<double> norm = nn::gradient_norm(mlp_, gradient);
+Result<double> Optimizer::check(const nn::Parameters& gradient, double square_sum) const {
+  Result<double> norm = nn::gradient_norm(mlp_, gradient, square_sum);
   if (!norm.ok()) return norm.status().with_context(name_);
   return norm;
 }
 
-Status Optimizer::step(const nn::Parameters& gradient, double progress, double step_scale,
-                       nn::Parameters& parameters) {
-  REVERIE_ASSIGN_OR_RETURN(const double norm, check(gradient));
+void Optimizer::begin_step(double norm, double progress, double step_scale) {
   const double rate = learning_rate_ * (1.0 - progress * (1.0 - last_share_)) * step_scale;
-  // The schedule may end at 0; then no step is taken.
-  if (rate == 0) return {};
-  REVERIE_RETURN_IF_ERROR(adam_.set_learning_rate(rate));
+  is_idle_ = rate == 0;  // the schedule may end at 0
+  if (is_idle_) return;
+  REVERIE_CHECK(adam_.set_learning_rate(rate).ok());
   const double scale = norm_max_ > 0 ? nn::clip_scale(norm, norm_max_) : 1.0;
-  adam_.step(gradient, static_cast<float>(scale), parameters);
+  adam_.begin_step(static_cast<float>(scale));
+}
+
+void Optimizer::step_part(const nn::Parameters& gradient, nn::Part part,
+                          nn::Parameters& parameters) {
+  if (!is_idle_) adam_.step_part(gradient, part, parameters);
+}
+
+Status begin_steps(const Gradients& gradients, std::span<const double> square_sums, double progress,
+                   double step_scale, std::span<Optimizer> optimizers) {
+  std::array<double, 8> norms{};
+  REVERIE_CHECK(optimizers.size() <= norms.size());
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    if (gradients.is_present[i] == 0) continue;
+    REVERIE_ASSIGN_OR_RETURN(norms[i], optimizers[i].check(gradients.networks[i], square_sums[i]));
+  }
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    if (gradients.is_present[i] != 0) optimizers[i].begin_step(norms[i], progress, step_scale);
+  }
   return {};
 }
 
@@ -91,13 +108,19 @@ Status load_agent(std::uint64_t& version, std::span<nn::Parameters* const> netwo
   return check_done(in, "the agent");
 }
 
+bool follows(const TrainSettings& settings, std::uint64_t version) {
+  return settings.tau > 0 || version % settings.target_interval == 0;
+}
+
 void follow(const TrainSettings& settings, std::uint64_t version, const nn::Parameters& online,
-            nn::Parameters& target) {
+            nn::Part part, nn::Parameters& target) {
+  if (!follows(settings, version)) return;
   if (settings.tau > 0) {
-    nn::polyak_average(online, static_cast<float>(settings.tau), target);
-  } else if (version % settings.target_interval == 0) {
-    target.assign(online);
+    nn::polyak_average(online, static_cast<float>(settings.tau), target, part);
+    return;
   }
+  const auto [begin, end] = part.of(online.float_count());
+  std::copy_n(online.data() + begin, end - begin, target.data() + begin);
 }
 
 std::uint64_t derived_weights_seed(const TrainSettings& settings) {

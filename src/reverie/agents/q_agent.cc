@@ -165,18 +165,24 @@ class QAgent final : public Agent {
   Gradients make_gradients(std::size_t batch_size) const override {
     Gradients gradients;
     gradients.networks.push_back(mlp_.make_parameters());
-    gradients.is_present.resize(1);
+    gradients.is_present = {1};
     gradients.td_errors.resize(batch_size);
     return gradients;
   }
 
-  WeightsView weights() const override { return {networks_, version_}; }
+  WeightsView weights() const override { return {networks_, version_, changed_}; }
 
-  Status step(Gradients& gradients, double progress, double step_scale) override {
-    REVERIE_RETURN_IF_ERROR(optimizer_.step(gradients.networks[0], progress, step_scale, online_));
-    ++version_;
-    follow(settings_, version_, online_, target_);
+  Status begin_step(const Gradients& gradients, std::span<const double> square_sums,
+                    double progress, double step_scale) override {
+    REVERIE_RETURN_IF_ERROR(
+        begin_steps(gradients, square_sums, progress, step_scale, {&optimizer_, 1}));
+    changed_[0] = ++version_;
+    if (follows(settings_, version_)) changed_[1] = version_;
     return {};
+  }
+  void step_part(const Gradients& gradients, nn::Part part) override {
+    optimizer_.step_part(gradients.networks[0], part, online_);
+    follow(settings_, version_, online_, part, target_);
   }
 
   Status save(ByteWriter& out) const override {
@@ -185,7 +191,9 @@ class QAgent final : public Agent {
   }
   Status load(ByteReader& in) override {
     const std::array<nn::Parameters*, 2> networks{&online_, &target_};
-    return load_agent(version_, networks, {&optimizer_, 1}, in);
+    REVERIE_RETURN_IF_ERROR(load_agent(version_, networks, {&optimizer_, 1}, in));
+    changed_.fill(version_);
+    return {};
   }
 
  private:
@@ -198,6 +206,7 @@ class QAgent final : public Agent {
   const std::array<const nn::Parameters*, 2> networks_;
   Optimizer optimizer_;
   std::uint64_t version_ = 0;
+  std::array<std::uint64_t, 2> changed_{};  // of online_ and target_
 };
 
 }  // namespace

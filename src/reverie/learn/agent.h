@@ -30,6 +30,8 @@ namespace reverie {
 struct WeightsView {
   std::span<const nn::Parameters* const> networks;
   std::uint64_t version = 0;  // steps taken so far
+  // By network, the version at which it last changed. Empty: each changes with every step.
+  std::span<const std::uint64_t> changed = {};
 };
 
 // Not thread-safe; one for each thread, with memory of its own.
@@ -64,7 +66,10 @@ class Learner {
                      Gradients& out) = 0;
 };
 
-// Not thread-safe, except for the makers.
+// By network, the sum of the squares of a part of its gradient; 0 for one that is not present.
+std::vector<double> square_sums(const Gradients& gradients, nn::Part part = {});
+
+// Not thread-safe, except for the makers, and for parts of a step.
 class Agent {
  public:
   virtual ~Agent() = default;
@@ -84,7 +89,12 @@ class Agent {
   // One step of the optimisers, and of the target networks. `progress` is the share of the training
   // that is over, for schedules; `step_scale` multiplies the step and is usually 1.
   // INVALID_ARGUMENT, naming the layer, and no change, if a gradient has a NaN or infinity.
-  virtual Status step(Gradients& gradients, double progress, double step_scale) = 0;
+  Status step(const Gradients& gradients, double progress, double step_scale);
+  // The same by parts, for several threads: begin_step() by one of them, which gets the sums of the
+  // gradients' squares (square_sums()); if it succeeds, each part once, by any thread.
+  virtual Status begin_step(const Gradients& gradients, std::span<const double> square_sums,
+                            double progress, double step_scale) = 0;
+  virtual void step_part(const Gradients& gradients, nn::Part part) = 0;
 
   // Saves and loads everything that step() changes, for an agent made with the same settings.
   // DATA_LOSS for malformed bytes. UNIMPLEMENTED if an agent cannot be saved.

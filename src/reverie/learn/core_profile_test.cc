@@ -17,7 +17,10 @@ TEST(CoreProfile, CountsAndTimesOutOfRangeAreRefused) {
     std::unique_ptr<Learner> make_learner(std::size_t) const override { return nullptr; }
     Gradients make_gradients(std::size_t) const override { return {}; }
     WeightsView weights() const override { return {}; }
-    Status step(Gradients&, double, double) override { return {}; }
+    Status begin_step(const Gradients&, std::span<const double>, double, double) override {
+      return {};
+    }
+    void step_part(const Gradients&, nn::Part) override {}
     AgentSpec empty;
     const nn::Mlp* mlp = nullptr;
   } agent;

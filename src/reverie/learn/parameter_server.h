@@ -1,7 +1,7 @@
 // ParameterServer: gradients of several learners in, versions of weights out.
 //
-//     synchronous     learner 0 --g--\                       all wait for the last; it takes one
-//                     learner 1 --g---+-- mean -- step --> v+1   step with the mean
+//     synchronous     learner 0 --g--\                       all wait for the last; then each takes
+//                     learner 1 --g---+-- mean -- step --> v+1   the step for a part of the weights
 //
 //     asynchronous    learner 0 --g-- step --> v+1            a step for each gradient, on weights
 //                     learner 1 --------g-- step --> v+2      that may have moved: its staleness
@@ -12,6 +12,7 @@
 // Sources: Li et al. 2014; "Parallel Actors and Learners" IV-C, which leaves the aggregation open.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,23 +70,43 @@ class ParameterServer {
   void stop();
 
  private:
-  Result<bool> submit_to_round(std::size_t learner, Gradients& gradients, double progress)
-      REVERIE_REQUIRES(mutex_);
+  // All learners' gradients, in their order.
+  using Round = std::vector<Gradients*>;
+
+  Result<bool> submit_to_round(std::size_t learner, Gradients& gradients, double progress);
   Result<bool> submit_alone(Gradients& gradients, std::uint64_t version, double progress)
       REVERIE_REQUIRES(mutex_);
-  Status step(Gradients& gradients, double progress, double scale) REVERIE_REQUIRES(mutex_);
-  // Adds the others' gradients to the first one's, in the learners' order, and divides.
-  void average() REVERIE_REQUIRES(mutex_);
+  // A learner's part of a full round.
+  Status step_together(std::size_t learner, std::uint64_t number, double progress);
+  // Counts a step that was taken with so many gradients, and publishes the weights when due.
+  void end_step(std::size_t gradient_count) REVERIE_REQUIRES(mutex_);
+  // Sets a counter of rounds, and wakes those that wait for it.
+  void reach(std::atomic<std::uint64_t>& counter, std::uint64_t number) REVERIE_REQUIRES(mutex_);
+  // Waits until `counter` is at least `number`; `may_stop`: or the server is stopped. Whether it
+  // is.
+  bool wait_for(const std::atomic<std::uint64_t>& counter, std::uint64_t number, bool may_stop)
+      REVERIE_EXCLUDES(mutex_);
+  // Puts a part of the mean of a round into its first gradients.
+  static void average(const Round& round, nn::Part part);
 
   Agent& agent_;
   const ParameterServerOptions options_;
+  const int spins_;  // of a learner that waits for the others, before it sleeps
   PublishedNetworks published_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<Gradients*> round_ REVERIE_GUARDED_BY(mutex_);  // by learner, null before submit()
+  // The current round: what was submitted, by learner, and the squares of its mean, by network; and
+  // how many learners have submitted, averaged their part, and taken its step. Rounds are numbered
+  // from 1; the counters hold the last one that all learners have come so far with.
+  Round round_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::vector<double>> square_sums_ REVERIE_GUARDED_BY(mutex_);  // by learner
   std::size_t submitted_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t round_number_ REVERIE_GUARDED_BY(mutex_) = 0;
-  bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::size_t averaged_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::size_t stepped_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> full_round_{0};
+  std::atomic<std::uint64_t> averaged_round_{0};
+  std::atomic<std::uint64_t> finished_round_{0};
+  std::atomic<bool> is_stopped_{false};
   Status failure_ REVERIE_GUARDED_BY(mutex_);
   Counts counts_ REVERIE_GUARDED_BY(mutex_);
   double staleness_sum_ REVERIE_GUARDED_BY(mutex_) = 0;

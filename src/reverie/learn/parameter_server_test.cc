@@ -13,11 +13,13 @@
 namespace reverie {
 namespace {
 
-// Weights of one layer; a step subtracts the gradient. The second network counts the steps.
+// Weights of one layer; a step subtracts the gradient. The second network holds the number of the
+// last step that `every` divides, and changes with these.
 class SumAgent final : public Agent {
  public:
-  SumAgent()
-      : mlp_(nn::Mlp::make({.widths = {3, 4}}).value()),
+  explicit SumAgent(std::uint64_t every = 1)
+      : every_(every),
+        mlp_(nn::Mlp::make({.widths = {3, 16}}).value()),
         first_(mlp_.make_parameters()),
         second_(mlp_.make_parameters()) {}
 
@@ -36,25 +38,38 @@ class SumAgent final : public Agent {
     gradients.networks[0].fill(value);
     return gradients;
   }
-  WeightsView weights() const override { return {networks_, version_}; }
-  Status step(Gradients& gradients, double, double scale) override {
-    REVERIE_RETURN_IF_ERROR(nn::gradient_norm(mlp_, gradients.networks[0]).status());
-    ++version_;
-    for (std::size_t i = 0; i < first_.float_count(); ++i) {
-      first_.data()[i] -= static_cast<float>(scale) * gradients.networks[0].data()[i];
-    }
-    second_.fill(static_cast<float>(version_));
+  WeightsView weights() const override {
+    if (every_ == 1) return {networks_, version_};
+    return {networks_, version_, changed_};
+  }
+  Status begin_step(const Gradients& gradients, std::span<const double> square_sums, double,
+                    double scale) override {
+    REVERIE_RETURN_IF_ERROR(
+        nn::gradient_norm(mlp_, gradients.networks[0], square_sums[0]).status());
+    scale_ = static_cast<float>(scale);
+    changed_[0] = ++version_;
+    if (version_ % every_ == 0) changed_[1] = version_;
     return {};
+  }
+  void step_part(const Gradients& gradients, nn::Part part) override {
+    const auto [begin, end] = part.of(first_.float_count());
+    for (std::size_t i = begin; i < end; ++i) {
+      first_.data()[i] -= scale_ * gradients.networks[0].data()[i];
+      if (version_ % every_ == 0) second_.data()[i] = static_cast<float>(version_);
+    }
   }
   float weight() const { return first_.data()[0]; }
 
  private:
+  const std::uint64_t every_;
   AgentSpec spec_;
   nn::Mlp mlp_;
   nn::Parameters first_;
   nn::Parameters second_;
   std::array<const nn::Parameters*, 2> networks_{&first_, &second_};
   std::uint64_t version_ = 0;
+  float scale_ = 1;
+  std::array<std::uint64_t, 2> changed_{};
 };
 
 TEST(ParameterServer, ARoundIsOneStepWithTheMean) {
@@ -72,7 +87,9 @@ TEST(ParameterServer, ARoundIsOneStepWithTheMean) {
     });
   }
   for (std::thread& learner : learners) learner.join();
-  EXPECT_FLOAT_EQ(agent.weight(), -150.0f);  // 50 rounds of (0 + 3 + 6) / 3
+  for (const float weight : agent.weights().networks[0]->span()) {
+    EXPECT_FLOAT_EQ(weight, -150.0f);  // 50 rounds of (0 + 3 + 6) / 3
+  }
   EXPECT_EQ(server.counts().steps, 50u);
   EXPECT_EQ(server.policy(0).version, 50u);
 }
@@ -103,8 +120,8 @@ TEST(ParameterServer, AStaleStepIsShorterWhereThatIsAskedFor) {
   EXPECT_FLOAT_EQ(agent.weight(), -1.5f);
 }
 
-TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
-  SumAgent agent;
+void check_versions(std::uint64_t every) {
+  SumAgent agent(every);
   ParameterServer server(agent, {.learner_count = 2, .asynchronous = true, .staleness_max = 4000});
   std::vector<std::thread> learners;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -113,7 +130,8 @@ TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
       for (int step = 0; step < 2'000; ++step) {
         const WeightsView weights = server.weights(i);
         const auto version = static_cast<float>(weights.version);
-        ASSERT_EQ(weights.networks[1]->data()[0], version);
+        ASSERT_EQ(weights.networks[1]->data()[0],
+                  static_cast<float>(weights.version / every * every));
         ASSERT_EQ(weights.networks[0]->data()[0], -version);
         ASSERT_TRUE(server.submit(i, gradients, weights.version, 0).ok());
       }
@@ -121,6 +139,15 @@ TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
   }
   for (std::thread& learner : learners) learner.join();
   EXPECT_EQ(agent.weights().version, 4'000u);
+}
+
+TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
+  check_versions(1);
+}
+
+// As a target network, which is not copied again for each of them.
+TEST(ParameterServer, NorAnOldVersionOfANetworkThatChangesRarely) {
+  check_versions(3);
 }
 
 TEST(ParameterServer, ANanEndsTheRoundForEveryLearnerAndChangesNothing) {

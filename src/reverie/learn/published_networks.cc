@@ -8,7 +8,8 @@ namespace reverie {
 PublishedNetworks::PublishedNetworks(const WeightsView& weights, std::size_t network_count,
                                      std::size_t reader_count)
     : held_(reader_count, std::vector<const nn::Parameters*>(network_count)),
-      first_version_(weights.version) {
+      first_version_(weights.version),
+      changed_(network_count, weights.version) {
   REVERIE_CHECK(network_count >= 1 && network_count <= weights.networks.size());
   for (std::size_t i = 0; i < network_count; ++i) {
     networks_.push_back(
@@ -25,7 +26,7 @@ WeightsView PublishedNetworks::acquire(std::size_t reader) {
     for (std::size_t i = 1; i < networks_.size() && is_whole; ++i) {
       const nn::PublishedParameters::Version next = networks_[i]->acquire(reader);
       held[i] = next.parameters;
-      is_whole = next.version == first.version;
+      is_whole = next.version <= first.version;
     }
     if (is_whole) return {held, first_version_ + first.version};
   }
@@ -38,7 +39,13 @@ nn::PublishedParameters::Version PublishedNetworks::acquire_policy(std::size_t r
 }
 
 void PublishedNetworks::publish(const WeightsView& weights) {
-  for (std::size_t i = 0; i < networks_.size(); ++i) networks_[i]->publish(*weights.networks[i]);
+  ++publication_;
+  for (std::size_t i = networks_.size(); i-- > 0;) {
+    const bool is_same = i > 0 && !weights.changed.empty() && weights.changed[i] <= changed_[i];
+    if (is_same) continue;
+    networks_[i]->publish(*weights.networks[i], publication_);
+    changed_[i] = weights.version;
+  }
 }
 
 }  // namespace reverie

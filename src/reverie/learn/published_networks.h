@@ -1,7 +1,9 @@
 // All networks of an agent, in versions that many threads read while one thread publishes.
 //
-// Each network is a PublishedParameters (nn/published_parameters.h): no lock, no wait. A reader of
-// several networks acquires them again until all have the same version.
+// Each network is a PublishedParameters (nn/published_parameters.h): no lock, no wait. A network
+// that has not changed is not copied again, as a target network in most steps: it keeps its
+// version. The policy's network is copied each time, and last: so the others belong to it unless
+// one of them is newer, and then a reader acquires all again.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +36,8 @@ class PublishedNetworks {
   std::vector<std::unique_ptr<nn::PublishedParameters>> networks_;
   std::vector<std::vector<const nn::Parameters*>> held_;  // by reader
   const std::uint64_t first_version_;
+  std::uint64_t publication_ = 0;
+  std::vector<std::uint64_t> changed_;  // by network: the version of the weights when it was copied
 };
 
 }  // namespace reverie
