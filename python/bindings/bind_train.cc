@@ -24,6 +24,7 @@
 #include "reverie/agents/algorithms.h"
 #include "reverie/base/mutex.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/learn/core_split.h"
 #include "reverie/learn/served_actors.h"
 #include "reverie/replay/local_service.h"
 
@@ -230,6 +231,15 @@ class PyRemoteActor {
   std::unique_ptr<RemoteActor> actor_;
 };
 
+nb::dict described(const CoreSplit& split) {
+  nb::dict given;
+  given["actor_cores"] = split.actor_cores;
+  given["learner_cores"] = split.learner_cores;
+  given["ratio"] = split.ratio;
+  given["steps_per_s"] = split.steps_per_s;
+  return given;
+}
+
 nb::dict tune(const std::string& algorithm, const std::string& env_id, const Options& env_options,
               const Options& options, std::size_t cores, double measure_s, nb::object source) {
   const TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
@@ -240,14 +250,19 @@ nb::dict tune(const std::string& algorithm, const std::string& env_id, const Opt
     profile.measure_s = measure_s;
     return tune_cores(plan, std::move(service), profile);
   }));
-  nb::dict given;
+  nb::dict given = described(tuning.split);
   given["actor_curve"] = tuning.profile.actor_curve;
   given["learner_curve"] = tuning.profile.learner_curve;
-  given["actor_cores"] = tuning.split.actor_cores;
-  given["learner_cores"] = tuning.split.learner_cores;
-  given["ratio"] = tuning.split.ratio;
-  given["steps_per_s"] = tuning.split.steps_per_s;
   return given;
+}
+
+nb::dict split(const std::vector<double>& actor_curve, const std::vector<double>& learner_curve,
+               std::size_t cores, double update_interval, bool learners_need_cores) {
+  CoreSplitOptions options;
+  options.core_count = cores;
+  options.update_interval = update_interval;
+  options.learners_need_no_core = !learners_need_cores;
+  return described(unwrap(split_cores(actor_curve, learner_curve, options)));
 }
 
 }  // namespace
@@ -300,6 +315,11 @@ void bind_train(nb::module_& m) {
                 "options: dict[str, bool | int | float | str], cores: int, measure_s: float, "
                 "source: object | None) -> "
                 "dict[str, typing.Any]"));
+  m.def("split_cores", &split, "actor_curve"_a, "learner_curve"_a, "cores"_a, "update_interval"_a,
+        "learners_need_cores"_a,
+        nb::sig("def split_cores(actor_curve: collections.abc.Sequence[float], learner_curve: "
+                "collections.abc.Sequence[float], cores: int, update_interval: float, "
+                "learners_need_cores: bool) -> dict[str, typing.Any]"));
   m.def("algorithm_names", [] {
     std::vector<std::string> names;
     for (const std::string_view name : algorithm_names()) names.emplace_back(name);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import os
 import shutil
 import signal
@@ -14,29 +13,33 @@ import textwrap
 from pathlib import Path
 from statistics import fmean, pstdev
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.act_command import add_serving, serving
 from reverie.agents.checkpoints import (
     CHECKPOINTS,
-    SETTINGS,
     Checkpoints,
     check_new,
     describe,
-    described_in,
     has_checkpoint,
 )
+from reverie.agents.command_settings import (
+    add_settings,
+    add_training,
+    completed,
+    env_arguments,
+    settings_of,
+)
 from reverie.agents.cores import CoreTuning, plot, table, tune_cores
-from reverie.agents.envs import BACKENDS, is_native
+from reverie.agents.envs import is_native
 from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.run_folder import save_episode
-from reverie.agents.settings import TrainSettings, algorithms
+from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Trainer, TrainProgress
-from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, run, save
-from reverie.errors import InvalidArgumentError, ReverieError
-from reverie.serve.toml_document import toml_reader
+from reverie.agents.training import AnyTrainer, evaluate, finish, make_trainer, run, save
+from reverie.errors import ReverieError
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
 _REFUSED = 2  # as argparse: an argument is wrong
@@ -54,14 +57,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "exploration. Omitted settings have the algorithm's defaults, which are printed."
         ),
     )
-    _add_training(train)
+    add_training(train)
     train.add_argument(
-        "--learner",
-        default="native",
-        choices=LEARNERS,
-        help="native: C++ on the CPU; torch: PyTorch, with convolutions (default: native)",
+        "--agent-timeout-s",
+        type=float,
+        metavar="N",
+        help="how long a batch or actions may take PyTorch before the training is given up "
+        "(default: 300)",
     )
-    train.add_argument("--device", default="cpu", help="of PyTorch, such as cuda:0 (default: cpu)")
     train.add_argument(
         "--out",
         type=Path,
@@ -88,7 +91,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     train.add_argument("--quiet", action="store_true", help="no progress lines")
     add_serving(train)
-    _add_settings(train)
+    add_settings(train)
     train.set_defaults(run=_run)
     tune = commands.add_parser(
         "tune-cores",
@@ -98,7 +101,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "chooses the split at which both are equally fast. Takes seconds."
         ),
     )
-    _add_training(tune)
+    add_training(tune)
     tune.add_argument("--cores", type=int, help="number of cores (default: all)")
     tune.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw both curves and the choice, as cores.png"
@@ -110,7 +113,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="N",
         help="then train for this many seconds and report the speed (default: 0)",
     )
-    _add_settings(tune)
+    add_settings(tune)
     tune.set_defaults(run=_run_tune)
 
     evaluation = commands.add_parser(
@@ -129,166 +132,20 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     evaluation.set_defaults(run=_run_evaluate)
 
 
-def _add_training(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="TOML file with algorithm, env, a table env_options, and settings",
-    )
-    command.add_argument("--algorithm", help=", ".join(algorithms()))
-    command.add_argument("--env", help="a native environment or Gymnasium id, such as CartPole-v1")
-    command.add_argument(
-        "--env-option",
-        dest="env_options",
-        action="append",
-        default=[],
-        type=_env_option,
-        metavar="NAME=VALUE",
-        help="option of the environment, such as enable_wind=true; may be repeated",
-    )
-    command.add_argument(
-        "--env-backend",
-        choices=BACKENDS,
-        help="the backend that steps it (default: auto: native if possible, else processes)",
-    )
-    command.add_argument(
-        "--env-timeout-s",
-        type=float,
-        metavar="N",
-        help="how long a step of an environment that is not native may take (default: 60)",
-    )
-
-
-def _env_option(text: str) -> tuple[str, OptionValue]:
-    name, is_pair, value = text.partition("=")
-    if not name or not is_pair:
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE, as enable_wind=true")
-    if value.lower() in ("true", "false"):
-        return name, value.lower() == "true"
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return name, number(value)
-    return name, value
-
-
-def _env_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "env_options": dict(arguments.env_options),
-        "env_backend": arguments.env_backend or "auto",
-        "env_timeout_s": arguments.env_timeout_s,
-    }
-
-
-def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The arguments, with those that were left out from ``--config``, or from what is resumed."""
-    given: dict[str, Any] = {}
-    where = ""
-    if getattr(arguments, "resume", False):
-        if arguments.out is None:
-            raise InvalidArgumentError("--resume continues in a folder; name it with --out")
-        given, where = described_in(arguments.out), str(arguments.out / SETTINGS)
-        arguments.learner = given.pop("learner")
-        given = {**given.pop("settings"), **given}
-    if arguments.config is not None:
-        given, where = {**given, **_read_config(arguments.config)}, str(arguments.config)
-    fields = {field.name for field in dataclasses.fields(TrainSettings)}
-    known = {*fields, "algorithm", "env", "env_options", "env_backend", "env_timeout_s"}
-    for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
-            raise InvalidArgumentError(
-                f"{where} has {name!r}, which is not a setting; the nearest are: {', '.join(near)}"
-            )
-        if name == "env_options":
-            if not isinstance(value, dict):
-                raise InvalidArgumentError(f"{where}: env_options is {value!r}; it is a table")
-            arguments.env_options = [*value.items(), *arguments.env_options]
-        elif getattr(arguments, name, None) is None:
-            is_text = name == "hidden" and isinstance(value, str)
-            setattr(arguments, name, _widths(value) if is_text else value)
-    if arguments.env_timeout_s is None:
-        arguments.env_timeout_s = 60.0
-    for name in ("algorithm", "env"):
-        if getattr(arguments, name) is None:
-            raise InvalidArgumentError(f"--{name} is missing; give it, or a --config that has it")
-    return arguments
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Settings by name; those of a table ``[settings]`` as well."""
-    try:
-        document = toml_reader()(path.read_text())
-    except ValueError as error:
-        raise InvalidArgumentError(f"{path}: {error}") from None
-    settings = document.pop("settings", {})
-    if not isinstance(settings, dict):
-        raise InvalidArgumentError(f"{path}: settings is {settings!r}; it must be a table")
-    return {**document, **settings}
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("settings")
-    for field in dataclasses.fields(TrainSettings):
-        _add_setting(group, field)
-
-
-def _add_setting(group: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -> None:
-    flag = "--" + field.name.replace("_", "-")
-    text = field.metadata["help"]
-    kind = str(field.type).split(" |")[0]
-    if kind == "bool":
-        group.add_argument(
-            flag, dest=field.name, help=text, default=None, action=argparse.BooleanOptionalAction
-        )
-    elif field.name in ("actors", "learners"):
-        group.add_argument(
-            flag,
-            dest=field.name,
-            help=text + "; auto: the split of tune-cores",
-            type=_count_or_auto,
-            metavar="N",
-        )
-    elif kind in ("int", "float"):
-        group.add_argument(
-            flag, dest=field.name, help=text, type=int if kind == "int" else float, metavar="N"
-        )
-    else:
-        group.add_argument(flag, dest=field.name, help=text + ", as 64,64", type=_widths)
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(width) for width in text.split(",") if width)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of widths; give whole numbers with commas between, as 64,64"
-        ) from None
-
-
-def _count_or_auto(text: str) -> int | str:
-    try:
-        return text if text == "auto" else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of threads; give a whole number, or auto"
-        ) from None
-
-
-def _settings(arguments: argparse.Namespace) -> TrainSettings:
-    """The settings that were given; those that are "auto" are left out."""
-    fields = {field.name for field in dataclasses.fields(TrainSettings)}
-    given = {name: value for name, value in vars(arguments).items() if name in fields}
-    return TrainSettings(**{name: None if v == "auto" else v for name, v in given.items()})
-
-
 def _tuned(arguments: argparse.Namespace) -> TrainSettings:
     """The same, with "auto" replaced by what is measured."""
-    settings = _settings(arguments)
+    settings = settings_of(arguments)
     automatic = [name for name in ("actors", "learners") if getattr(arguments, name) == "auto"]
     if not automatic:
         return settings
-    tuning = tune_cores(arguments.algorithm, arguments.env, settings, **_env_arguments(arguments))
+    tuning = tune_cores(
+        arguments.algorithm,
+        arguments.env,
+        settings,
+        learner=arguments.learner,
+        device=arguments.device,
+        **env_arguments(arguments),
+    )
     print(table(tuning), flush=True)
     return dataclasses.replace(
         settings, **{name: getattr(tuning.settings, name) for name in automatic}
@@ -297,13 +154,15 @@ def _tuned(arguments: argparse.Namespace) -> TrainSettings:
 
 def _run_tune(arguments: argparse.Namespace) -> int:
     try:
-        arguments = _completed(arguments)
+        arguments = completed(arguments)
         tuning = tune_cores(
             arguments.algorithm,
             arguments.env,
-            _settings(arguments),
+            settings_of(arguments),
             cores=arguments.cores,
-            **_env_arguments(arguments),
+            learner=arguments.learner,
+            device=arguments.device,
+            **env_arguments(arguments),
         )
         print(table(tuning), flush=True)
         if arguments.plot is not None:
@@ -336,8 +195,13 @@ def _run_evaluate(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
     # Steps without end; those that fill the table first are not counted.
     settings = dataclasses.replace(tuning.settings, steps=10**12, warmup_steps=2_000)
-    with Trainer(
-        arguments.algorithm, arguments.env, settings, **_env_arguments(arguments)
+    with make_trainer(
+        arguments.algorithm,
+        arguments.env,
+        settings,
+        learner=arguments.learner,
+        device=arguments.device,
+        **env_arguments(arguments),
     ) as trainer:
         trainer.start()
         while trainer.progress().batches == 0:
@@ -355,7 +219,7 @@ def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        arguments = _completed(arguments)
+        arguments = completed(arguments)
         # Now, and not when the training is over.
         _checks.integer("--final-episodes", arguments.final_episodes, 1, _EPISODES_MAX)
         _checks.number("--checkpoint-every", arguments.checkpoint_every, above=0.0)
@@ -369,9 +233,10 @@ def _run(arguments: argparse.Namespace) -> int:
             _tuned(arguments),
             learner=arguments.learner,
             device=arguments.device,
+            agent_timeout_s=arguments.agent_timeout_s,
             resume=arguments.out / CHECKPOINTS if arguments.resume else None,
             served=serving(arguments),
-            **_env_arguments(arguments),
+            **env_arguments(arguments),
         )
     except (ReverieError, OSError) as error:
         return _say_error(error, _REFUSED)

@@ -44,6 +44,8 @@ def test_an_argument_that_cannot_be_read_is_told_in_two_lines(flags, words, caps
         (["--final-episodes", "0"], ["--final-episodes is 0", "between 1 and"]),
         (["--checkpoint-every", "0"], ["--checkpoint-every is 0"]),
         (["--checkpoint-every", "nan"], ["--checkpoint-every is nan"]),
+        (["--agent-timeout-s", "5"], ["agent_timeout_s is 5", "learner='torch'"]),
+        (["--learner", "torch", "--agent-timeout-s", "0"], ["agent_timeout_s", "0"]),
         (["--resume"], ["--resume", "--out"]),
         (["--out", "{file}"], ["{file}", "exists"]),
         (["--resume", "--out", "{nowhere}"], ["{nowhere}", "settings.json", "--out"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
@@ -53,11 +54,16 @@ def tune_cores(
     env_options: dict[str, OptionValue] | None = None,
     env_backend: str = "auto",
     env_timeout_s: float = 60.0,
+    learner: str = "native",
+    device: str = "cpu",
 ) -> CoreTuning:
     """Measures actors and learners on 1, 2, ... cores, and splits the cores between them.
 
     All splits are tried. The best is the one whose ratio of collected steps to ``update_interval``
     times batches is nearest to 1; among those within a tenth of it, the fastest.
+
+    With PyTorch's learner there is one learner, measured on its device, and one actor thread, whose
+    environments are counted as if each took a core. On an accelerator all cores are the actor's.
 
     Args:
         algorithm: one of `algorithms`.
@@ -68,9 +74,12 @@ def tune_cores(
         env_options: keyword arguments of the environment.
         env_backend: what steps it, as for `Trainer`.
         env_timeout_s: how long a step may take, of an environment that is not native.
+        learner: ``"native"`` or ``"torch"``, as for `train`.
+        device: where PyTorch computes, ``"cpu"`` or ``"cuda:0"``.
 
     Raises:
         NotFoundError: no such algorithm or environment.
+        MissingPackageError: PyTorch is not installed.
         EnvError: an environment cannot be made, or raised.
         InvalidArgumentError: a setting or an argument is out of range.
 
@@ -81,14 +90,26 @@ def tune_cores(
     cores = usable_cores() if cores is None else _checks.integer("cores", cores, 1, _CORES_MAX)
     measure_s = _checks.number("measure_s", measure_s, most=60.0, above=0.0)
     checked_algorithm(algorithm)
+    if _checks.choice("learner", learner, ("native", "torch")) == "torch":
+        options: dict[str, Any] = {
+            "env_options": env_options,
+            "env_backend": env_backend,
+            "env_timeout_s": env_timeout_s,
+        }
+        return _tune_torch(algorithm, env, settings, cores, measure_s, device, options)
+    if _checks.text("device", device) != "cpu":
+        raise InvalidArgumentError(
+            f"device is {device!r} with learner='native', which computes on the CPU; give "
+            "learner='torch'"
+        )
     alone = dataclasses.replace(settings, actors=None, learners=None)
     count = int(_reverie.checked_settings(algorithm, alone.options())["envs_per_actor"])
-    options, source = env_source(
+    source_options, source = env_source(
         env, env_options, backend=env_backend, timeout_s=env_timeout_s, count=count
     )
     try:
         found = _reverie.tune_cores(
-            algorithm, env, options, alone.options(), cores, measure_s, source
+            algorithm, env, source_options, alone.options(), cores, measure_s, source
         )
     except InternalError as error:
         raise (source and source.error_of(str(error))) or error from None
@@ -99,6 +120,36 @@ def tune_cores(
         settings, actors=found["actor_cores"], learners=found["learner_cores"]
     )
     return CoreTuning(cores=cores, settings=split, **found)
+
+
+def _tune_torch(
+    algorithm: str,
+    env: str,
+    settings: TrainSettings,
+    cores: int,
+    measure_s: float,
+    device: str,
+    options: dict[str, Any],
+) -> CoreTuning:
+    try:
+        from reverie.agents.torch_cores import torch_curves
+    except ImportError as error:
+        raise MissingPackageError("learner='torch' needs PyTorch: pip install torch") from error
+    alone = dataclasses.replace(settings, actors=1, learners=1)
+    actor_curve, batches_s = torch_curves(
+        algorithm, env, alone, cores=cores, measure_s=measure_s, device=device, options=options
+    )
+    interval = float(_reverie.checked_settings(algorithm, alone.options())["update_interval"])
+    needs_core = device == "cpu"
+    found = _reverie.split_cores(actor_curve, [batches_s], cores, interval, needs_core)
+    split = dataclasses.replace(settings, actors=found["actor_cores"], learners=1)
+    return CoreTuning(
+        cores=cores,
+        actor_curve=actor_curve,
+        learner_curve=[batches_s] * cores,
+        settings=split,
+        **found,
+    )
 
 
 def table(tuning: CoreTuning) -> str:

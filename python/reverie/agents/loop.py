@@ -192,8 +192,12 @@ class Loop(ProcessBound, LoopThreads, Scoped):
                 self._check_frozen()
 
     def progress(self) -> TrainProgress:
-        """How it stands."""
+        """How it stands. ``loss`` is what the learner's attribute of that name says."""
         self._fork_guard.check("Loop")
+        loss = float("nan")
+        # A device that is gone has none, nor has an attribute that means something else.
+        with contextlib.suppress(ReverieError, TypeError, ValueError):
+            loss = float(getattr(self._learner, "loss", loss))
         with self._lock:
             window = self._episodes[-self._s["return_window"] :]
             learned_from = self._steps - self._s["warmup_steps"]
@@ -209,7 +213,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
                 mean_return=float(np.mean([e.episode_return for e in window])) if window else None,
                 measured_interval=learned_from / self._batches if self._batches else None,
                 elapsed_s=self._elapsed_before + (now - self._began if self._began else 0.0),
-                loss=self._loss,
+                loss=loss,
                 actors_waited_s=self._waited["actor"],
                 learners_waited_s=self._waited["learner"],
                 staleness_mean=0.0,

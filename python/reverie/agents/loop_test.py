@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.agents import Loop, TrainSettings, evaluate, train
+from reverie.__main__ import main
+from reverie.agents import Loop, TrainSettings, evaluate, train, tune_cores
 from reverie.errors import (
     EnvError,
     FailedPreconditionError,
@@ -307,6 +308,73 @@ def test_what_torch_cannot_serve_is_refused():
             env_backend="thread",
             env_options={"no_such": 1},
         )
+
+
+def test_the_exploration_measures_pytorchs_learner():
+    tuning = tune_cores("ddqn", "CartPole-v1", SHORT, cores=3, measure_s=0.02, learner="torch")
+    assert len(tuning.actor_curve) == len(tuning.learner_curve) == 3
+    assert min(tuning.actor_curve + tuning.learner_curve) > 0
+    assert (tuning.learner_cores, tuning.settings.learners) == (1, 1)
+    assert 1 <= tuning.actor_cores == tuning.settings.actors <= 2  # the third core learns
+    one = tune_cores("sac", "Pendulum-v1", SHORT, cores=1, measure_s=0.02, learner="torch")
+    assert (one.settings.actors, one.settings.learners) == (0, 1)
+
+
+def test_all_cores_act_where_an_accelerator_learns(monkeypatch):
+    curves = [100.0, 200.0, 300.0], 290.0
+    monkeypatch.setattr("reverie.agents.torch_cores.torch_curves", lambda *_, **__: curves)
+    options = {"cores": 3, "learner": "torch"}
+    tuning = tune_cores("ddqn", "CartPole-v1", SHORT, device="cuda:0", **options)
+    assert (tuning.actor_cores, tuning.learner_cores, tuning.steps_per_s) == (3, 1, 290.0)
+    assert tune_cores("ddqn", "CartPole-v1", SHORT, **options).actor_cores == 2
+    with pytest.raises(InvalidArgumentError, match="give learner='torch'"):
+        tune_cores("ddqn", "CartPole-v1", SHORT, device="cuda:0")
+
+
+def test_the_command_splits_the_cores_for_pytorchs_learner(capsys):
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16"]
+    arguments += ["--learner", "torch"]
+    assert main(["tune-cores", *arguments, "--cores", "2", "--check-s", "0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "1 to act and 1 to learn" in said
+    assert "steps/s; the prediction is off by" in said
+    auto = ["--actors", "auto", "--learners", "auto", "--steps", "1200", "--final-episodes", "1"]
+    assert main(["train", *arguments, *auto, "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("algorithm", ["ddqn", "sac"])
+def test_the_loss_of_pytorchs_learner_is_told(algorithm):
+    env = "CartPole-v1" if algorithm == "ddqn" else "Pendulum-v1"
+    result = train(algorithm, env, SHORT, learner="torch", agent_timeout_s=60.0, final_episodes=1)
+    assert 0 < result.progress.loss < 1e4
+
+
+def test_an_attribute_of_the_learner_is_the_loss_if_it_is_a_number():
+    agent = Tabular()
+    assert np.isnan(run(agent).progress().loss)
+    agent = Tabular()
+    agent.loss = np.float32(0.25)
+    assert run(agent).progress().loss == 0.25
+    agent = Tabular()
+    agent.loss = lambda: 1
+    assert np.isnan(run(agent).progress().loss)
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_priorities_reach_the_replay_though_batches_are_on_a_device(actors):
+    """A tensor on PyTorch's device "meta" has a shape and no numbers, and cannot come back."""
+    agent = Tabular()
+    learned = []
+
+    def learn(batch, *, progress):  # noqa: ARG001
+        learned.append(batch["obs"].device.type)
+        return np.full(len(batch["reward"]), 5.0)
+
+    agent.learn = learn
+    settings = TrainSettings(**{**vars(SHORT), "actors": actors})
+    loop = run(agent, settings, output="torch", device="meta")
+    assert learned == ["meta"] * loop.progress().batches
+    assert loop.buffer.max_priority > 5
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -32,6 +32,7 @@ from reverie.errors import (
     UnavailableError,
 )
 from reverie.replay_buffer import ReplayBuffer
+from reverie.replay_output import dataset_converter
 
 _LOOK_S = 0.1
 _STOPPED = object()
@@ -78,6 +79,8 @@ class LoopThreads:
         self._env_backend, self._env_timeout_s = env_backend, env_timeout_s
         self._agent_timeout_s = agent_timeout_s
         self._output, self._device = output, device
+        # Tickets stay on the host, which needs them for the priorities.
+        self._convert = dataset_converter(output, device, str(device).startswith("cuda"))
         self._seed = int(self._s["seed"])
         self._count = max(1, self._s["actors"]) * self._s["envs_per_actor"]
         self._envs = LoopEnvs(
@@ -105,7 +108,6 @@ class LoopThreads:
         self._end = "running"
         self._error: BaseException | None = None
         self._steps = self._batches = 0
-        self._loss = float("nan")
         self._waited = {"actor": 0.0, "learner": 0.0}
         self._episodes: list[Episode] = []
         self._evaluations: list[tuple[int, float]] = []
@@ -359,16 +361,14 @@ class LoopThreads:
         return float(min(1.0, getattr(self, "_steps", 0) / self._s["steps"]))
 
     def _sample(self) -> dict[str, Any]:
-        given: dict[str, Any] = {} if self._output == "numpy" else {"output": self._output}
-        if self._device is not None:
-            given["device"] = self._device
-            given["pin_memory"] = str(self._device).startswith("cuda")
-        try:
-            batch: dict[str, Any] = dict(self.buffer.sample(self._s["batch_size"], **given))
-        except RuntimeError as error:
-            if self._device is None or isinstance(error, ReverieError):
-                raise
-            raise UnavailableError(f"a batch did not get to {self._device}: {error}") from error
+        batch: dict[str, Any] = dict(self.buffer.sample(self._s["batch_size"]))
+        if self._convert is not None:
+            try:
+                batch = self._convert(batch)
+            except RuntimeError as error:
+                if self._device is None or isinstance(error, ReverieError):
+                    raise
+                raise UnavailableError(f"a batch did not get to {self._device}: {error}") from error
         if self._s["reward_scale"] != 1:
             batch["reward"] = batch["reward"] * float(self._s["reward_scale"])
         return batch

@@ -28,7 +28,8 @@ class Learner(Protocol):
 
     One that has ``state_dict()``, which gives arrays, tensors or numbers by name, and
     ``load_state_dict(state)``, which takes them, as PyTorch's modules have, can be saved: see
-    `Loop.save`. So can a policy that is an object of its own.
+    `Loop.save`. So can a policy that is an object of its own. An attribute ``loss``, a number or a
+    tensor of one, is shown as the training's.
     """
 
     def learn(self, batch: dict[str, Any], *, progress: float) -> Any:  # noqa: ANN401

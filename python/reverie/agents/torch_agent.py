@@ -84,10 +84,15 @@ class TorchAgent:
         self._draws = torch.Generator(device=self.device)
         self._draws.manual_seed(seed % 2**63)
         self._updates = 0
-        self.loss = float("nan")
+        self._loss: Tensor | None = None
         self._lock = threading.Lock()
         self._acting = copy.deepcopy(self.actor)
         self._best: dict[str, Tensor] | None = None
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last batch; NaN before the first. Waits for the device."""
+        return float("nan") if self._loss is None else float(self._loss)
 
     # --- Networks.
 
@@ -102,8 +107,9 @@ class TorchAgent:
         else:
             low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
             high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
-            self._middle = ((low + high) / 2).to(self.device)
-            self._half = ((high - low) / 2).to(self.device)
+            middle, half = (low + high) / 2, (high - low) / 2
+            self._scale = middle.numpy(), half.numpy()
+            self._middle, self._half = middle.to(self.device), half.to(self.device)
             self._action_shape = tuple(n or 1 for n in spec.action.shape)
             self._action_dtype = np.dtype(spec.action.dtype)
             self._bounds = spec.action_low, spec.action_high
@@ -164,7 +170,8 @@ class TorchAgent:
             if explore and self.algorithm != "sac":
                 noise = self._numbers.standard_normal((rows, width)) * self._s["noise_sigma"]
                 unit = np.clip(unit + noise, -1, 1)
-        scaled = self._middle.cpu().numpy() + unit * self._half.cpu().numpy()
+        middle, half = self._scale
+        scaled = middle + unit * half
         shaped = scaled.reshape(rows, *self._action_shape).astype(self._action_dtype)
         bounded: np.ndarray = np.clip(shaped, *self._bounds)
         return bounded
@@ -220,7 +227,9 @@ class TorchAgent:
             target = batch["reward"] + batch["discount"] * value
         chosen = self.actor(batch["obs"]).gather(1, batch["action"].long().view(-1, 1)).squeeze(1)
         error = chosen - target
-        self._step(self._critic_step, self._regression(error, batch), "the value network")
+        loss = self._regression(error, batch)
+        self._loss = loss.detach()
+        self._step(self._critic_step, loss, "the value network")
         return error.detach().abs()
 
     def _learn_continuous(self, batch: dict[str, Tensor]) -> Tensor:
@@ -235,6 +244,7 @@ class TorchAgent:
             target = batch["reward"] + batch["discount"] * value
         errors = [critic(batch["obs"], unit).squeeze(1) - target for critic in self.critics]
         loss = torch.stack([self._regression(error, batch) for error in errors]).sum()
+        self._loss = loss.detach()
         self._step(self._critic_step, loss, "a critic")
         if (self._updates + 1) % int(self._s["policy_delay"]) == 0:
             self._learn_policy(batch["obs"])
@@ -296,7 +306,7 @@ class TorchAgent:
         loss.backward()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         most = float(self._s["gradient_norm_max"]) or float("inf")
-        norms = torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters])
+        norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
         refused = ~norms.isfinite()
         if self._asks_at_once and bool(refused.any()):
             raise self._not_finite(name, parameters, refused)
@@ -336,7 +346,8 @@ class TorchAgent:
         if tau == 0 and self._updates % int(self._s["target_interval"]) != 0:
             return
         _copy(self.critics, self._target_critics, tau or 1.0)
-        _copy(self.actor, self._target_actor, tau or 1.0)
+        if self.algorithm in ("ddpg", "td3"):
+            _copy(self.actor, self._target_actor, tau or 1.0)
 
     # --- What is kept.
 
@@ -471,5 +482,8 @@ def _convolutions(channels: int, side: int) -> nn.Module:
 
 
 def _copy(source: nn.Module, target: nn.Module, share: float) -> None:
-    for to, of in zip(target.parameters(), source.parameters(), strict=True):
-        to.lerp_(of, share) if share < 1 else to.copy_(of)
+    to, of = list(target.parameters()), list(source.parameters())
+    if share < 1:
+        torch._foreach_lerp_(to, of, share)
+    else:
+        torch._foreach_copy_(to, of)

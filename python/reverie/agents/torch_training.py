@@ -158,6 +158,12 @@ class TorchTrainer(ProcessBound, Scoped):
                 self._half_step = error
                 raise
 
+    @property
+    def loss(self) -> float:
+        """See `TorchAgent.loss`."""
+        with device_errors(self.device):
+            return self.agent.loss
+
     def keep_best(self) -> None:
         """Keeps the networks that act now as the best so far."""
         with device_errors(self.device):

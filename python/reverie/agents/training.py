@@ -91,6 +91,7 @@ def train(
     env_timeout_s: float = 60.0,
     learner: str = "native",
     device: str = "cpu",
+    agent_timeout_s: float | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     checkpoint_every_s: float = 60.0,
@@ -110,6 +111,8 @@ def train(
         learner: ``"native"``: in C++; ``"torch"``: the same algorithms in PyTorch, with
             convolutions where observations are pictures.
         device: where PyTorch computes, ``"cpu"`` or ``"cuda:0"``.
+        agent_timeout_s: how long a batch, or actions, may take PyTorch before the training is given
+            up; None: 300.
         out: a folder for the curve, the policy and the settings (see `TrainResult.save`), and for
             its checkpoints.
         resume: go on from the newest checkpoint in ``out``, if there is one; everything else must
@@ -149,6 +152,7 @@ def train(
         settings,
         learner=learner,
         device=device,
+        agent_timeout_s=agent_timeout_s,
         env_options=env_options,
         env_backend=env_backend,
         env_timeout_s=env_timeout_s,
@@ -201,6 +205,7 @@ def make_trainer(
     *,
     learner: str = "native",
     device: str = "cpu",
+    agent_timeout_s: float | None = None,
     resume: Path | None = None,
     served: Mapping[str, Any] | None = None,
     **options: Any,  # noqa: ANN401
@@ -220,11 +225,18 @@ def make_trainer(
                 "listen is given with learner='torch', whose actors are threads of its process; "
                 "give learner='native'"
             )
+        if agent_timeout_s is not None:
+            options["agent_timeout_s"] = agent_timeout_s
         return TorchTrainer(algorithm, env, settings, device=device, resume=resume, **options)
     if _checks.text("device", device) != "cpu":
         raise InvalidArgumentError(
             f"device is {device!r} with learner='native', which computes on the CPU; give "
             "learner='torch'"
+        )
+    if agent_timeout_s is not None:
+        raise InvalidArgumentError(
+            f"agent_timeout_s is {_checks.shown(agent_timeout_s)} with learner='native', which "
+            "calls no code of yours; give learner='torch'"
         )
     return Trainer(algorithm, env, settings, resume=resume, **options, **(served or {}))
 
