@@ -1,15 +1,18 @@
-"""Wall time until a task is solved, from the start of the process, beside Stable-Baselines3.
+"""Wall time until a task is solved, from the start of the process, beside other libraries.
 
 `lander`: double DQN on LunarLander until the mean return of the last 100 episodes is 200.
 `cartpole`: until 20 episodes without exploration have a mean of 475; a policy is tried every 500
-steps. Both sides have the same network, batch, schedule, target rate and number of steps a return
-adds up; theirs draws uniformly, since it has no priorities. A line for each side: the median over
-seeds, the least and the most, and how many were solved within the limit; one that was not counts
-as the limit.
+steps. All sides have the same batch, schedule and target rate, and but for CleanRL the same
+network and number of steps a return adds up; theirs draw uniformly, since they have no priorities.
+A line for each side: the median over seeds, the least and the most, and how many were solved within
+the limit; one that was not counts as the limit.
 
     PYTHONPATH=python PYTHON benchmarks/solving.py {lander,cartpole} [--seeds 5] [--limit-s 300]
+        [--sides ours sb3 sbx] [--cleanrl CLEANRL/dqn.py [--cleanrl-python PYTHON]]
 
-PYTHON has stable-baselines3 (make .venv-peers/made); without it, or with --ours, we stand alone.
+PYTHON has stable-baselines3 (make .venv-peers/made), or sbx-rl, which is its JAX twin; sides that
+are not installed are left out. CleanRL's file runs as it is, with its own network of 120 and 84;
+its returns are those it prints, so that it takes part in `lander` alone.
 """
 
 from __future__ import annotations
@@ -17,15 +20,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import os
+import re
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reverie.agents import TrainSettings
 
+LIBRARIES = {"sb3": "stable_baselines3", "sbx": "sbx"}
 ENVS = {"lander": "LunarLander-v3", "cartpole": "CartPole-v1"}
 CARTPOLE_STEPS = 20_000
 TRIED_EVERY = 500
@@ -60,16 +68,18 @@ def ours(task: str, seed: int) -> bool:
         return trainer.progress().end == "return reached"
 
 
-def theirs(task: str, seed: int) -> bool:
-    """The same of Stable-Baselines3, on one thread of torch."""
+def theirs(library: str, task: str, seed: int) -> bool:
+    """The same of Stable-Baselines3 or its JAX twin, on one thread of torch."""
+    import importlib
     import inspect
 
     import gymnasium
     import torch
-    from stable_baselines3 import DQN
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
+
+    dqn = importlib.import_module(LIBRARIES[library]).DQN
 
     torch.set_num_threads(1)
     given = settings_of(task)
@@ -102,11 +112,59 @@ def theirs(task: str, seed: int) -> bool:
         "exploration_final_eps": given.epsilon_last,
         "policy_kwargs": {"net_arch": list(given.hidden)},
     }
-    if "n_steps" in inspect.signature(DQN).parameters:
+    if "n_steps" in inspect.signature(dqn).parameters:
         options["n_steps"] = given.n_step
     judge = Judge()
-    DQN("MlpPolicy", ENVS[task], seed=seed, device="cpu", **options).learn(given.steps, judge)
+    dqn("MlpPolicy", ENVS[task], seed=seed, device="cpu", **options).learn(given.steps, judge)
     return judge.is_solved
+
+
+def cleanrl(given: argparse.Namespace, seed: int) -> tuple[float, bool]:
+    """Seconds until the returns that CleanRL's file prints have the mean, and whether they had."""
+    settings = settings_of("lander")
+    words = {
+        "env-id": given.cleanrl_env,
+        "seed": seed,
+        "total-timesteps": settings.steps,
+        "learning-rate": settings.learning_rate,
+        "buffer-size": settings.capacity or 100_000,
+        "learning-starts": settings.warmup_steps or 1_000,
+        "batch-size": 64,
+        "train-frequency": 1,
+        "tau": settings.tau,
+        "target-network-frequency": 1,
+        "exploration-fraction": settings.epsilon_share,
+        "end-e": settings.epsilon_last,
+    }
+    command = [given.cleanrl_python, "-u", given.cleanrl, "--no-cuda"]
+    for name, value in words.items():
+        command += [f"--{name}", str(value)]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    end = threading.Timer(given.limit_s, lambda: os.killpg(process.pid, signal.SIGKILL))
+    end.start()
+    returns: list[float] = []
+    try:
+        for line in process.stdout:
+            found = re.search(r"episodic_return=\[?([-+0-9.e]+)", line)
+            if found is None:
+                continue
+            returns.append(float(found[1]))
+            if len(returns) >= 100 and statistics.fmean(returns[-100:]) >= 200:
+                return time.monotonic() - begin, True
+    finally:
+        end.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return given.limit_s, False
 
 
 def timed(side: str, task: str, seed: int, limit_s: float) -> tuple[float, bool]:
@@ -128,20 +186,33 @@ def main() -> None:
     parser.add_argument("task", choices=list(ENVS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=300.0)
-    parser.add_argument("--ours", action="store_true")
-    parser.add_argument("--one", choices=("ours", "theirs"), help=argparse.SUPPRESS)
+    parser.add_argument("--sides", nargs="+", choices=("ours", *LIBRARIES))
+    parser.add_argument("--cleanrl", metavar="FILE", help="CleanRL's dqn.py")
+    parser.add_argument("--cleanrl-python", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--cleanrl-env", default="LunarLander-v2", help="of its Gymnasium")
+    parser.add_argument("--one", choices=("ours", *LIBRARIES), help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
-        solved = {"ours": ours, "theirs": theirs}[given.one](given.task, given.seed)
+        if given.one == "ours":
+            solved = ours(given.task, given.seed)
+        else:
+            solved = theirs(given.one, given.task, given.seed)
         raise SystemExit(0 if solved else 3)
-    sides = ["ours"]
-    if not given.ours and importlib.util.find_spec("stable_baselines3") is not None:
-        sides.append("theirs")
+    sides: list[str] = given.sides or [
+        "ours",
+        *(side for side, name in LIBRARIES.items() if importlib.util.find_spec(name) is not None),
+    ]
+    if given.cleanrl is not None and given.task == "lander":
+        sides.append("cleanrl")
     found: dict[str, list[tuple[float, bool]]] = {side: [] for side in sides}
     for seed in range(1, given.seeds + 1):
         for side in sides:
-            found[side].append(timed(side, given.task, seed, given.limit_s))
+            found[side].append(
+                cleanrl(given, seed)
+                if side == "cleanrl"
+                else timed(side, given.task, seed, given.limit_s)
+            )
             print(f"{given.task}, {side}, seed {seed}: {found[side][-1][0]:.1f} s", flush=True)
     for side, runs in found.items():
         seconds = [spent for spent, _ in runs]

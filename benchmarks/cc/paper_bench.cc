@@ -244,7 +244,8 @@ void BM_Loop(benchmark::State& state) {
 }
 
 void loops(benchmark::internal::Benchmark* bench) {
-  bench->Arg(1'000'000)
+  bench->Arg(100'000)
+      ->Arg(1'000'000)
       ->Iterations(5'000)
       ->DenseThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
       ->UseRealTime();

@@ -1,0 +1,223 @@
+"""Final returns after equal numbers of environment steps, beside Stable-Baselines3.
+
+Both sides have the same networks, batches, learning rates, schedules and numbers of steps: the
+defaults of our algorithms. Ours draws by priority and uniformly; theirs uniformly, and has no
+double DQN: DQN stands beside both. A run's figure is the mean of 100 episodes without exploration
+after its last step. Printed are, for each case and side, the interquartile mean over seeds and
+where 95 % of such means over seeds drawn anew lie (bootstrap), and whether ours is below theirs.
+
+    PYTHONPATH=python PYTHON benchmarks/returns.py [--seeds 5] [--jobs 2] [--share 1]
+        [--limit-s 3600] [--only WORDS]
+
+Each run is a process of its own with one thread; ``--jobs`` run at a time, and those that have not
+ended at the limit are left out. ``--share`` multiplies the numbers of steps. PYTHON has
+stable-baselines3 (make .venv-peers/made); without it ours stands alone. With all seeds and steps
+the peer takes about 100 minutes of one core.
+
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+EPISODES = 100  # of 20, means differ by 25 on Pendulum
+# Algorithm, environment, steps.
+CASES = [
+    ("dqn", "CartPole-v1", 50_000),
+    ("ddqn", "CartPole-v1", 50_000),
+    ("dqn", "LunarLander-v3", 100_000),
+    ("ddqn", "LunarLander-v3", 100_000),
+    ("ddpg", "Pendulum-v1", 20_000),
+    ("td3", "Pendulum-v1", 20_000),
+    ("sac", "Pendulum-v1", 20_000),
+    ("ddpg", "LunarLanderContinuous-v3", 50_000),
+    ("td3", "LunarLanderContinuous-v3", 50_000),
+    ("sac", "LunarLanderContinuous-v3", 50_000),
+]
+OURS = ("prioritised", "uniform")
+
+
+def ours(algorithm: str, env: str, steps: int, side: str, seed: int) -> float:
+    """One training in one thread."""
+    from reverie.agents import Trainer, TrainSettings
+
+    settings = TrainSettings(seed=seed, steps=steps, actors=0, prioritized=side == "prioritised")
+    with Trainer(algorithm, env, settings) as trainer:
+        trainer.start()
+        trainer.wait()
+        return statistics.fmean(trainer.evaluate(episodes=EPISODES, seed=1_000_000 + seed))
+
+
+def theirs(algorithm: str, env: str, steps: int, seed: int) -> float:
+    """The same of Stable-Baselines3."""
+    import gymnasium
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    from reverie.agents import TrainSettings
+
+    torch.set_num_threads(1)
+    s = TrainSettings.of(algorithm)
+    made = Monitor(gymnasium.make(env))
+    options = {
+        "learning_rate": s.learning_rate,
+        "batch_size": s.batch_size,
+        "buffer_size": s.capacity,
+        "learning_starts": s.warmup_steps,
+        "gamma": s.gamma,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "policy_kwargs": {"net_arch": list(s.hidden)},
+    }
+    if algorithm in ("dqn", "ddqn"):
+        options |= {
+            "tau": s.tau or 1.0,
+            "target_update_interval": 1 if s.tau else s.target_interval,
+            "exploration_fraction": s.epsilon_share,
+            "exploration_initial_eps": s.epsilon_first,
+            "exploration_final_eps": s.epsilon_last,
+            "max_grad_norm": s.gradient_norm_max,
+        }
+    else:
+        options["tau"] = s.tau
+    if algorithm in ("ddpg", "td3"):
+        width = made.action_space.shape[0]
+        options["action_noise"] = NormalActionNoise(np.zeros(width), s.noise_sigma * np.ones(width))
+    if algorithm == "td3":
+        options |= {
+            "policy_delay": s.policy_delay,
+            "target_policy_noise": s.target_noise,
+            "target_noise_clip": s.target_noise_max,
+        }
+    kind = getattr(stable_baselines3, {"ddqn": "DQN"}.get(algorithm, algorithm.upper()))
+    model = kind("MlpPolicy", made, seed=seed, device="cpu", **options)
+    model.learn(steps)
+    tried = Monitor(gymnasium.make(env))
+    tried.reset(seed=1_000_000 + seed)
+    return float(evaluate_policy(model, tried, EPISODES)[0])
+
+
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of the middle half along the last axis, with parts of values at its ends."""
+    ordered = np.sort(values, axis=-1)
+    count = ordered.shape[-1]
+    place = np.arange(count)
+    share = np.clip(np.minimum(place + 1, 0.75 * count) - np.maximum(place, 0.25 * count), 0, 1)
+    return (ordered * share).sum(-1) / share.sum()
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """The interquartile mean, and the ends of its 95 % bootstrap interval."""
+    given = np.asarray(values)
+    drawn = np.random.default_rng(0).choice(given, (10_000, len(given)))
+    low, high = np.quantile(interquartile_mean(drawn), [0.025, 0.975])
+    return float(interquartile_mean(given)), float(low), float(high)
+
+
+@dataclass
+class Run:
+    """A process under way."""
+
+    case: tuple[str, str, int]
+    side: str
+    process: subprocess.Popen[str]
+
+
+def run_all(given: argparse.Namespace, sides: list[str]) -> dict[tuple[str, str, str], list[float]]:
+    """What each side's seeds came to, by algorithm, environment and side."""
+    waiting = [
+        (case, side, seed)
+        for seed in range(1, given.seeds + 1)
+        for side in sides
+        for case in CASES
+        if all(word in f"{case[0]} {case[1]}".split() for word in given.only.split())
+        # Theirs once, where it stands beside two of ours.
+        and not (side == "theirs" and case[0] == "ddqn")
+    ]
+    # What takes longest first.
+    waiting.sort(key=lambda one: (one[1] == "theirs", one[0][2]), reverse=True)
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    running: list[Run] = []
+    until = time.monotonic() + given.limit_s
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    while (waiting or running) and time.monotonic() < until:
+        while waiting and len(running) < given.jobs:
+            case, side, seed = waiting.pop(0)
+            steps = max(1_000, round(case[2] * given.share))
+            words = [side, case[0], case[1], str(steps), str(seed)]
+            process = subprocess.Popen(
+                [sys.executable, __file__, "--one", *words],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            running.append(Run(case, side, process))
+        time.sleep(0.05)
+        for run in [run for run in running if run.process.poll() is not None]:
+            running.remove(run)
+            said = run.process.communicate()[0]
+            if run.process.returncode != 0:
+                raise SystemExit(f"{run.case} {run.side} ended with {run.process.returncode}")
+            found[run.case[0], run.case[1], run.side].append(float(said.split()[-1]))
+            print(*run.case, run.side, said.split()[-1], file=sys.stderr, flush=True)
+    for run in running:
+        run.process.kill()
+        run.process.wait()
+    if running or waiting:
+        print(f"{len(running) + len(waiting)} runs were left out at the limit", file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--limit-s", type=float, default=3_600.0)
+    parser.add_argument("--only", default="", metavar="WORDS", help='as "sac Pendulum-v1"')
+    parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one is not None:
+        side, algorithm, env, steps, seed = given.one
+        if side == "theirs":
+            print(theirs(algorithm, env, int(steps), int(seed)))
+        else:
+            print(ours(algorithm, env, int(steps), side, int(seed)))
+        return
+    has_peer = importlib.util.find_spec("stable_baselines3") is not None
+    found = run_all(given, [*OURS, *(["theirs"] if has_peer else [])])
+    print("| case | side | seeds | interquartile mean | 95 % interval | below theirs |")
+    print("|---|---|---|---|---|---|")
+    for algorithm, env, steps in CASES:
+        peer = found.get(("dqn" if algorithm == "ddqn" else algorithm, env, "theirs"))
+        for side in (*OURS, "theirs"):
+            values = peer if side == "theirs" else found.get((algorithm, env, side))
+            if not values:
+                continue
+            mean, low, high = interval(values)
+            below = ""
+            if peer and side != "theirs":
+                below = "yes" if mean < interval(peer)[1] else "no"
+            print(
+                f"| {algorithm}, {env}, {round(steps * given.share):,} steps | {side} | "
+                f"{len(values)} | {mean:.1f} | {low:.1f} to {high:.1f} | {below} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
