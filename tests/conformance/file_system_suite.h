@@ -66,6 +66,19 @@ TEST_P(FileSystemSuite, ReadsWhatWasWrittenBehindAndInPlace) {
   EXPECT_EQ(files().open(at("f")).value()->read_at(11, beyond).code(), StatusCode::kDataLoss);
 }
 
+TEST_P(FileSystemSuite, WhatIsWrittenIntoSharedMemoryIsInTheFile) {
+  auto shared = files().create_shared(at("s"), 10'000).value();
+  ASSERT_EQ(shared->bytes().size(), 10'000u);
+  EXPECT_EQ(shared->bytes()[9'999], std::byte{0});
+  shared->bytes()[9'999] = std::byte{'x'};
+  EXPECT_EQ(read(at("s")).back(), 'x');
+  shared->bytes()[0] = std::byte{'y'};
+  EXPECT_TRUE(files().sync_file(at("s")).ok());
+  shared.reset();
+  EXPECT_EQ(read(at("s")).front(), 'y');
+  EXPECT_EQ(files().create_shared(at("s"), 10).status().code(), StatusCode::kAlreadyExists);
+}
+
 TEST_P(FileSystemSuite, SaysWhatAPathIs) {
   write(at("f"), "x");
   ASSERT_TRUE(files().create_folder(at("d")).ok());

@@ -17,10 +17,10 @@
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/section_file.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 

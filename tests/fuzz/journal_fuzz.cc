@@ -1,20 +1,21 @@
 // Any bytes as a file of a journal: refused with a typed error, or a store whose items are whole.
 //
-// Input: a byte, the *way*, and then for way 0 the file as it lies on a disk, for others the
-// records of one group, whose header is made right. The store has the tables that a first record
-// says.
+// Input: a byte, the *way*, and then for way 0 the file as it lies on a disk, for way 2 a ring, for
+// others the records of one group, whose header is made right. The store has the tables that a
+// first record says.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_records.h"
 #include "reverie/checkpoint/journal_replay.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/byte_stream.h"
+#include "reverie/durable_files/journal_frames.h"
+#include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/section_file.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 
@@ -60,8 +61,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
   std::vector<std::byte> file;
+  std::string name = journal_name(1);
   Bytes records = input;
-  if (data[0] == 0) {
+  if (data[0] == 2) {
+    name = kRingName;
+    file.assign(input.begin(), input.end());
+    const std::vector<RingGroup> groups = groups_from(file, 1);
+    std::uint64_t next = 1;
+    for (const RingGroup& group : groups) {
+      require(group.group.first == next);
+      next += group.group.count;
+    }
+    records = groups.empty() ? Bytes() : groups[0].group.records;
+  } else if (data[0] == 0) {
     file.assign(input.begin(), input.end());
     const auto read = read_journal_file(file, true, "a file", 1);
     if (!read.ok()) return 0;
@@ -78,7 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!store.ok()) return 0;
   sim::FileSystem files(1);
   require(create_folders(files, kRoot).ok());
-  require(files.create(join_path(kRoot, journal_name(1))).value()->append(file).ok());
+  require(files.create(join_path(kRoot, name)).value()->append(file).ok());
   if (!replay_journal(files, kRoot, 0, **store).ok()) return 0;
   const std::vector<TableInfo> infos = info_and_wait(**store).value();
   for (const TableInfo& info : infos) {

@@ -19,7 +19,7 @@ import pytest
 import reverie
 from cutting_proxy import CuttingProxy
 from eventually import eventually
-from reverie import errors
+from reverie import command, errors
 
 PROGRAM = Path(__file__).with_name("journal_kill_program.py")
 _spec = importlib.util.spec_from_file_location("journal_kill_program", PROGRAM)
@@ -290,7 +290,7 @@ def test_a_damaged_journal_is_refused_by_file_and_place(tmp_path):
         assert store["kept"].info.current_size == 0
 
 
-# On a disk of 2 MB of its own.
+# On a disk of a few MB of its own.
 FULL_DISK = """
     import json, os, sys
     import journal_kill_program as program
@@ -304,7 +304,7 @@ FULL_DISK = """
     ) as store:
         client = store.client()
         with open(root + "/ballast", "wb") as file:
-            file.write(bytes(1_300_000))
+            file.write(bytes(int(sys.argv[3])))
         confirmed = 0
         said = ""
         while not said:
@@ -325,12 +325,19 @@ FULL_DISK = """
 """
 
 
-@pytest.mark.parametrize("durability", ["sync", "interval"])
+@pytest.mark.parametrize(
+    ("durability", "disk", "ballast"),
+    [
+        ("sync", "2m", 1_300_000),
+        ("interval", "2m", 1_300_000),  # too small for the ring
+        ("interval", "7m", 1_300_000),
+    ],
+)
 def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(
-    tmp_path, durability
+    tmp_path, durability, disk, ballast
 ):
     small_disk = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-    script = 'mount -t tmpfs -o size=2m none "$0" && exec "$@"'
+    script = f'mount -t tmpfs -o size={disk} none "$0" && exec "$@"'
     probe = subprocess.run(
         [*small_disk, script, tmp_path, "true"], capture_output=True, check=False
     )
@@ -338,6 +345,7 @@ def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(
         pytest.skip(f"no small disk can be had here: {probe.stderr.decode()}")
     paths = (os.environ.get("PYTHONPATH"), str(PROGRAM.parent))
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), tmp_path, durability]
+    command.append(str(ballast))
     done = subprocess.run(
         [*small_disk, script, tmp_path, *command],
         capture_output=True,
@@ -415,6 +423,34 @@ def read_journal(path):
             code, length = group.take("BI")
             records.append((number, code, page.Bytes(group.raw(length))))
         assert group.is_done()
+    return records
+
+
+def read_ring(path, last):
+    """The same of the groups that follow record ``last``."""
+    raw = path.read_bytes()
+    data = page.read_file(path, 5)
+    (count,) = struct.unpack_from("<I", raw, 16)
+    groups = raw[4096 + 32 * count :]
+    entries = {}
+    for at in range(4096, 4096 + 32 * count, 32):
+        first, file, offset, size, crc, own = struct.unpack_from("<QQIIII", raw, at)
+        if first and page.crc32c(raw[at : at + 28]) == own:
+            entries[first] = (file, groups[offset : offset + size], crc)
+    records = []
+    while last + 1 in entries:
+        _, whole, crc = entries[last + 1]
+        if struct.unpack_from("<I", whole)[0] != crc or page.crc32c(whole[4:]) != crc:
+            break
+        number, first, _, size = struct.unpack_from("<IQQQ", whole, 4)
+        assert (first, size) == (last + 1, len(whole) - 32)
+        group = page.Bytes(whole[32:])
+        for _ in range(number):
+            last += 1
+            code, length = group.take("BI")
+            records.append((last, code, page.Bytes(group.raw(length))))
+        assert group.is_done()
+    assert data is not None
     return records
 
 
@@ -509,6 +545,50 @@ def test_a_reader_written_from_the_page_finds_what_was_journalled(tmp_path):
         batch = store.client().sample_batch("t", len(found), distinct=True)
         told = list(zip(np.ravel(batch.data["x"]).tolist(), batch.priorities.tolist(), strict=True))
     assert sorted(told) == found
+
+
+LEFT_IN_THE_RING = """
+    import os, signal, sys
+    import journal_kill_program as program
+    import reverie
+
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(sys.argv[1])
+    store = reverie.Store(program.tables(), checkpointer=checkpointer, durability="interval")
+    client = store.client()
+    for i in range(500):
+        client.insert(program.step(i), {"kept": 1.0})
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_store_confirmed_is_in_its_files_and_its_ring(tmp_path, capsys):
+    paths = (os.environ.get("PYTHONPATH"), str(PROGRAM.parent))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LEFT_IN_THE_RING), tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    ring = tmp_path / "journal-ring"
+    if not ring.exists():
+        pytest.skip("the file system of the temporary folder has no ring")
+    records = []
+    for path in sorted(tmp_path.glob("journal-0*")):
+        records += read_journal(path)
+    in_files = len(records)
+    records += read_ring(ring, records[-1][0] if records else 0)
+    assert len(records) > in_files, "all of it was written before the kill"
+    assert [number for number, _, _ in records] == list(range(1, len(records) + 1))
+    assert sum(code == 16 for _, code, _ in records) == 500
+    assert command.main(["journal", "inspect", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"journal-ring: records {in_files + 1} to {len(records)}" in said
+    for durability in ("sync", "none"):  # each takes it up
+        with open_store(tmp_path, durability) as store:
+            assert numbers(store, "kept") == list(range(500))
+        assert not ring.exists()
 
 
 TABLES_THAT_DIFFER = """

@@ -15,8 +15,9 @@
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/journal.h"
-#include "reverie/checkpoint/journal_frames.h"
-#include "reverie/checkpoint/section_file.h"
+#include "reverie/durable_files/journal_frames.h"
+#include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/section_file.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"
@@ -81,8 +82,11 @@ struct Case {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
-    options.journal = {
-        .durability = durability, .file_bytes_max = file_bytes_max, .has_thread = has_thread};
+    // Small, so that it is often full.
+    options.journal = {.durability = durability,
+                       .ring_bytes = 6'000,
+                       .file_bytes_max = file_bytes_max,
+                       .has_thread = has_thread};
     auto opened = Checkpointer::open(root, options);
     status = opened.status();
     if (!status.ok()) return;
@@ -434,30 +438,34 @@ TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
   }
 }
 
-// Runs until the power goes; the state after each step, and how many were confirmed.
+// Runs until the power goes, or the process after so many steps; the state after each step, and how
+// many were confirmed.
 struct Cut {
   std::vector<std::string> states;
   std::size_t confirmed = 0;
   std::size_t synced = 0;  // states when the last sync() or checkpoint ended
 
-  Cut(sim::FileSystem& files, Durability durability, std::uint64_t seed) {
+  Cut(sim::FileSystem& files, Durability durability, std::uint64_t seed, int steps = 120,
+      std::uint64_t sync_every = 7) {
     Case store(files, durability);
     if (!store.status.ok()) return;
     User user(store, seed);
     states.push_back(store.text());
     auto* const journal = static_cast<Journal*>(store.service->log());
-    for (int i = 0; i < 120 && !files.is_stopped(); ++i) {
+    for (int i = 0; i < steps && !files.is_stopped(); ++i) {
       bool is_confirmed = false;
       (void)user.step(&is_confirmed);
       states.push_back(store.text());
       if (is_confirmed) confirmed = states.size() - 1;
       const bool is_checkpoint = i % 50 == 49;
-      if (is_checkpoint || (durability == Durability::kInterval && i % 7 == 6)) {
+      const std::uint64_t since = static_cast<std::uint64_t>(i) % sync_every;
+      if (is_checkpoint || (durability == Durability::kInterval && since == sync_every - 1)) {
         const bool is_done = is_checkpoint ? store.checkpointer->write(*store.service, {}).ok()
                                            : journal->sync().ok();
         if (is_done) synced = states.size() - 1;
       }
     }
+    if (steps < 120) files.stop();
   }
 };
 
@@ -502,6 +510,61 @@ TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
     ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.synced, seed));
   }
   EXPECT_GT(synced, 10 * seeds);
+}
+
+// The process ends between two calls of the file system, or in the middle of one; some writes have
+// failed before; the next process is killed while it takes up what the first one left.
+TEST(JournalCrash, WithAnIntervalAKillCostsNothingThatWasConfirmed) {
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
+  std::size_t confirmed = 0;
+  int from_the_ring = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    const bool is_in_a_call = random.below(2) == 0;
+    if (is_in_a_call) files.stop_at(1 + static_cast<std::int64_t>(random.below(100)));
+    if (random.below(3) == 0) {
+      files.fail_at(8 + static_cast<std::int64_t>(random.below(60)), data_loss("device"));
+    }
+    const int steps = is_in_a_call ? 120 : static_cast<int>(random.below(120));
+    const Cut cut(files, Durability::kInterval, seed, steps, 1 + random.below(40));
+    files.restart(sim::FileSystem::End::kKill);
+    confirmed += cut.confirmed;
+    const auto left = files.content(kRoot);
+    const auto ring = left.find(join_path(kRoot, kRingName));
+    if (ring != left.end()) from_the_ring += groups_from(ring->second, 1).empty() ? 0 : 1;
+    while (random.below(2) == 0) {
+      files.stop_at(1 + files.calls() + static_cast<std::int64_t>(random.below(25)));
+      const Case killed(files, Durability::kInterval);
+      files.restart(sim::FileSystem::End::kKill);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+  }
+  EXPECT_GT(confirmed, 10 * seeds);
+  EXPECT_GT(from_the_ring, 100);
+}
+
+// Groups in a ring that no file ever got must not be taken for those of a later life.
+TEST(JournalCrash, LivesThatEndInAnyWayOneAfterTheOtherAreStatesThatWere) {
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    for (std::uint64_t life = 0; life < 4; ++life) {
+      const bool is_in_a_call = random.below(2) == 0;
+      if (is_in_a_call) {
+        files.stop_at(1 + files.calls() + static_cast<std::int64_t>(random.below(100)));
+      }
+      const int steps = is_in_a_call ? 60 : static_cast<int>(random.below(60));
+      const bool is_synced = random.below(4) == 0;
+      const auto durability = is_synced ? Durability::kSync : Durability::kInterval;
+      const Cut cut(files, durability, mix64(seed) + life, steps, 1 + random.below(40));
+      const bool is_killed = random.below(2) == 0;
+      files.restart(is_killed ? sim::FileSystem::End::kKill : sim::FileSystem::End::kPowerCut);
+      const std::size_t least = is_killed || is_synced ? cut.confirmed : cut.synced;
+      ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, least, seed)) << "life " << life;
+    }
+  }
 }
 
 // "uniform" is not logged, "best" has an interval, and the others are synced.
@@ -563,14 +626,14 @@ TEST(JournalCrash, EachTableHasWhatItsOwnDurabilityPromises) {
   EXPECT_GT(confirmed_in_all, 10 * seeds);
 }
 
-TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
+void expect_failures_cost_nothing(Durability durability) {
   std::int64_t calls = 0;
   {
     sim::FileSystem files(1);
-    const Cut whole(files, Durability::kSync, 9);
+    const Cut whole(files, durability, 9);
     calls = files.calls();
   }
-  ASSERT_GT(calls, 100);
+  ASSERT_GT(calls, 60);
   for (std::int64_t at = 2; at <= 2 * calls + 1; at += scaled_in_release(5, 1)) {
     const std::int64_t call = at / 2;
     const bool is_full = at % 2 == 0;  // ENOSPC, else EIO
@@ -578,7 +641,7 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
     files.fail_at(call, is_full ? resource_exhausted("no space") : data_loss("device"));
     std::string before;
     {
-      Case store(files, Durability::kSync);
+      Case store(files, durability);
       if (!store.status.ok()) continue;
       User user(store, 9);
       Status refused;
@@ -604,10 +667,15 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
       before = store.text();
       files.restart();  // the power goes
     }
-    const Case again(files, Durability::kSync);
+    const Case again(files, durability);
     ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", call " << call;
     ASSERT_EQ(again.text(), before) << "call " << call;
   }
+}
+
+TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
+  ASSERT_NO_FATAL_FAILURE(expect_failures_cost_nothing(Durability::kSync));
+  ASSERT_NO_FATAL_FAILURE(expect_failures_cost_nothing(Durability::kInterval));
 }
 
 // A store with a journal of one file, whose last group was written after a sync of the others.
@@ -731,6 +799,10 @@ class HookedFileSystem final : public FileSystem {
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
     return inner_.map(path);
   }
+  Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
+                                                    std::uint64_t size_bytes) override {
+    return inner_.create_shared(path, size_bytes);
+  }
   Result<PathKind> kind(const std::string& path) override { return inner_.kind(path); }
   Result<std::vector<std::string>> list(const std::string& folder) override {
     return inner_.list(folder);
@@ -811,6 +883,35 @@ TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
   EXPECT_TRUE(is_in_sync && was_confirmed);
   // And a table that is not logged goes on behind a journal that has failed.
   store.service->close();
+}
+
+TEST(Journal, ARingThatFailsEndsTheJournalUntilACheckpointHoldsWhatItHad) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  std::string before;
+  {
+    Case store(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
+               /*has_thread=*/true, folder.string());
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    const auto ring = folder / std::string(kRingName);
+    if (!std::filesystem::exists(ring)) GTEST_SKIP() << "no ring on this file system";
+    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
+    std::filesystem::resize_file(ring, 0);  // as if the disk had failed
+    std::vector<Item> items;
+    items.push_back(testing::make_item(6, 1.0));
+    const Status refused =
+        insert_and_wait(*store.service, {.table = "uniform", .items = items}).status;
+    EXPECT_EQ(refused.code(), StatusCode::kDataLoss) << refused.to_string();
+    EXPECT_NE(refused.message().find("journal-ring"), std::string::npos) << refused.to_string();
+    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 7, 12));
+    before = store.text();
+  }
+  const Case again(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
+                   /*has_thread=*/true, folder.string());
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
 }
 
 // The file of a journal that a checkpoint held and could not remove, damaged, with or without a

@@ -35,7 +35,10 @@ class LimitedLife {
   LimitedLife(sim::FileSystem& files, Durability durability) {
     CheckpointerOptions options;
     options.files = &files;
-    options.journal = {.durability = durability, .file_bytes_max = 50'000, .has_thread = false};
+    options.journal = {.durability = durability,
+                       .ring_bytes = 8'192,
+                       .file_bytes_max = 50'000,
+                       .has_thread = false};
     checkpointer_ = Checkpointer::open("/data", options).value();
     store_ = checkpointer_->open_store(limited_tables(), {}).value();
   }

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/crc32c.h"
 #include "reverie/codec/stored_time.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {

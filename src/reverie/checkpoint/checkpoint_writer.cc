@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/section_file.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/log.h"
-#include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_replay.h"
+#include "reverie/durable_files/journal_frames.h"
 #include "reverie/reverb_files/reverb_checkpoint.h"
 #include "reverie/service/blocking.h"
 

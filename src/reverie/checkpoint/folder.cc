@@ -3,17 +3,14 @@
 
 #include <algorithm>
 
+#include "reverie/durable_files/section_file.h"
+
 namespace reverie::checkpoint {
 namespace {
 
 constexpr std::string_view kCheckpoint = "checkpoint-";
 constexpr std::string_view kTemporary = "tmp-";
 constexpr std::string_view kChunks = "chunks-";
-constexpr std::size_t kDigits = 10;
-
-std::string numbered(std::string_view prefix, std::uint64_t number) {
-  return format("{}{:010}", prefix, number);
-}
 
 // The files of a folder, if all of them belong to checkpoints.
 Result<std::optional<std::vector<std::string>>> our_files(FileSystem& files,
@@ -36,18 +33,6 @@ Status remove_temporary(FileSystem& files, const std::string& folder) {
 }
 
 }  // namespace
-
-std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name) {
-  if (name.size() != prefix.size() + kDigits || name.substr(0, prefix.size()) != prefix) {
-    return std::nullopt;
-  }
-  std::uint64_t number = 0;
-  for (const char digit : name.substr(prefix.size())) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    number = number * 10 + static_cast<std::uint64_t>(digit - '0');
-  }
-  return number;
-}
 
 std::string checkpoint_name(std::uint64_t number) {
   return numbered(kCheckpoint, number);

@@ -29,8 +29,6 @@ inline constexpr std::string_view kLockName = "reverie.lock";
 std::string checkpoint_name(std::uint64_t number);
 std::string temporary_name(std::uint64_t number);
 std::string chunks_name(std::uint64_t number);
-// The number of a name that is `prefix` and ten digits; none for any other.
-std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name);
 // The numbers of such names; none for any other.
 std::optional<std::uint64_t> checkpoint_number(std::string_view name);
 std::optional<std::uint64_t> chunks_number(std::string_view name);

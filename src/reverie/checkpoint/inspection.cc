@@ -1,16 +1,17 @@
 // Tested in tests/python/checkpoint_command_test.py.
 #include "reverie/checkpoint/inspection.h"
 
+#include <algorithm>
+
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_records.h"
-#include "reverie/checkpoint/section_file.h"
+#include "reverie/durable_files/journal_frames.h"
+#include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {
-
-constexpr std::uint64_t kJournalFileBytesMax = std::uint64_t{8} << 30;
 
 const char* name_of(RecordType type) {
   switch (type) {
@@ -62,6 +63,42 @@ Status count_records(const Group& group, std::map<std::string, std::uint64_t>& r
     ++records[name];
   }
   return in.is_done() ? Status() : data_loss("bytes follow its last record");
+}
+
+// The last record of the newest checkpoint in the folder; 0 if there is none.
+Result<std::uint64_t> checkpoint_position(FileSystem& files, const std::string& root) {
+  const Result<std::string> newest = newest_checkpoint(files, root);
+  if (newest.status().code() == StatusCode::kNotFound) return std::uint64_t{0};
+  REVERIE_RETURN_IF_ERROR(newest.status());
+  REVERIE_ASSIGN_OR_RETURN(const Summary summary, read_summary(files, *newest));
+  return summary.journal_position;
+}
+
+// What a store that was killed has left in its ring; the next one takes it up.
+Status inspect_ring(FileSystem& files, const std::string& root, JournalInspection& found) {
+  const std::string path = join_path(root, kRingName);
+  REVERIE_ASSIGN_OR_RETURN(const PathKind kind, files.kind(path));
+  if (kind == PathKind::kNothing) return {};
+  REVERIE_ASSIGN_OR_RETURN(const std::uint64_t position, checkpoint_position(files, root));
+  std::vector<std::byte> bytes;
+  REVERIE_ASSIGN_OR_RETURN(
+      const std::vector<RingGroup> groups,
+      groups_behind(files, root, std::max(position, found.last_record), bytes));
+  if (groups.empty()) return {};
+  JournalFileInspection& about = found.files.emplace_back();
+  about.name = kRingName;
+  about.groups = groups.size();
+  about.first_record = groups.front().group.first;
+  for (const RingGroup& group : groups) {
+    REVERIE_RETURN_IF_ERROR(count_records(group.group, found.records)
+                                .with_context(format("'{}', record {}", path, group.group.first)));
+    about.size_bytes += group.bytes.size();
+    about.last_record = group.group.first + group.group.count - 1;
+  }
+  if (found.first_record == 0) found.first_record = about.first_record;
+  found.last_record = about.last_record;
+  found.size_bytes += about.size_bytes;
+  return {};
 }
 
 }  // namespace
@@ -130,6 +167,7 @@ Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& 
       about.last_record = found.last_record;
     }
   }
+  REVERIE_RETURN_IF_ERROR(inspect_ring(files, root, found));
   return found;
 }
 

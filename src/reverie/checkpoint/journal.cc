@@ -6,8 +6,8 @@
 
 #include "reverie/base/log.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/journal_frames.h"
-#include "reverie/checkpoint/section_file.h"
+#include "reverie/durable_files/journal_frames.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -46,6 +46,15 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
   {
     const MutexLock lock(mutex_);
     begin_group();
+    if (has_unsynced_ && options_.ring_bytes > 0) {
+      auto ring = JournalRing::create(files_, root_, options_.ring_bytes);
+      if (ring.ok()) {
+        ring_ = std::move(*ring);
+      } else if (ring.status().code() != StatusCode::kUnimplemented) {
+        log_warning("the journal in '{}' has no ring, so calls wait for its writes: {}", root_,
+                    ring.status().message());
+      }
+    }
   }
   if (!options_.has_thread) return;
   thread_ = std::make_unique<std::thread>([this] { run(); });
@@ -66,14 +75,52 @@ Journal::~Journal() {
 
 void Journal::take_records() {
   if (writer_.count == 0) return;
-  Pending& pending = pending_.emplace_back();
-  pending.file = file_;
-  pending.count = std::exchange(writer_.count, 0u);
-  pending.first = last_record_.load(std::memory_order_relaxed) - pending.count + 1;
-  pending.bytes = std::exchange(writer_.records, {});
+  if (!put_in_ring()) {
+    Pending& pending = pending_.emplace_back();
+    pending.file = file_;
+    pending.count = writer_.count;
+    last_outside_ring_ = last_record_.load(std::memory_order_relaxed);
+    pending.first = last_outside_ring_ - pending.count + 1;
+    pending.bytes = std::exchange(writer_.records, {});
+  }
+  end_group();
+}
+
+// A file ends here and not at a record, so that the items of one call are one group.
+void Journal::end_group() {
+  writer_.count = 0;
   begin_group();
-  // Here and not at a record, so that the items of one call are one group.
   if (file_bytes_ >= options_.file_bytes_max) begin_file();
+}
+
+bool Journal::put_in_ring() {
+  if (!ring_ || ring_->is_lost() || !failed_.ok() || is_closed_) return false;
+  if (last_outside_ring_ > written_.load(std::memory_order_acquire)) return false;
+  if (!ring_->has_room(writer_.records.size())) return false;
+  const std::uint64_t last = last_record_.load(std::memory_order_relaxed);
+  Group group;
+  group.count = writer_.count;
+  group.first = last - group.count + 1;
+  group.synced = synced_.load(std::memory_order_acquire);
+  group.records = std::span(writer_.records).subspan(kGroupHeaderBytes);
+  std::ranges::copy(group_header(group), writer_.records.begin());
+  const std::span<const std::byte> at = ring_->put(file_, group, writer_.records);
+  if (ring_->is_lost()) return false;
+  Pending* const before = pending_.empty() ? nullptr : &pending_.back();
+  const bool follows = before != nullptr && before->file == file_ && !before->in_ring.empty() &&
+                       before->in_ring.data() + before->in_ring.size() == at.data();
+  if (follows) {
+    before->count += group.count;
+    before->in_ring = {before->in_ring.data(), before->in_ring.size() + at.size()};
+  } else {
+    pending_.push_back({file_, group.first, group.count, {}, at});
+  }
+  in_ring_.store(last, std::memory_order_release);
+  return true;
+}
+
+bool Journal::is_ring_due() const {
+  return ring_ && ring_->is_quarter_full() && !pending_.empty() && failed_.ok();
 }
 
 void Journal::begin_group() {
@@ -175,129 +222,61 @@ std::uint64_t Journal::size_bytes() {
   return bytes_;
 }
 
-// --- Confirmations ---------------------------------------------------------------------------
-
-Status Journal::check() {
-  MutexLock lock(mutex_);
-  return failed_;
-}
-
-void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) {
-  const Stage stage = stage_of(table);
-  const auto is_durable = [&] { return reached(stage) >= position; };
-  const bool has_thread = options_.has_thread;
-  // A write in progress ends soon, a sync does not.
-  if (!is_durable() && (!has_thread || (caller == Caller::kWaits && stage == kWritten))) {
-    MutexLock io(io_mutex_);
-    // The thread that had the lock may have written this too.
-    if (!is_durable()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
-  } else if (!is_durable() && caller == Caller::kWaits && syncs_groups() && io_mutex_.try_lock()) {
-    (void)write_pending(/*syncs=*/true);
-    io_mutex_.unlock();
-  }
-  if (!is_durable() && has_thread && wait_for(stage, position, done)) return;
-  if (is_durable()) return done({});
-  Status status = check();
-  if (status.ok()) status = cancelled("the store is closed");
-  done(status);
-}
-
-// Notified without the lock, and once for each time that the thread went to sleep.
-bool Journal::wait_for(Stage stage, std::uint64_t position, Confirmed& done) {
-  CondVar* sleeper = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (reached(stage) >= position || !failed_.ok() || is_closed_) return false;
-    const bool is_first = waiters_[stage].empty();
-    waiters_[stage].push_back({position, std::move(done)});
-    if (stage == kSynced && has_unsynced_) {
-      if (is_first) sleeper = &sync_wanted_;
-    } else if (std::exchange(is_idle_, false)) {
-      sleeper = &changed_;
-    }
-  }
-  if (sleeper != nullptr) sleeper->notify_all();
-  return true;
-}
-
-void Journal::complete_waiters() {
-  if (has_unsynced_) complete_waiters(kWritten);
-  complete_waiters(kSynced);
-}
-
-void Journal::complete_waiters(Stage stage) {
-  std::vector<Waiter> ready;
-  Status failed;
-  const std::uint64_t until = reached(stage);
-  {
-    MutexLock lock(mutex_);
-    std::vector<Waiter>& waiters = waiters_[stage];
-    if (waiters.empty()) return;
-    failed = failed_;
-    // A waiter after one that waits longer is completed with it.
-    auto end = waiters.begin();
-    while (end != waiters.end() && (end->position <= until || !failed.ok())) ++end;
-    if (end == waiters.end()) {
-      ready.swap(waiters);
-    } else {
-      ready.assign(std::make_move_iterator(waiters.begin()), std::make_move_iterator(end));
-      waiters.erase(waiters.begin(), end);
-    }
-  }
-  for (const Waiter& waiter : ready) {
-    waiter.done(waiter.position <= until ? Status() : failed);
-  }
-}
-
 // --- Writing ---------------------------------------------------------------------------------
 
 Status Journal::open_file(std::uint64_t number) {
   // So that a file that is followed by another is completely synced.
   if (open_) REVERIE_RETURN_IF_ERROR(open_->sync());
   open_.reset();
-  REVERIE_ASSIGN_OR_RETURN(open_, files_.create(join_path(root_, journal_name(number))));
+  REVERIE_ASSIGN_OR_RETURN(open_, create_journal_file(files_, root_, number));
   open_number_ = number;
-  // A file that is longer than its header has a valid header.
-  REVERIE_RETURN_IF_ERROR(open_->append(file_header(FileKind::kJournal)));
-  REVERIE_RETURN_IF_ERROR(open_->sync());
-  return files_.sync_folder(root_);
+  return {};
 }
 
-Status Journal::write_group(Pending& pending, bool syncs) {
-  if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
+void Journal::complete_header(Pending& pending, bool syncs) {
   Group group;
   group.first = pending.first;
   group.count = pending.count;
   // With one sync per group: everything that was written before.
   group.synced = syncs ? pending.first - 1 : synced_.load(std::memory_order_acquire);
   group.records = std::span(pending.bytes).subspan(kGroupHeaderBytes);
-  const std::vector<std::byte> header = group_header(group);
-  std::copy(header.begin(), header.end(), pending.bytes.begin());
+  std::ranges::copy(group_header(group), pending.bytes.begin());
+}
+
+Status Journal::write_group(Pending& pending, bool syncs) {
+  if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
+  if (!pending.in_ring.empty()) return open_->append(pending.in_ring);
+  complete_header(pending, syncs);
   return open_->append(pending.bytes);
 }
 
 Status Journal::write_pending(bool syncs) {
   std::vector<Pending> pending;
   std::uint64_t last = 0;
+  bool is_ring_lost = false;
   {
     MutexLock lock(mutex_);
     if (!failed_.ok()) return failed_;
     take_records();
     if (pending_.empty()) return {};
     pending.swap(pending_);
-    if (!spare_.empty()) {
+    is_ring_lost = ring_ && ring_->is_lost();
+    if (spare_.capacity() > writer_.records.capacity()) {
       writer_.records.swap(spare_);
       spare_.clear();
     }
     last = last_record_.load(std::memory_order_relaxed);
   }
   Status status;
+  if (is_ring_lost) {
+    status = data_loss("the memory of '{}' cannot be written", join_path(root_, kRingName));
+  }
   for (Pending& group : pending) {
+    if (!status.ok()) break;
     // What a group declares as synced must be synced: with one sync per group, also between the
     // groups of one write.
     if (syncs && open_ && &group != &pending.front()) status = open_->sync();
     if (status.ok()) status = write_group(group, syncs);
-    if (!status.ok()) break;
   }
   if (status.ok() && syncs && open_) {
     status = open_->sync();
@@ -305,13 +284,22 @@ Status Journal::write_pending(bool syncs) {
   }
   if (!status.ok()) {
     fail(status);
+    if (is_ring_lost) {
+      MutexLock lock(mutex_);
+      ring_.reset();  // its file stays, with what was confirmed, until a checkpoint has that too
+    }
     return status;
   }
-  if (pending.front().bytes.capacity() <= kSpareBytesMax) {
-    spare_ = std::move(pending.front().bytes);
+  std::vector<std::byte>& used = pending.front().bytes;
+  if (!used.empty() && used.capacity() <= kSpareBytesMax) {
+    spare_ = std::move(used);
     spare_.resize(kGroupHeaderBytes);
   }
   written_.store(last, std::memory_order_release);
+  {
+    MutexLock lock(mutex_);
+    if (ring_) ring_->release(last);
+  }
   if (syncs) synced_.store(last, std::memory_order_release);
   return {};
 }
@@ -325,9 +313,13 @@ void Journal::fail(const Status& status) {
                             "though memory serves on: {}; once a checkpoint can be written it goes "
                             "on",
                             status.message()));
+    has_failed_.store(true, std::memory_order_release);
     // Records after the cut of a checkpoint in progress are still needed, since it repairs the
     // journal.
     if (!is_recovering_) drop_records();
+    // A number that no record has. What is changed from now on is not recorded, and is confirmed up
+    // to this number: never, although everything before it may be in the ring.
+    last_record_.fetch_add(1, std::memory_order_release);
   }
   log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
 }
@@ -365,48 +357,6 @@ Status Journal::sync() {
   return status;
 }
 
-void Journal::run() {
-  Clock& clock = Clock::system();
-  while (true) {
-    {
-      const TimePoint until = clock.now() + options_.interval;
-      MutexLock lock(mutex_);
-      const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
-      while (!is_closed_ && waiters.empty()) {
-        is_idle_ = true;
-        if (!clock.wait_until(changed_, mutex_, until)) break;
-      }
-      is_idle_ = false;
-      if (is_closed_) return;
-    }
-    // Waiting requests get the error, later ones get it by check().
-    if (syncs_groups()) {
-      (void)sync();
-      continue;
-    }
-    {
-      MutexLock io(io_mutex_);
-      (void)write_pending(/*syncs=*/false);
-    }
-    complete_waiters(kWritten);
-  }
-}
-
-void Journal::run_syncs() {
-  Clock& clock = Clock::system();
-  while (true) {
-    {
-      const TimePoint until = clock.now() + options_.interval;
-      MutexLock lock(mutex_);
-      while (!is_closed_ && waiters_[kSynced].empty()) {
-        if (!clock.wait_until(sync_wanted_, mutex_, until)) break;
-      }
-      if (is_closed_) return;
-    }
-    (void)sync();
-  }
-}
-
 void Journal::close() {
   {
     MutexLock lock(mutex_);
@@ -424,8 +374,14 @@ void Journal::close() {
   // The record declares everything before it as synced, so that damage there is distinguished from
   // an interrupted write.
   record([](RecordWriter& writer) { writer.mark(); });
-  (void)write_pending(/*syncs=*/false);
+  if (!write_pending(/*syncs=*/false).ok()) return;
   open_.reset();
+  MutexLock lock(mutex_);
+  if (!ring_) return;
+  // The files have everything.
+  ring_.reset();
+  Status status = files_.remove_file(join_path(root_, kRingName));
+  if (!status.ok()) log_warning("the journal's ring stays: {}", status.message());
 }
 
 void Journal::drop_records() {

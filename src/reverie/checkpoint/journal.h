@@ -3,11 +3,17 @@
 //     tables --(records, under their locks)--> buffer --(one write a group)--> journal-N
 //                                                     \-(one sync a group)     kSync
 //                                                     \-(a sync an interval)   kInterval
+//     kInterval:   buffer --> ring, a file in memory: confirmed at once, written later
 //
 // A thread writes, and with kSync syncs, the records that came during its last write, and then
 // confirms all of them: callers continue meanwhile, and share writes and syncs. A caller that only
 // waits for its confirmation writes for all by itself, if no thread is writing: two threads less
-// have to wake up. With kInterval another thread syncs periodically.
+// have to wake up.
+//
+// With kInterval a caller puts its records into the ring (journal_ring.h), where a kill leaves
+// them: they are confirmed on its own thread. The thread writes them once a quarter of the ring is
+// in use, and another one writes and syncs periodically. Where the ring has no room, or the file
+// system no ring, confirmations wait for the thread, as with kSync.
 //
 // Tables may differ (TableOptions::durability). Those with kNone are not logged. If some have
 // kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
@@ -17,6 +23,7 @@
 // checkpoint begins a new journal. Sampling continues.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -33,6 +40,7 @@
 #include "reverie/checkpoint/journal_records.h"
 #include "reverie/checkpoint/journal_replay.h"
 #include "reverie/checkpoint/open_draws.h"
+#include "reverie/durable_files/journal_ring.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/store_log.h"
 
@@ -44,6 +52,8 @@ struct JournalOptions {
   // The durability of tables without their own setting. kNone: these are not logged.
   Durability durability = Durability::kSync;
   Duration interval = std::chrono::milliseconds(100);  // of kInterval
+  // The size of the ring, for tables with kInterval. 0: none.
+  std::size_t ring_bytes = std::size_t{4} << 20;
   // Beyond this size the next file begins.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
   // False: no threads, for a simulated disk that one thread uses: the caller writes and, with
@@ -77,6 +87,7 @@ class Journal final : public StoreLog {
   void on_settle(std::string_view session, std::uint64_t below) override;
   void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
   std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
+  bool is_durable(std::uint32_t table, std::uint64_t position) override;
   void confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) override;
   bool confirms_later() const override { return options_.has_thread; }
   void close() override;
@@ -97,6 +108,8 @@ class Journal final : public StoreLog {
     std::uint64_t first = 0;
     std::uint32_t count = 0;
     std::vector<std::byte> bytes;
+    // The bytes of one group or more, with their headers, if they are in the ring.
+    std::span<const std::byte> in_ring;
   };
   struct Waiter {
     std::uint64_t position = 0;
@@ -112,7 +125,9 @@ class Journal final : public StoreLog {
     return durability_[table] == Durability::kSync ? kSynced : kWritten;
   }
   std::uint64_t reached(Stage stage) const {
-    return (stage == kSynced ? synced_ : written_).load(std::memory_order_acquire);
+    if (stage == kSynced) return synced_.load(std::memory_order_acquire);
+    return std::max(written_.load(std::memory_order_acquire),
+                    in_ring_.load(std::memory_order_acquire));
   }
   // Adds a record with `write`, unless the journal has failed.
   template <typename Write>
@@ -121,6 +136,12 @@ class Journal final : public StoreLog {
   void record_locked(Write write) REVERIE_REQUIRES(mutex_);
   // Moves the writer's records to the pending ones.
   void take_records() REVERIE_REQUIRES(mutex_);
+  // Puts the writer's records, at least one, into the ring. False if that would not confirm them,
+  // or there is no room.
+  bool put_in_ring() REVERIE_REQUIRES(mutex_);
+  void end_group() REVERIE_REQUIRES(mutex_);
+  // Whether the thread should write what is in the ring.
+  bool is_ring_due() const REVERIE_REQUIRES(mutex_);
   // Begins a group with room for its header.
   void begin_group() REVERIE_REQUIRES(mutex_);
   void begin_file() REVERIE_REQUIRES(mutex_);
@@ -128,6 +149,7 @@ class Journal final : public StoreLog {
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
+  void complete_header(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
   // Writes pending records and syncs, also with kInterval.
@@ -158,6 +180,10 @@ class Journal final : public StoreLog {
   bool is_idle_ REVERIE_GUARDED_BY(mutex_) = false;  // the confirming thread sleeps
   RecordWriter writer_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::unique_ptr<JournalRing> ring_ REVERIE_GUARDED_BY(mutex_);  // may be null
+  // The last record of a group that waited for a write: until that is done, those after it wait
+  // too.
+  std::uint64_t last_outside_ring_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, roughly by position
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
@@ -171,11 +197,13 @@ class Journal final : public StoreLog {
   std::vector<OpenDraws> open_draws_ REVERIE_GUARDED_BY(mutex_);  // of each table
   // Why nothing is confirmed any more.
   Status failed_ REVERIE_GUARDED_BY(mutex_);
+  std::atomic<bool> has_failed_{false};  // whether it is not ok
   // Failed, but a checkpoint that ends the failure is being written: records are kept, not written.
   bool is_recovering_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> last_record_;
   std::atomic<std::uint64_t> written_;
+  std::atomic<std::uint64_t> in_ring_{0};  // all records up to this one are written or in the ring
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 

@@ -7,7 +7,7 @@
 #include "reverie/base/log.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/checkpoint/journal.h"
-#include "reverie/checkpoint/journal_frames.h"
+#include "reverie/durable_files/journal_frames.h"
 
 namespace reverie::checkpoint {
 
@@ -98,11 +98,13 @@ void Journal::end_checkpoint(bool is_written) {
       bytes_ = cut_bytes_;
       // The checkpoint holds what was not written yet.
       std::erase_if(pending_, [&](const Pending& group) { return group.file <= cut_file; });
+      if (ring_) ring_->release(cut_position_);
       for (auto* const position : {&written_, &synced_}) {
         position->store(std::max(position->load(), cut_position_), std::memory_order_release);
       }
       if (std::exchange(is_recovering_, false) && status.ok()) {
         failed_ = Status();
+        has_failed_.store(false, std::memory_order_release);
         must_sync = cut_has_more_;
       } else if (!failed_.ok()) {
         drop_records();

@@ -1,7 +1,10 @@
 // Tested in tests/sim/journal_sim_test.cc.
 #include "reverie/checkpoint/journal_records.h"
 
+#include <array>
 #include <atomic>
+#include <bit>
+#include <concepts>
 
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
@@ -13,13 +16,37 @@ namespace {
 // The bits of a mark's rows; no chunk has more.
 constexpr std::uint32_t kRowsMask = 0x7fffffff;
 
+// Numbers that are appended as one, since each growth of a vector has its cost.
+class Fields {
+ public:
+  Fields& u8(std::uint8_t value) { return number(value); }
+  Fields& u32(std::uint32_t value) { return number(value); }
+  Fields& u64(std::uint64_t value) { return number(value); }
+  Fields& i64(std::int64_t value) { return number(static_cast<std::uint64_t>(value)); }
+  Fields& f64(double value) { return number(std::bit_cast<std::uint64_t>(value)); }
+  std::span<const std::byte> bytes() const { return std::span(bytes_).first(size_); }
+
+ private:
+  template <std::unsigned_integral T>
+  Fields& number(T value) {
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_[size_ + i] = static_cast<std::byte>(value >> (8 * i));
+    }
+    size_ += sizeof(T);
+    return *this;
+  }
+
+  std::array<std::byte, 64> bytes_;
+  std::size_t size_ = 0;
+};
+
 }  // namespace
 
 // Appends while it lives.
 class RecordWriter::Record {
  public:
   Record(RecordWriter& writer, RecordType type) : writer_(writer), out(writer.records) {
-    out.u8(static_cast<std::uint8_t>(type)).u32(0);
+    out.raw(Fields().u8(static_cast<std::uint8_t>(type)).u32(0).bytes());
     begin_ = writer.records.size();
   }
   Record(const Record&) = delete;
@@ -103,9 +130,11 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   const auto describe = [&](ByteWriter& out, bool is_open) {
     const std::size_t fixed = chunk.capacity() * chunk.schema().step_bytes();
     mark.is_open = is_open ? 1 : 0;
-    out.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
-    out.u32(rows).u32(is_open ? chunk.capacity() : 0);
-    out.u64(is_open ? chunk.raw_bytes() - fixed : 0);
+    Fields fields;
+    fields.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
+    fields.u32(rows).u32(is_open ? chunk.capacity() : 0);
+    fields.u64(is_open ? chunk.raw_bytes() - fixed : 0);
+    out.raw(fields.bytes());
   };
   // The usual case: rows of fixed size that stay raw. Their bytes are written directly to their
   // place.
@@ -130,7 +159,7 @@ void RecordWriter::write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uin
   const RawRows raw(chunk);
   if (!raw || mark.is_open == 0) return write_chunk(chunk, mark);
   Record record(*this, RecordType::kRows);
-  record.out.u32(mark.number).u32(mark.rows).u32(rows - mark.rows);
+  record.out.raw(Fields().u32(mark.number).u32(mark.rows).u32(rows - mark.rows).bytes());
   const ChunkSchema& schema = chunk.schema();
   for (std::size_t c = 0; c < schema.column_count(); ++c) {
     if (!schema.is_variable(c)) {
@@ -190,8 +219,9 @@ void RecordWriter::define(const TrajectoryView& trajectory) {
 void RecordWriter::write_trajectory(const TrajectoryView& trajectory, ByteWriter& out) {
   out.u32(layout_number(trajectory.layout));
   for (const Piece& piece : trajectory.pieces()) {
-    out.u32(chunk_number(*piece.chunk, piece.offset + piece.length));
-    out.u32(piece.offset).u32(piece.length);
+    Fields fields;
+    fields.u32(chunk_number(*piece.chunk, piece.offset + piece.length));
+    out.raw(fields.u32(piece.offset).u32(piece.length).bytes());
   }
 }
 
@@ -209,9 +239,11 @@ void RecordWriter::insert(std::uint32_t table, TimePoint now, const LoggedInsert
     record.out.u32(session).u64(item.number);
   }
   Record record(*this, RecordType::kInsert);
-  record.out.u32(table).i64(calendar(now)).u64(item.key);
-  record.out.u8(item.priority ? 1 : 0).f64(item.priority.value_or(0)).i64(item.version);
-  record.out.u32(item.slot).u32(static_cast<std::uint32_t>(item.evicted.size()));
+  Fields fields;
+  fields.u32(table).i64(calendar(now)).u64(item.key);
+  fields.u8(item.priority ? 1 : 0).f64(item.priority.value_or(0)).i64(item.version);
+  fields.u32(item.slot).u32(static_cast<std::uint32_t>(item.evicted.size()));
+  record.out.raw(fields.bytes());
   for (const Slot slot : item.evicted) record.out.u32(slot);
   write_trajectory(item.trajectory, record.out);
 }

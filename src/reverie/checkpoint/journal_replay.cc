@@ -10,19 +10,17 @@
 #include "reverie/base/log.h"
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_records.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/codec/stored_time.h"
+#include "reverie/durable_files/journal_frames.h"
+#include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {
 
-constexpr std::string_view kTemporaryName = "tmp-journal";
-// A new file is started long before this size.
-constexpr std::uint64_t kFileBytesMax = std::uint64_t{8} << 30;
 // How much larger rows are in memory than in a file: rows of varying size also have offsets.
 constexpr std::uint64_t kRowFactorMax = 16;
 
@@ -403,21 +401,6 @@ class FileReplay {
   std::vector<More> more_;
 };
 
-// Keeps the valid part of a file whose end is incomplete.
-Status recover(FileSystem& files, const std::string& root, const std::string& path,
-               std::span<const std::byte> good) {
-  if (good.size() <= kFileHeaderBytes) {
-    REVERIE_RETURN_IF_ERROR(files.remove_file(path));
-    return files.sync_folder(root);
-  }
-  const std::string temporary = join_path(root, kTemporaryName);
-  {
-    REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.create(temporary));
-    REVERIE_RETURN_IF_ERROR(file->append(good));
-  }
-  return durable_rename(files, temporary, path, IfThere::kReplace);
-}
-
 // Whether the file of the first of `numbers`, with these bytes, has no record after `position`. A
 // checkpoint begins a new file, so one record of this file decides, or the first record of the next
 // one.
@@ -429,7 +412,7 @@ Result<bool> lies_before(FileSystem& files, const std::string& root,
   for (const std::uint64_t number : numbers.subspan(1)) {
     REVERIE_ASSIGN_OR_RETURN(
         const std::vector<std::byte> later,
-        read_file(files, join_path(root, journal_name(number)), kFileBytesMax));
+        read_file(files, join_path(root, journal_name(number)), kJournalFileBytesMax));
     const std::uint64_t next = first_record(later);
     if (next != 0) return next <= position + 1;
   }
@@ -442,17 +425,15 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
                                 LocalService& store) {
   Replayed replayed;
   replayed.last_record = position;
-  // Remains of an earlier repair that a crash interrupted.
-  const std::string temporary = join_path(root, kTemporaryName);
-  REVERIE_ASSIGN_OR_RETURN(const PathKind there, files.kind(temporary));
-  if (there == PathKind::kFile) REVERIE_RETURN_IF_ERROR(files.remove_file(temporary));
+  REVERIE_RETURN_IF_ERROR(remove_torn_keeping(files, root));
+  REVERIE_RETURN_IF_ERROR(finish_journal(files, root, position));
   REVERIE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, journal_files(files, root));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::string path = join_path(root, journal_name(numbers[i]));
     const bool is_last = i + 1 == numbers.size();
     replayed.next_file = numbers[i] + 1;
     REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
-                             read_file(files, path, kFileBytesMax));
+                             read_file(files, path, kJournalFileBytesMax));
     Result<JournalFile> read = read_journal_file(bytes, is_last, path, replayed.last_record + 1);
     if (read.status().code() == StatusCode::kDataLoss) {
       REVERIE_ASSIGN_OR_RETURN(
@@ -481,9 +462,12 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
           replay.replay(group).with_context(format("'{}', group at byte {}", path, group.offset)));
       replayed.last_record += group.count;
     }
-    if (file.good_bytes < bytes.size()) {
+    // Also a file whose writer ended before its header: followed by another file it would be
+    // damage.
+    if (file.good_bytes < bytes.size() || file.good_bytes < kFileHeaderBytes) {
       replayed.dropped_bytes = bytes.size() - file.good_bytes;
-      REVERIE_RETURN_IF_ERROR(recover(files, root, path, std::span(bytes).first(file.good_bytes)));
+      REVERIE_RETURN_IF_ERROR(
+          keep_beginning(files, root, path, std::span(bytes).first(file.good_bytes)));
     } else if (is_last) {
       // The killed store may not have synced it, and later records will declare that it is on disk.
       REVERIE_RETURN_IF_ERROR(files.sync_file(path));
@@ -491,6 +475,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
     }
     replayed.size_bytes += file.good_bytes;
   }
+  REVERIE_RETURN_IF_ERROR(remove_ring(files, root));
   return replayed;
 }
 

@@ -2,8 +2,8 @@
 #include "reverie/checkpoint/manifest.h"
 
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/codec/byte_stream.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {

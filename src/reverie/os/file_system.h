@@ -9,6 +9,7 @@
 //     append, write_at       nothing, until File::sync() of that file
 //     create, link, remove   nothing, until sync_folder() of the folder that holds the name
 //     durable_rename         all of it
+//     SharedFile             nothing
 //
 // Only durable_rename() publishes; only it calls FileSystem::rename().
 //
@@ -57,6 +58,16 @@ class MappedFile {
   virtual std::span<const std::byte> bytes() const = 0;
 };
 
+// A file's bytes in memory, to write. What is written is in the file at once, and stays there
+// however the process ends.
+class SharedFile {
+ public:
+  virtual ~SharedFile() = default;
+  virtual std::span<std::byte> bytes() = 0;
+  // Whether the disk failed, or the file was cut, so that something written may not be in the file.
+  virtual bool is_lost() const = 0;
+};
+
 // Held until the object is destroyed or the process ends.
 class FileLock {
  public:
@@ -82,6 +93,10 @@ class FileSystem {
   virtual Result<std::unique_ptr<File>> open_to_append(const std::string& path) = 0;
   virtual Result<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
   virtual Result<std::unique_ptr<MappedFile>> map(const std::string& path) = 0;
+  // Creates a file of so many zeros and maps it. ALREADY_EXISTS if the name is taken; UNIMPLEMENTED
+  // where the file system cannot keep the space for all of it.
+  virtual Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
+                                                            std::uint64_t size_bytes) = 0;
   // Follows links. PERMISSION_DENIED where the kind cannot be found out.
   virtual Result<PathKind> kind(const std::string& path) = 0;
   // The names in a folder, sorted, without "." and "..".

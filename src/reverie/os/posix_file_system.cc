@@ -10,13 +10,16 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "reverie/os/file_system.h"
+#include "reverie/os/guarded_mapping.h"
 
 namespace reverie {
 namespace {
@@ -192,6 +195,33 @@ class PosixMappedFile final : public MappedFile {
   const std::size_t size_bytes_;
 };
 
+class PosixSharedFile final : public SharedFile {
+ public:
+  explicit PosixSharedFile(std::unique_ptr<GuardedMapping> mapping)
+      : mapping_(std::move(mapping)) {}
+  std::span<std::byte> bytes() override { return mapping_->bytes(); }
+  bool is_lost() const override { return mapping_->is_lost(); }
+
+ private:
+  const std::unique_ptr<GuardedMapping> mapping_;
+};
+
+// Whether what is written into blocks that a file has needs no further space.
+bool writes_in_place(const Descriptor& fd) {
+  struct statfs about {};
+  if (fstatfs(fd.get(), &about) != 0) return false;
+  // Signed on some machines.
+  switch (static_cast<std::uint32_t>(about.f_type)) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:  // of containers, over one of the others
+      return true;
+    default:
+      return false;
+  }
+}
+
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {}
@@ -226,6 +256,18 @@ class PosixFileSystem final : public FileSystem {
       if (at == MAP_FAILED) return error_of(errno, "map", path);
     }
     return std::unique_ptr<MappedFile>(std::make_unique<PosixMappedFile>(at, size));
+  }
+
+  Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
+                                                    std::uint64_t size_bytes) override {
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd,
+                             open_path(path, O_RDWR | O_CREAT | O_EXCL, "create"));
+    if (auto mapping = map_shared(fd, size_bytes)) {
+      return std::unique_ptr<SharedFile>(std::make_unique<PosixSharedFile>(std::move(mapping)));
+    }
+    Status status = error_of(errno, "take the space of", path);
+    (void)unlink(path.c_str());
+    return status;
   }
 
   Result<PathKind> kind(const std::string& path) override {
@@ -299,6 +341,23 @@ class PosixFileSystem final : public FileSystem {
   }
 
  private:
+  // Null and errno if the space cannot be had.
+  static std::unique_ptr<GuardedMapping> map_shared(const Descriptor& fd,
+                                                    std::uint64_t size_bytes) {
+    if (!writes_in_place(fd)) {
+      errno = EOPNOTSUPP;
+      return nullptr;
+    }
+    while (fallocate(fd.get(), 0, 0, static_cast<off_t>(size_bytes)) != 0) {
+      if (errno != EINTR) return nullptr;
+    }
+    auto mapping = GuardedMapping::map(fd.get(), size_bytes);
+    // Older kernels refuse it: then the first write into each page takes a fault.
+    constexpr int kPopulateWrite = 23;
+    if (mapping) (void)madvise(mapping->bytes().data(), size_bytes, kPopulateWrite);
+    return mapping;
+  }
+
   static Result<std::uint64_t> size_of(const Descriptor& fd, const std::string& path) {
     struct stat about {};
     if (fstat(fd.get(), &about) != 0) return error_of(errno, "look at", path);

@@ -83,6 +83,9 @@ class StoreLog {
   // Who asks for a confirmation: a thread that continues meanwhile, or one that does nothing else
   // until it gets it. The latter may be used to write and to sync.
   enum class Caller { kGoesOn, kWaits };
+  // Whether all records up to `position` are as durable as promised for `table`. Makes them so if
+  // that takes no wait.
+  virtual bool is_durable(std::uint32_t table, std::uint64_t position) = 0;
   // Calls `done` once all records up to `position` are as durable as promised for `table`, or with
   // the reason why they will not be: before it returns, or later on another thread. Cannot be
   // cancelled: the change was made, and a writer that believes it was not would make it again.

@@ -22,25 +22,34 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
 
 // --- Critical sections ---------------------------------------------------------------------
 
-void Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
+bool Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                     InsertResult result) {
   // A cancelled request is not confirmed: its caller has its answer already.
   const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
-  if (log_ == nullptr || !is_confirmed) return done(std::move(result));
+  if (log_ == nullptr || !is_confirmed || log_->is_durable(log_index_, position)) {
+    done(std::move(result));
+    return true;
+  }
   log_->confirm(log_index_, position, caller,
                 [done = std::move(done), result = std::move(result)](const Status& status) mutable {
                   if (!status.ok()) result.status = status;
                   done(std::move(result));
                 });
+  return false;
 }
 
 RequestId Table::confirm(StoreLog::Caller caller, StoreLog::Confirmed complete) {
+  const std::uint64_t position = log_->position();
+  if (log_->is_durable(log_index_, position)) {
+    complete({});
+    return 0;
+  }
   RequestId id = 0;
   if (log_->confirms_later()) {
     MutexLock lock(mutex_);
     id = id_base_ + ++last_id_;
   }
-  log_->confirm(log_index_, log_->position(), caller, std::move(complete));
+  log_->confirm(log_index_, position, caller, std::move(complete));
   return id;
 }
 
@@ -183,8 +192,8 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
                                   effects, result.status);
     }
     if (result.applied == items.size() || !result.status.ok()) {
-      const bool waits = log_ != nullptr && log_->confirms_later() && result.applied > 0;
-      if (waits) confirm_id = id_base_ + ++last_id_;
+      const bool may_wait = log_ != nullptr && log_->confirms_later() && result.applied > 0;
+      if (may_wait) confirm_id = id_base_ + ++last_id_;
       return;
     }
     // If other requests wait, or a part of this one is inserted, it may only have to wait for its
@@ -210,7 +219,7 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
   } else {
     const auto caller =
         request.is_waited_for ? StoreLog::Caller::kWaits : StoreLog::Caller::kGoesOn;
-    confirm(logged, caller, std::move(done), std::move(result));
+    if (confirm(logged, caller, std::move(done), std::move(result))) return 0;
   }
   return confirm_id;
 }

@@ -162,8 +162,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename Step>
   std::uint64_t apply(Step step);
   void finish(Effects& effects);
-  // Completes an insert, once the log confirms it if there is one.
-  void confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
+  // Completes an insert, once the log confirms it if there is one. Returns whether it has.
+  bool confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                InsertResult result);
   // Logs the last update that the core made.
   void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);

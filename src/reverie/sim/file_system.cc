@@ -21,11 +21,6 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-void put(std::vector<std::byte>& into, std::uint64_t offset, std::span<const std::byte> bytes) {
-  if (into.size() < offset + bytes.size()) into.resize(offset + bytes.size());
-  std::copy(bytes.begin(), bytes.end(), into.begin() + static_cast<std::ptrdiff_t>(offset));
-}
-
 }  // namespace
 
 class SimFile final : public File {
@@ -70,6 +65,7 @@ class SimReadableFile final : public ReadableFile {
     bool is_last = false;
     REVERIE_RETURN_IF_ERROR(files_.begin("read", path_, is_last));
     if (is_last) return files_.stopped();
+    FileSystem::follow_mapped(*node_);
     const std::uint64_t size = node_->bytes.size();
     if (offset > size || out.size() > size - offset) {
       return data_loss("'{}' ends at byte {}; {} more are wanted at byte {}", path_, size,
@@ -93,6 +89,17 @@ class SimMappedFile final : public MappedFile {
 
  private:
   const std::vector<std::byte> bytes_;
+};
+
+class SimSharedFile final : public SharedFile {
+ public:
+  explicit SimSharedFile(std::shared_ptr<std::vector<std::byte>> memory)
+      : memory_(std::move(memory)) {}
+  std::span<std::byte> bytes() override { return *memory_; }
+  bool is_lost() const override { return false; }
+
+ private:
+  const std::shared_ptr<std::vector<std::byte>> memory_;
 };
 
 class SimFileLock final : public FileLock {
@@ -135,6 +142,7 @@ Status FileSystem::begin(const char* what, const std::string& path, bool& is_las
   }
   is_last = calls_ == stop_call_;
   stopped_ = is_last;
+  if (stopped_) end_mappings(*root_);
   return {};
 }
 
@@ -175,6 +183,7 @@ Result<std::shared_ptr<FileSystem::Node>> FileSystem::file_at(const std::string&
   std::shared_ptr<Node> node = find(path);
   if (node == nullptr) return not_found("'{}' is not there", path);
   if (node->is_folder) return invalid_argument("'{}' is not a regular file", path);
+  follow_mapped(*node);
   return node;
 }
 
@@ -209,7 +218,7 @@ Status FileSystem::write(Node& node, const std::string& path, std::uint64_t offs
   // What fails in the middle is done in part.
   if (!status.ok()) bytes = bytes.first(random_.below(bytes.size() + 1));
   if (!bytes.empty() && !(disk_bytes_ != ~std::uint64_t{0} && !status.ok())) {
-    put(node.bytes, offset, bytes);
+    put_bytes(node.bytes, offset, bytes);
     node.unsynced.push_back({offset, {bytes.begin(), bytes.end()}});
   }
   return status;
@@ -217,8 +226,10 @@ Status FileSystem::write(Node& node, const std::string& path, std::uint64_t offs
 
 Status FileSystem::sync(Node& node, const std::string& path) {
   return whole("sync", path, [&] {
+    follow_mapped(node);
     node.synced_bytes = node.bytes;
     node.unsynced.clear();
+    node.was_mapped = node.mapped != nullptr;
     return Status();
   });
 }
@@ -262,6 +273,26 @@ Result<std::unique_ptr<MappedFile>> FileSystem::map(const std::string& path) {
     return {};
   }));
   return std::unique_ptr<MappedFile>(std::make_unique<SimMappedFile>(node->bytes));
+}
+
+Result<std::unique_ptr<SharedFile>> FileSystem::create_shared(const std::string& path,
+                                                              std::uint64_t size_bytes) {
+  std::shared_ptr<std::vector<std::byte>> memory;
+  REVERIE_RETURN_IF_ERROR(whole("create shared", path, [&]() -> Status {
+    std::string name;
+    REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<Node> folder, folder_of(path, name));
+    if (folder->names.contains(name)) return already_exists("'{}' is there already", path);
+    if (disk_bytes_ != ~std::uint64_t{0} && used_bytes() + size_bytes > disk_bytes_) {
+      return resource_exhausted("cannot write '{}': no space is left; free some space", path);
+    }
+    auto node = std::make_shared<Node>();
+    node->bytes.resize(size_bytes);
+    node->mapped = memory = std::make_shared<std::vector<std::byte>>(size_bytes);
+    node->was_mapped = true;
+    apply(*folder, {{name, std::move(node)}});
+    return {};
+  }));
+  return std::unique_ptr<SharedFile>(std::make_unique<SimSharedFile>(std::move(memory)));
 }
 
 Result<PathKind> FileSystem::kind(const std::string& path) {
@@ -387,81 +418,6 @@ Result<std::unique_ptr<FileLock>> FileSystem::lock(const std::string& path) {
     return {};
   }));
   return std::unique_ptr<FileLock>(std::make_unique<SimFileLock>(*this, path));
-}
-
-void FileSystem::forget(Node& node, std::set<const Node*>& seen) {
-  if (!seen.insert(&node).second) return;
-  if (!node.is_folder) {
-    for (Write& write : node.unsynced) {
-      // Lost, there, there in part, or as zeros.
-      switch (random_.below(4)) {
-        case 0:
-          continue;
-        case 1:
-          break;
-        case 2:
-          write.bytes.resize(random_.below(write.bytes.size() + 1));
-          break;
-        default:
-          std::fill(write.bytes.begin(), write.bytes.end(), std::byte{0});
-      }
-      put(node.synced_bytes, write.offset, write.bytes);
-    }
-    node.unsynced.clear();
-    node.bytes = node.synced_bytes;
-    return;
-  }
-  for (const Changes& changes : node.unsynced_names) {
-    if (random_.below(2) == 0) continue;
-    for (const Change& change : changes) {
-      if (change.node) {
-        node.synced_names[change.name] = change.node;
-      } else {
-        node.synced_names.erase(change.name);
-      }
-    }
-  }
-  node.unsynced_names.clear();
-  node.names = node.synced_names;
-  for (const auto& [name, inside] : node.names) forget(*inside, seen);
-}
-
-void FileSystem::restart() {
-  std::set<const Node*> seen;
-  forget(*root_, seen);
-  locks_.clear();
-  failures_.clear();
-  stop_call_ = 0;
-  stopped_ = false;
-  ++incarnation_;
-  note(incarnation_);
-}
-
-std::map<std::string, std::vector<std::byte>> FileSystem::content(const std::string& folder) const {
-  std::map<std::string, std::vector<std::byte>> files;
-  const std::shared_ptr<Node> node = find(folder);
-  if (node == nullptr) return files;
-  if (!node->is_folder) return {{folder, node->bytes}};
-  for (const auto& [name, inside] : node->names) {
-    files.merge(content(join_path(folder, name)));
-  }
-  return files;
-}
-
-void FileSystem::flip(const std::string& path, std::uint64_t offset, std::byte by) {
-  const std::shared_ptr<Node> node = find(path);
-  REVERIE_CHECK(node != nullptr && offset < node->bytes.size());
-  node->bytes[offset] ^= by;
-  node->synced_bytes = node->bytes;
-  node->unsynced.clear();
-}
-
-void FileSystem::cut(const std::string& path, std::uint64_t size_bytes) {
-  const std::shared_ptr<Node> node = find(path);
-  REVERIE_CHECK(node != nullptr && size_bytes <= node->bytes.size());
-  node->bytes.resize(size_bytes);
-  node->synced_bytes = node->bytes;
-  node->unsynced.clear();
 }
 
 }  // namespace reverie::sim

@@ -48,8 +48,12 @@ class FileSystem final : public reverie::FileSystem {
   // Limits the bytes in all files; RESOURCE_EXHAUSTED beyond.
   void set_disk_bytes(std::uint64_t size_bytes) { disk_bytes_ = size_bytes; }
   bool is_stopped() const { return stopped_; }
-  // The power fails, if it has not, and returns. Locks are released.
-  void restart();
+  // As stop_at() the last call: every later one is refused until restart().
+  void stop();
+  // What has stopped, or stops now, begins again. Locks are released. After a kill of the process
+  // all that it wrote is there.
+  enum class End { kPowerCut, kKill };
+  void restart(End end = End::kPowerCut);
 
   // All files below `folder`, path and bytes, as programs see them. Not counted as a call.
   std::map<std::string, std::vector<std::byte>> content(const std::string& folder) const;
@@ -62,6 +66,8 @@ class FileSystem final : public reverie::FileSystem {
   Result<std::unique_ptr<File>> open_to_append(const std::string& path) override;
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
+  Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
+                                                    std::uint64_t size_bytes) override;
   Result<PathKind> kind(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& folder) override;
   Status create_folder(const std::string& path) override;
@@ -93,6 +99,9 @@ class FileSystem final : public reverie::FileSystem {
     std::vector<std::byte> bytes;
     std::vector<std::byte> synced_bytes;
     std::vector<Write> unsynced;
+    // While a program maps the file, `bytes` follow this memory.
+    std::shared_ptr<std::vector<std::byte>> mapped;
+    bool was_mapped = false;  // since its last sync
     std::map<std::string, std::shared_ptr<Node>> names;
     std::map<std::string, std::shared_ptr<Node>> synced_names;
     std::vector<Changes> unsynced_names;
@@ -114,6 +123,13 @@ class FileSystem final : public reverie::FileSystem {
   Result<std::shared_ptr<Node>> folder_of(const std::string& path, std::string& name) const;
   Result<std::shared_ptr<Node>> file_at(const std::string& path) const;
   void apply(Node& folder, Changes changes);
+  static void put_bytes(std::vector<std::byte>& into, std::uint64_t offset,
+                        std::span<const std::byte> bytes);
+  // `bytes` as they are in the memory that maps them.
+  static void follow_mapped(Node& node);
+  // Programs that map files change them no more.
+  void end_mappings(Node& node);
+  void forget_sectors(Node& node);
   void forget(Node& node, std::set<const Node*>& seen);
   std::uint64_t used_bytes() const;
   void note(std::uint64_t value) { trace_ = mix64(trace_ ^ value); }

@@ -10,7 +10,9 @@
 // docs/formats/journal.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +25,8 @@
 namespace reverie::checkpoint {
 
 inline constexpr std::size_t kGroupHeaderBytes = 32;
+// A new file is started long before this size.
+inline constexpr std::uint64_t kJournalFileBytesMax = std::uint64_t{8} << 30;
 
 // "journal-0000000003"
 std::string journal_name(std::uint64_t file);
@@ -39,7 +43,9 @@ struct Group {
 };
 
 // The header of a group.
-std::vector<std::byte> group_header(const Group& group);
+std::array<std::byte, kGroupHeaderBytes> group_header(const Group& group);
+// The group that begins at `offset`; empty if there is no whole one.
+std::optional<Group> group_at(std::span<const std::byte> bytes, std::uint64_t offset);
 
 struct JournalFile {
   std::vector<Group> groups;  // view the bytes
@@ -53,5 +59,16 @@ std::uint64_t first_record(std::span<const std::byte> bytes);
 // unknown version.
 Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_last,
                                       const std::string& path, std::uint64_t expected);
+
+// A new file with its header, both on the disk: a file that is longer than its header has a valid
+// one.
+Result<std::unique_ptr<File>> create_journal_file(FileSystem& files, const std::string& root,
+                                                  std::uint64_t number);
+
+// Keeps the first `good_bytes` of a file whose end is torn; removes it if these are its header.
+Status keep_beginning(FileSystem& files, const std::string& root, const std::string& path,
+                      std::span<const std::byte> good);
+// Removes what a crash in the middle of that has left.
+Status remove_torn_keeping(FileSystem& files, const std::string& root);
 
 }  // namespace reverie::checkpoint

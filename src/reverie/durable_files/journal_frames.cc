@@ -1,26 +1,40 @@
 // Tested in tests/sim/journal_sim_test.cc.
-#include "reverie/checkpoint/journal_frames.h"
+#include "reverie/durable_files/journal_frames.h"
 
 #include <algorithm>
 
-#include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/section_file.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
 namespace {
 
 constexpr std::string_view kJournal = "journal-";
 
-// The checksum of a group covers everything after it.
-std::vector<std::byte> header_behind_crc(const Group& group) {
-  std::vector<std::byte> bytes;
-  ByteWriter(bytes).u32(group.count).u64(group.first).u64(group.synced).u64(group.records.size());
-  return bytes;
+constexpr std::string_view kTemporaryName = "tmp-journal";
+
+}  // namespace
+
+std::array<std::byte, kGroupHeaderBytes> group_header(const Group& group) {
+  std::array<std::byte, kGroupHeaderBytes> header{};
+  std::byte* at = header.data() + sizeof(std::uint32_t);
+  const auto put = [&](auto value) {
+    for (std::size_t i = 0; i < sizeof(value); ++i)
+      *at++ = static_cast<std::byte>(value >> (8 * i));
+  };
+  put(group.count);
+  put(group.first);
+  put(group.synced);
+  put(std::uint64_t{group.records.size()});
+  // The checksum covers everything after it.
+  const auto behind = std::span(header).subspan(sizeof(std::uint32_t));
+  const std::uint32_t crc = crc32c(group.records, crc32c(behind));
+  at = header.data();
+  put(crc);
+  return header;
 }
 
-// The group at `offset`; empty if there is no complete one.
 std::optional<Group> group_at(std::span<const std::byte> bytes, std::uint64_t offset) {
   ByteReader in(bytes.subspan(offset));
   Group group;
@@ -34,14 +48,13 @@ std::optional<Group> group_at(std::span<const std::byte> bytes, std::uint64_t of
   const bool is_possible = in.ok() && group.count > 0 && group.first > 0 &&
                            group.records.size() >= group.count && group.synced < group.first;
   if (!is_possible) return std::nullopt;
-  if (crc32c(group.records, crc32c(header_behind_crc(group))) != crc) return std::nullopt;
+  const auto behind = bytes.subspan(offset + sizeof(crc), kGroupHeaderBytes - sizeof(crc));
+  if (crc32c(group.records, crc32c(behind)) != crc) return std::nullopt;
   return group;
 }
 
-}  // namespace
-
 std::string journal_name(std::uint64_t file) {
-  return format("{}{:010}", kJournal, file);
+  return numbered(kJournal, file);
 }
 
 std::optional<std::uint64_t> journal_number(std::string_view name) {
@@ -56,13 +69,6 @@ Result<std::vector<std::uint64_t>> journal_files(FileSystem& files, const std::s
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
-}
-
-std::vector<std::byte> group_header(const Group& group) {
-  const std::vector<std::byte> behind = header_behind_crc(group);
-  std::vector<std::byte> bytes;
-  ByteWriter(bytes).u32(crc32c(group.records, crc32c(behind))).raw(behind);
-  return bytes;
 }
 
 std::uint64_t first_record(std::span<const std::byte> bytes) {
@@ -108,6 +114,36 @@ Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_
         path, file.good_bytes, at, next);
   }
   return file;
+}
+
+Result<std::unique_ptr<File>> create_journal_file(FileSystem& files, const std::string& root,
+                                                  std::uint64_t number) {
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                           files.create(join_path(root, journal_name(number))));
+  REVERIE_RETURN_IF_ERROR(file->append(file_header(FileKind::kJournal)));
+  REVERIE_RETURN_IF_ERROR(file->sync());
+  REVERIE_RETURN_IF_ERROR(files.sync_folder(root));
+  return file;
+}
+
+Status keep_beginning(FileSystem& files, const std::string& root, const std::string& path,
+                      std::span<const std::byte> good) {
+  if (good.size() <= kFileHeaderBytes) {
+    REVERIE_RETURN_IF_ERROR(files.remove_file(path));
+    return files.sync_folder(root);
+  }
+  const std::string temporary = join_path(root, kTemporaryName);
+  {
+    REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.create(temporary));
+    REVERIE_RETURN_IF_ERROR(file->append(good));
+  }
+  return durable_rename(files, temporary, path, IfThere::kReplace);
+}
+
+Status remove_torn_keeping(FileSystem& files, const std::string& root) {
+  const std::string temporary = join_path(root, kTemporaryName);
+  REVERIE_ASSIGN_OR_RETURN(const PathKind there, files.kind(temporary));
+  return there == PathKind::kFile ? files.remove_file(temporary) : Status();
 }
 
 }  // namespace reverie::checkpoint

@@ -1,5 +1,5 @@
 // Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
-#include "reverie/checkpoint/section_file.h"
+#include "reverie/durable_files/section_file.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,8 @@ namespace {
 // Contains a line end, which programs that treat files as text would change.
 constexpr std::array<unsigned char, 8> kMagic = {'R', 'V', 'R', 'C', 'K', 'P', '\r', '\n'};
 
+constexpr std::size_t kDigits = 10;
+
 std::uint32_t section_crc(SectionType type, std::span<const std::byte> payload) {
   std::vector<std::byte> head;
   ByteWriter(head).u32(static_cast<std::uint32_t>(type)).u64(payload.size());
@@ -20,6 +22,22 @@ std::uint32_t section_crc(SectionType type, std::span<const std::byte> payload) 
 }
 
 }  // namespace
+
+std::string numbered(std::string_view prefix, std::uint64_t number) {
+  return format("{}{:010}", prefix, number);
+}
+
+std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name) {
+  if (name.size() != prefix.size() + kDigits || name.substr(0, prefix.size()) != prefix) {
+    return std::nullopt;
+  }
+  std::uint64_t number = 0;
+  for (const char digit : name.substr(prefix.size())) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    number = number * 10 + static_cast<std::uint64_t>(digit - '0');
+  }
+  return number;
+}
 
 std::vector<std::byte> file_header(FileKind kind) {
   std::vector<std::byte> header;

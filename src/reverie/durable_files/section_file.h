@@ -8,8 +8,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reverie/base/status.h"
@@ -21,7 +23,13 @@ inline constexpr std::uint32_t kFormatVersion = 1;
 inline constexpr std::size_t kFileHeaderBytes = 16;
 inline constexpr std::size_t kSectionHeaderBytes = 16;
 
-enum class FileKind : std::uint32_t { kManifest = 1, kTables = 2, kChunks = 3, kJournal = 4 };
+enum class FileKind : std::uint32_t {
+  kManifest = 1,
+  kTables = 2,
+  kChunks = 3,
+  kJournal = 4,
+  kRing = 5
+};
 
 enum class SectionType : std::uint32_t {
   kManifest = 1,
@@ -35,6 +43,10 @@ enum class SectionType : std::uint32_t {
   kChunks = 34,
   kJournal = 48,
 };
+
+// A name that is `prefix` and ten digits, and the number of one; none for any other.
+std::string numbered(std::string_view prefix, std::uint64_t number);
+std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name);
 
 // The header that such a file begins with.
 std::vector<std::byte> file_header(FileKind kind);

@@ -1,0 +1,142 @@
+// The third source of journal.h: which confirmations wait, for what, and the threads they wait for.
+//
+// Tested in tests/sim/journal_sim_test.cc.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/checkpoint/journal.h"
+
+namespace reverie::checkpoint {
+
+Status Journal::check() {
+  if (!has_failed_.load(std::memory_order_acquire)) return {};
+  MutexLock lock(mutex_);
+  return failed_;
+}
+
+bool Journal::is_durable(std::uint32_t table, std::uint64_t position) {
+  const Stage stage = stage_of(table);
+  if (reached(stage) >= position) return true;
+  if (stage == kSynced) return false;
+  bool wakes = false;
+  {
+    MutexLock lock(mutex_);
+    if (writer_.count > 0 && put_in_ring()) end_group();
+    wakes = is_ring_due() && std::exchange(is_idle_, false);
+  }
+  if (wakes) changed_.notify_all();
+  return reached(stage) >= position;
+}
+
+void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) {
+  const Stage stage = stage_of(table);
+  const auto is_done = [&] { return reached(stage) >= position; };
+  const bool has_thread = options_.has_thread;
+  // A write in progress ends soon, a sync does not.
+  if (!is_done() && (!has_thread || (caller == Caller::kWaits && stage == kWritten))) {
+    MutexLock io(io_mutex_);
+    // The thread that had the lock may have written this too.
+    if (!is_done()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
+  } else if (!is_done() && caller == Caller::kWaits && syncs_groups() && io_mutex_.try_lock()) {
+    (void)write_pending(/*syncs=*/true);
+    io_mutex_.unlock();
+  }
+  if (!is_done() && has_thread && wait_for(stage, position, done)) return;
+  if (is_done()) return done({});
+  Status status = check();
+  if (status.ok()) status = cancelled("the store is closed");
+  done(status);
+}
+
+// Notified without the lock, and once for each time that the thread went to sleep.
+bool Journal::wait_for(Stage stage, std::uint64_t position, Confirmed& done) {
+  CondVar* sleeper = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (reached(stage) >= position || !failed_.ok() || is_closed_) return false;
+    const bool is_first = waiters_[stage].empty();
+    waiters_[stage].push_back({position, std::move(done)});
+    if (stage == kSynced && has_unsynced_) {
+      if (is_first) sleeper = &sync_wanted_;
+    } else if (std::exchange(is_idle_, false)) {
+      sleeper = &changed_;
+    }
+  }
+  if (sleeper != nullptr) sleeper->notify_all();
+  return true;
+}
+
+void Journal::complete_waiters() {
+  if (has_unsynced_) complete_waiters(kWritten);
+  complete_waiters(kSynced);
+}
+
+void Journal::complete_waiters(Stage stage) {
+  std::vector<Waiter> ready;
+  Status failed;
+  const std::uint64_t until = reached(stage);
+  {
+    MutexLock lock(mutex_);
+    std::vector<Waiter>& waiters = waiters_[stage];
+    if (waiters.empty()) return;
+    failed = failed_;
+    // A waiter after one that waits longer is completed with it.
+    auto end = waiters.begin();
+    while (end != waiters.end() && (end->position <= until || !failed.ok())) ++end;
+    if (end == waiters.end()) {
+      ready.swap(waiters);
+    } else {
+      ready.assign(std::make_move_iterator(waiters.begin()), std::make_move_iterator(end));
+      waiters.erase(waiters.begin(), end);
+    }
+  }
+  for (const Waiter& waiter : ready) {
+    waiter.done(waiter.position <= until ? Status() : failed);
+  }
+}
+
+// --- Threads -----------------------------------------------------------------------------------
+
+void Journal::run() {
+  Clock& clock = Clock::system();
+  while (true) {
+    {
+      const TimePoint until = clock.now() + options_.interval;
+      MutexLock lock(mutex_);
+      const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
+      while (!is_closed_ && waiters.empty() && !is_ring_due()) {
+        is_idle_ = true;
+        if (!clock.wait_until(changed_, mutex_, until)) break;
+      }
+      is_idle_ = false;
+      if (is_closed_) return;
+    }
+    // Waiting requests get the error, later ones get it by check().
+    if (syncs_groups()) {
+      (void)sync();
+      continue;
+    }
+    {
+      MutexLock io(io_mutex_);
+      (void)write_pending(/*syncs=*/false);
+    }
+    complete_waiters(kWritten);
+  }
+}
+
+void Journal::run_syncs() {
+  Clock& clock = Clock::system();
+  while (true) {
+    {
+      const TimePoint until = clock.now() + options_.interval;
+      MutexLock lock(mutex_);
+      while (!is_closed_ && waiters_[kSynced].empty()) {
+        if (!clock.wait_until(sync_wanted_, mutex_, until)) break;
+      }
+      if (is_closed_) return;
+    }
+    (void)sync();
+  }
+}
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,43 @@
+// GuardedMapping: a file's pages in memory, whose failure does not end the process.
+//
+// A store into a mapped page fails with SIGBUS if the disk failed, or the file was cut. Then the
+// page is replaced by one that no file lies behind, the store succeeds there, and is_lost() tells.
+// Readers find what the file has, as far as it can be read.
+//
+// The first one installs a handler for SIGBUS, which passes on what is not about such a page to the
+// handler that was there before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace reverie {
+
+// Thread-safe. At most kMost of them at a time.
+class GuardedMapping {
+ public:
+  static constexpr std::size_t kMost = 64;
+
+  // Maps the beginning of a file, to read and write. Keeps a copy of `fd`. Null, and errno, on
+  // failure; ENOMEM if there are kMost already.
+  static std::unique_ptr<GuardedMapping> map(int fd, std::size_t size_bytes);
+  GuardedMapping(const GuardedMapping&) = delete;
+  GuardedMapping& operator=(const GuardedMapping&) = delete;
+  ~GuardedMapping();
+
+  std::span<std::byte> bytes() const { return {at_, size_bytes_}; }
+  // Whether something was written that the file may not have.
+  bool is_lost() const;
+
+ private:
+  GuardedMapping(std::byte* at, std::size_t size_bytes, std::size_t slot)
+      : at_(at), size_bytes_(size_bytes), slot_(slot) {}
+
+  std::byte* const at_;
+  const std::size_t size_bytes_;
+  const std::size_t slot_;
+};
+
+}  // namespace reverie
