@@ -19,7 +19,8 @@ import pytest
 import reverie
 from cutting_proxy import CuttingProxy
 from eventually import eventually
-from reverie import command, errors
+from reverie import __main__ as command
+from reverie import errors
 
 PROGRAM = Path(__file__).with_name("journal_kill_program.py")
 _spec = importlib.util.spec_from_file_location("journal_kill_program", PROGRAM)
@@ -330,7 +331,7 @@ FULL_DISK = """
     [
         ("sync", "2m", 1_300_000),
         ("interval", "2m", 1_300_000),  # too small for the ring
-        ("interval", "7m", 1_300_000),
+        ("interval", "7m", 2_200_000),
     ],
 )
 def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(

@@ -101,7 +101,7 @@ TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
 TEST_F(JournalRingTest, AGroupLargerThanTheRingHasNoRoom) {
   EXPECT_FALSE(ring_->has_room(kGroupBytes));
   EXPECT_TRUE(ring_->has_room(kGroupBytes - 1));
-  EXPECT_FALSE(ring_->is_quarter_full());
+  EXPECT_FALSE(ring_->is_due());
   EXPECT_TRUE(put());
 }
 

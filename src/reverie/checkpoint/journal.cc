@@ -120,7 +120,7 @@ bool Journal::put_in_ring() {
 }
 
 bool Journal::is_ring_due() const {
-  return ring_ && ring_->is_quarter_full() && !pending_.empty() && failed_.ok();
+  return ring_ && ring_->is_due() && !pending_.empty() && failed_.ok();
 }
 
 void Journal::begin_group() {

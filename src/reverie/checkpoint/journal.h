@@ -11,7 +11,7 @@
 // have to wake up.
 //
 // With kInterval a caller puts its records into the ring (journal_ring.h), where a kill leaves
-// them: they are confirmed on its own thread. The thread writes them once a quarter of the ring is
+// them: they are confirmed on its own thread. The thread writes them once a sixteenth of it is
 // in use, and another one writes and syncs periodically. Where the ring has no room, or the file
 // system no ring, confirmations wait for the thread, as with kSync.
 //

@@ -8,6 +8,7 @@
 
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/durable_files/little_endian.h"
 #include "reverie/replay/table_image.h"
 
 namespace reverie::checkpoint {
@@ -29,9 +30,7 @@ class Fields {
  private:
   template <std::unsigned_integral T>
   Fields& number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_[size_ + i] = static_cast<std::byte>(value >> (8 * i));
-    }
+    put_number(bytes_.data() + size_, value);
     size_ += sizeof(T);
     return *this;
   }
@@ -53,9 +52,8 @@ class RecordWriter::Record {
   Record& operator=(const Record&) = delete;
   ~Record() {
     const std::size_t size = writer_.records.size() - begin_;
-    for (std::size_t i = 0; i < sizeof(std::uint32_t); ++i) {
-      writer_.records[begin_ - sizeof(std::uint32_t) + i] = static_cast<std::byte>(size >> (8 * i));
-    }
+    put_number(writer_.records.data() + begin_ - sizeof(std::uint32_t),
+               static_cast<std::uint32_t>(size));
     ++writer_.count;
   }
 

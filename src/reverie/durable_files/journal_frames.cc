@@ -5,6 +5,7 @@
 
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/little_endian.h"
 #include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
@@ -18,20 +19,13 @@ constexpr std::string_view kTemporaryName = "tmp-journal";
 
 std::array<std::byte, kGroupHeaderBytes> group_header(const Group& group) {
   std::array<std::byte, kGroupHeaderBytes> header{};
-  std::byte* at = header.data() + sizeof(std::uint32_t);
-  const auto put = [&](auto value) {
-    for (std::size_t i = 0; i < sizeof(value); ++i)
-      *at++ = static_cast<std::byte>(value >> (8 * i));
-  };
-  put(group.count);
-  put(group.first);
-  put(group.synced);
-  put(std::uint64_t{group.records.size()});
+  std::byte* at = put_number(header.data() + sizeof(std::uint32_t), group.count);
+  at = put_number(at, group.first);
+  at = put_number(at, group.synced);
+  put_number(at, std::uint64_t{group.records.size()});
   // The checksum covers everything after it.
   const auto behind = std::span(header).subspan(sizeof(std::uint32_t));
-  const std::uint32_t crc = crc32c(group.records, crc32c(behind));
-  at = header.data();
-  put(crc);
+  put_number(header.data(), crc32c(group.records, crc32c(behind)));
   return header;
 }
 

@@ -9,6 +9,7 @@
 #include "reverie/base/check.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/little_endian.h"
 #include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
@@ -20,6 +21,8 @@ constexpr std::size_t kCheckedBytes = kEntryBytes - sizeof(std::uint32_t);
 // So many entries that groups of this size, small ones, need all of the ring.
 constexpr std::size_t kSmallGroupBytes = 512;
 constexpr std::size_t kEntriesMin = 16;
+// A ring is written once this share of it is in use: so its bytes are still in the cache.
+constexpr std::size_t kDueShare = 16;
 // A ring has some MiB.
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 30;
 
@@ -30,12 +33,6 @@ struct Entry {
   std::uint32_t size_bytes = 0;
   std::uint32_t group_crc = 0;
 };
-
-template <typename T>
-std::byte* put_number(std::byte* at, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
-  return at + sizeof(T);
-}
 
 void write_entry(const Entry& entry, std::span<std::byte> into) {
   std::byte* at = put_number(into.data(), entry.first);
@@ -192,10 +189,11 @@ void JournalRing::release(std::uint64_t record) {
   if (!places_.empty()) begin_ = places_.front().begin;
 }
 
-bool JournalRing::is_quarter_full() const {
+bool JournalRing::is_due() const {
   if (places_.empty()) return false;
   const std::size_t used = end_ > begin_ ? end_ - begin_ : groups_.size() - begin_ + end_;
-  return used >= groups_.size() / 4 || places_.size() * kEntryBytes >= entries_.size() / 4;
+  return used >= groups_.size() / kDueShare ||
+         places_.size() >= entries_.size() / kEntryBytes / kDueShare;
 }
 
 std::vector<RingGroup> groups_from(std::span<const std::byte> bytes, std::uint64_t expected) {

@@ -49,7 +49,7 @@ class JournalRing {
   // Frees the groups whose records are all up to `record`.
   void release(std::uint64_t record);
   // Whether so much is in use that it should be written.
-  bool is_quarter_full() const;
+  bool is_due() const;
 
  private:
   struct Place {

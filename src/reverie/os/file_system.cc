@@ -36,7 +36,12 @@ Status durable_rename(FileSystem& files, const std::string& from, const std::str
 
 Status create_folders(FileSystem& files, const std::string& path) {
   REVERIE_ASSIGN_OR_RETURN(const PathKind kind, files.kind(path));
-  if (kind == PathKind::kFolder) return {};
+  if (kind == PathKind::kFolder) {
+    // A process that was killed may have created it without the sync. Where that is not allowed, it
+    // is someone else's folder.
+    (void)files.sync_folder(parent_path(path));
+    return {};
+  }
   if (kind != PathKind::kNothing) {
     return invalid_argument("'{}' is a file, and a folder is wanted; give another path", path);
   }
