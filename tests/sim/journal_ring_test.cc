@@ -14,12 +14,12 @@
 namespace reverie::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/ring";
-constexpr std::size_t kGroupBytes = 5'000;
+constexpr char kRingRoot[] = "/ring";
+constexpr std::size_t kRingBytes = 5'000;
 
 // A group of `count` records of `size` bytes together, with its header.
-std::vector<std::byte> group_bytes(Group& group, std::uint64_t first, std::uint32_t count,
-                                   std::size_t size, Random& random) {
+std::vector<std::byte> random_group(Group& group, std::uint64_t first, std::uint32_t count,
+                                    std::size_t size, Random& random) {
   std::vector<std::byte> bytes(kGroupHeaderBytes + size);
   for (std::size_t i = kGroupHeaderBytes; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(random.next());
@@ -32,7 +32,7 @@ std::vector<std::byte> group_bytes(Group& group, std::uint64_t first, std::uint3
   return bytes;
 }
 
-struct Put {
+struct PutGroup {
   std::uint64_t file;
   std::uint64_t first;
   std::uint64_t last;
@@ -42,18 +42,18 @@ struct Put {
 class JournalRingTest : public ::testing::Test {
  protected:
   JournalRingTest() {
-    EXPECT_TRUE(create_folders(files_, kRoot).ok());
-    ring_ = JournalRing::create(files_, kRoot, kGroupBytes).value();
+    EXPECT_TRUE(create_folders(files_, kRingRoot).ok());
+    ring_ = JournalRing::create(files_, kRingRoot, kRingBytes).value();
   }
   std::vector<std::byte> content() const {
-    return files_.content(kRoot).at(join_path(kRoot, kRingName));
+    return files_.content(kRingRoot).at(join_path(kRingRoot, kRingName));
   }
   // A random group; false if the ring has no room for it.
   bool put() {
     Group group;
     const auto count = static_cast<std::uint32_t>(1 + random_.below(4));
     std::vector<std::byte> bytes =
-        group_bytes(group, next_, count, count + random_.below(900), random_);
+        random_group(group, next_, count, count + random_.below(900), random_);
     const std::uint64_t file = 1 + next_ / 100;
     if (!ring_->has_room(bytes.size())) return false;
     const auto at = ring_->put(file, group, bytes);
@@ -67,7 +67,7 @@ class JournalRingTest : public ::testing::Test {
   std::unique_ptr<JournalRing> ring_;
   Random random_{7};
   std::uint64_t next_ = 1;
-  std::deque<Put> model_;  // not released
+  std::deque<PutGroup> model_;  // not released
 };
 
 TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
@@ -99,8 +99,8 @@ TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
 }
 
 TEST_F(JournalRingTest, AGroupLargerThanTheRingHasNoRoom) {
-  EXPECT_FALSE(ring_->has_room(kGroupBytes));
-  EXPECT_TRUE(ring_->has_room(kGroupBytes - 1));
+  EXPECT_FALSE(ring_->has_room(kRingBytes));
+  EXPECT_TRUE(ring_->has_room(kRingBytes - 1));
   EXPECT_FALSE(ring_->is_due());
   EXPECT_TRUE(put());
 }
@@ -131,38 +131,38 @@ TEST_F(JournalRingTest, AByteThatIsDamagedEndsItAtThatGroup) {
 }
 
 TEST_F(JournalRingTest, ARingOfANewerVersionIsRefused) {
-  files_.flip(join_path(kRoot, kRingName), 8, std::byte{2});
-  const Status status = finish_journal(files_, kRoot, 0);
+  files_.flip(join_path(kRingRoot, kRingName), 8, std::byte{2});
+  const Status status = finish_journal(files_, kRingRoot, 0);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("journal-ring"), std::string::npos);
 }
 
 TEST_F(JournalRingTest, WhatIsNoRingIsRemovedAndHoldsNothing) {
-  files_.cut(join_path(kRoot, kRingName), 10);
-  EXPECT_TRUE(finish_journal(files_, kRoot, 0).ok());
-  EXPECT_TRUE(remove_ring(files_, kRoot).ok());
-  EXPECT_TRUE(files_.content(kRoot).empty());
+  files_.cut(join_path(kRingRoot, kRingName), 10);
+  EXPECT_TRUE(finish_journal(files_, kRingRoot, 0).ok());
+  EXPECT_TRUE(remove_ring(files_, kRingRoot).ok());
+  EXPECT_TRUE(files_.content(kRingRoot).empty());
 }
 
 TEST_F(JournalRingTest, GroupsBehindTheFilesAreWrittenIntoThemAndTheRingIsGone) {
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(put());
   // The file has the first two, and a part of the third, in whose middle its writer was killed.
   {
-    auto file = create_journal_file(files_, kRoot, 1).value();
+    auto file = create_journal_file(files_, kRingRoot, 1).value();
     ASSERT_TRUE(file->append(model_[0].bytes).ok());
     ASSERT_TRUE(file->append(model_[1].bytes).ok());
     ASSERT_TRUE(file->append(std::span(model_[2].bytes).first(9)).ok());
   }
-  ASSERT_TRUE(finish_journal(files_, kRoot, 0).ok());
-  ASSERT_TRUE(remove_ring(files_, kRoot).ok());
+  ASSERT_TRUE(finish_journal(files_, kRingRoot, 0).ok());
+  ASSERT_TRUE(remove_ring(files_, kRingRoot).ok());
   std::vector<std::byte> expected = file_header(FileKind::kJournal);
-  for (const Put& group : model_) {
+  for (const PutGroup& group : model_) {
     expected.insert(expected.end(), group.bytes.begin(), group.bytes.end());
   }
-  EXPECT_EQ(files_.content(kRoot).size(), 1u);
-  EXPECT_EQ(files_.content(kRoot).at(join_path(kRoot, journal_name(1))), expected);
+  EXPECT_EQ(files_.content(kRingRoot).size(), 1u);
+  EXPECT_EQ(files_.content(kRingRoot).at(join_path(kRingRoot, journal_name(1))), expected);
   files_.restart();
-  EXPECT_EQ(files_.content(kRoot).at(join_path(kRoot, journal_name(1))), expected);
+  EXPECT_EQ(files_.content(kRingRoot).at(join_path(kRingRoot, journal_name(1))), expected);
 }
 
 }  // namespace
