@@ -289,5 +289,8 @@ nb::object copy_to_array(std::span<const double> values) {
 nb::object copy_to_array(std::span<const float> values) {
   return copied(NPY_FLOAT32, values);
 }
+nb::object flags_to_array(std::span<const std::uint8_t> flags) {
+  return copied(NPY_BOOL, flags);
+}
 
 }  // namespace reverie::python

@@ -59,6 +59,8 @@ nb::object copy_to_array(std::span<const std::int32_t> values);
 nb::object copy_to_array(std::span<const std::uint16_t> values);
 nb::object copy_to_array(std::span<const double> values);
 nb::object copy_to_array(std::span<const float> values);
+// The same of booleans, each 0 or 1.
+nb::object flags_to_array(std::span<const std::uint8_t> flags);
 
 inline std::byte* array_data(const nb::object& array) {
   return static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));

@@ -171,6 +171,7 @@ void PyBatch::take(DrawnBatch drawn) {
   refill(priorities, samples.priorities());
   refill(times_sampled, samples.times_sampled());
   refill(versions, samples.versions());
+  redelivered = samples.redelivered().empty() ? nb::none() : flags_to_array(samples.redelivered());
   if (samples.shards().empty()) {
     shards = nb::none();
   } else {
@@ -216,6 +217,13 @@ auto at_rest(const PyBatch& batch) {
   return batch.*member;
 }
 
+nb::object redelivered_of(const PyBatch& batch) {
+  nb::object marks = at_rest<&PyBatch::redelivered>(batch);
+  if (!marks.is_none() || batch.keys.is_none()) return marks;
+  const std::vector<std::uint8_t> none(nb::len(batch.keys), 0);
+  return flags_to_array(none);
+}
+
 }  // namespace
 
 // Views of a batch that only Python defines.
@@ -254,6 +262,10 @@ are filled again; until that returns the batch is in use, and other threads are 
       .def_prop_ro("versions", at_rest<&PyBatch::versions>,
                    nb::sig("def versions(self) -> numpy.ndarray"),
                    "``[B]`` int64, of the weights that acted.")
+      .def_prop_ro(
+          "redelivered", &redelivered_of, nb::sig("def redelivered(self) -> numpy.ndarray"),
+          "``[B]`` bool: whether an earlier draw of the item was undone because its reader "
+          "went away; see ``Table(undo_unsent=)``.")
       .def_prop_ro(
           "shards", at_rest<&PyBatch::shards>, nb::sig("def shards(self) -> numpy.ndarray | None"),
           "``[B]`` uint16, where each item lies, counted as the client's addresses; None for a "

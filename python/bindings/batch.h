@@ -48,6 +48,7 @@ class PyBatch {
   nb::object times_sampled = nb::none();
   nb::object ages_s = nb::none();
   nb::object versions = nb::none();
+  nb::object redelivered = nb::none();  // none: no item is
   nb::object shards = nb::none();
   nb::object weights = nb::none();
   nb::object lengths = nb::none();

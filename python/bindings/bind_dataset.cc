@@ -157,9 +157,10 @@ class SampleStream {
       : are_spent_(options.max_times_sampled >= 1),
         stream_(std::make_unique<ItemStream>(client.service(), std::move(options))) {}
 
-  // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group, of
-  // similar neighbours, is (items, columns, their paths, which of them are squeezed). None if
-  // `max_wait_s` is given and nothing came meanwhile.
+  // (keys, probabilities, table sizes, priorities, times sampled, redelivered, groups).
+  // `redelivered` is None if no item is (sample_batch.h). A group, of similar neighbours, is
+  // (items, columns, their paths, which of them are squeezed). None if `max_wait_s` is given and
+  // nothing came meanwhile.
   nb::object next(nb::handle max_wait_s) {
     std::optional<FedSamples> next =
         stream_.next_until(deadline(max_wait_s), Waiting::for_signals());
@@ -180,9 +181,11 @@ class SampleStream {
     }
     current_ = std::move(fed.samples);
     const SampleBatch& samples = current_;
-    return nb::make_tuple(copy_to_array(samples.keys()), copy_to_array(samples.probabilities()),
-                          copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
-                          copy_to_array(samples.times_sampled()), groups);
+    return nb::make_tuple(
+        copy_to_array(samples.keys()), copy_to_array(samples.probabilities()),
+        copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
+        copy_to_array(samples.times_sampled()),
+        samples.redelivered().empty() ? nb::none() : flags_to_array(samples.redelivered()), groups);
   }
   // Returns what was drawn ahead to the table, if samples remove items from it, and the latest
   // result of next() from item `used` on, unless that is None.
@@ -284,13 +287,16 @@ void bind_dataset(nb::module_& m) {
            "timeout_s"_a.none(), "samples_max"_a, "max_times_sampled"_a,
            nb::sig("def __init__(self, client: Client, table: str, request_max: int, workers: int, "
                    "timeout_s: float | None, samples_max: int, max_times_sampled: int) -> None"))
-      .def("next", &SampleStream::next, "max_wait_s"_a = nb::none(),
-           nb::sig("def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, "
-                   "numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, "
-                   "list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None"),
-           "Keys, probabilities, table sizes, priorities and times sampled of the next items, and "
-           "the items: neighbours that are alike as (count, columns, paths, which are squeezed). "
-           "None if nothing came within ``max_wait_s``.")
+      .def(
+          "next", &SampleStream::next, "max_wait_s"_a = nb::none(),
+          nb::sig("def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, "
+                  "numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, "
+                  "numpy.ndarray | None, list[tuple[int, list[numpy.ndarray], list[str], "
+                  "list[bool]]]] | None"),
+          "Keys, probabilities, table sizes, priorities, times sampled of the next items, which of "
+          "them are redelivered (None: no item is), and the items: neighbours that are alike as "
+          "(count, columns, paths, which are squeezed). None if nothing came within "
+          "``max_wait_s``.")
       .def("close", &SampleStream::close, "used"_a = nb::none(),
            nb::sig("def close(self, used: int | None = None) -> None"));
   nb::class_<PyReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")

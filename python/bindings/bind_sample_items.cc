@@ -40,12 +40,13 @@ nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
 class SampleItems {
  public:
   SampleItems(const ClientHandle& client, ItemReaderOptions options, bool emits_timesteps,
-              bool unpacks, nb::object info, nb::object sample)
+              bool unpacks, nb::object info, nb::object redelivered_info, nb::object sample)
       : client_(client),
         table_(options.table),
         emits_timesteps_(emits_timesteps),
         unpacks_(unpacks),
         info_type_(std::move(info)),
+        redelivered_info_type_(std::move(redelivered_info)),
         sample_type_(std::move(sample)),
         reader_(client.service(), std::move(options), client.tables_drawn_ahead()) {}
 
@@ -123,7 +124,7 @@ class SampleItems {
     for (const nb::object& field : fields) {
       if (!field.is_valid()) raise_pending();
     }
-    return named_tuple(info_type_, fields);
+    return named_tuple(samples.is_redelivered(item) ? redelivered_info_type_ : info_type_, fields);
   }
 
   nb::object make_sample(const nb::object& info, const std::string& structure,
@@ -198,6 +199,7 @@ class SampleItems {
   const bool emits_timesteps_;
   const bool unpacks_;
   const nb::object info_type_;
+  const nb::object redelivered_info_type_;
   const nb::object sample_type_;
   ItemReader reader_;
   bool is_busy_ = false;
@@ -208,7 +210,8 @@ class SampleItems {
 
 void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle table,
                        nb::handle num_samples, nb::handle timeout_s, bool emit_timesteps,
-                       bool unpack, nb::object info, nb::object sample) {
+                       bool unpack, nb::object info, nb::object redelivered_info,
+                       nb::object sample) {
   unwrap(client.check());
   ItemReaderOptions options;
   options.table = text_argument("table", table);
@@ -216,7 +219,7 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
   options.is_local = client.local() != nullptr;
   options.on_corrupt = client.on_corrupt();
   options.files = client.files();
-  for (const nb::object& type : {info, sample}) {
+  for (const nb::object& type : {info, redelivered_info, sample}) {
     if (!PyType_Check(type.ptr()) ||
         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type) == 0) {
       raise_type_error("samples are made of classes of tuples");
@@ -224,7 +227,7 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
   }
   options.timeout = timeout_argument(timeout_s);
   new (self) SampleItems(client, std::move(options), emit_timesteps, unpack, std::move(info),
-                         std::move(sample));
+                         std::move(redelivered_info), std::move(sample));
 }
 
 }  // namespace
@@ -233,10 +236,11 @@ void bind_sample_items(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<SampleItems>(m, "SampleItems", "See ``reverie.Client.sample``.")
       .def("__init__", &init_sample_items, "client"_a, "table"_a, "num_samples"_a,
-           "timeout_s"_a.none(), "emit_timesteps"_a, "unpack"_a, "info"_a, "sample"_a,
+           "timeout_s"_a.none(), "emit_timesteps"_a, "unpack"_a, "info"_a, "redelivered_info"_a,
+           "sample"_a,
            nb::sig("def __init__(self, client: Client, table: str, num_samples: int, timeout_s: "
-                   "float | None, emit_timesteps: bool, unpack: bool, info: type, sample: type) "
-                   "-> None"))
+                   "float | None, emit_timesteps: bool, unpack: bool, info: type, "
+                   "redelivered_info: type, sample: type) -> None"))
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> SampleItems"))

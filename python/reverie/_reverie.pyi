@@ -167,6 +167,12 @@ class Batch(Generic[DataT]):
         """``[B]`` int64, of the weights that acted."""
 
     @property
+    def redelivered(self) -> numpy.ndarray:
+        """
+        ``[B]`` bool: whether an earlier draw of the item was undone because its reader went away; see ``Table(undo_unsent=)``.
+        """
+
+    @property
     def shards(self) -> numpy.ndarray | None:
         """
         ``[B]`` uint16, where each item lies, counted as the client's addresses; None for a client of one server.
@@ -904,9 +910,9 @@ class SampleStream:
 
     def __init__(self, client: Client, table: str, request_max: int, workers: int, timeout_s: float | None, samples_max: int, max_times_sampled: int) -> None: ...
 
-    def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None:
+    def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray | None, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None:
         """
-        Keys, probabilities, table sizes, priorities and times sampled of the next items, and the items: neighbours that are alike as (count, columns, paths, which are squeezed). None if nothing came within ``max_wait_s``.
+        Keys, probabilities, table sizes, priorities, times sampled of the next items, which of them are redelivered (None: no item is), and the items: neighbours that are alike as (count, columns, paths, which are squeezed). None if nothing came within ``max_wait_s``.
         """
 
     def close(self, used: int | None = None) -> None: ...
@@ -923,7 +929,7 @@ class ReplayStream:
 class SampleItems:
     """See ``reverie.Client.sample``."""
 
-    def __init__(self, client: Client, table: str, num_samples: int, timeout_s: float | None, emit_timesteps: bool, unpack: bool, info: type, sample: type) -> None: ...
+    def __init__(self, client: Client, table: str, num_samples: int, timeout_s: float | None, emit_timesteps: bool, unpack: bool, info: type, redelivered_info: type, sample: type) -> None: ...
 
     def __iter__(self) -> SampleItems: ...
 

@@ -19,6 +19,7 @@ _ARRAYS = (
     "times_sampled",
     "ages_s",
     "versions",
+    "redelivered",
     "shards",
     "weights",
     "lengths",

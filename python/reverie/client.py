@@ -23,7 +23,7 @@ from reverie.errors import (
     UnavailableError,
     UnsupportedTypeError,
 )
-from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.replay_sample import RedeliveredInfo, ReplaySample, SampleInfo
 from reverie.table import TableInfo, table_info
 from reverie.tls import ClientTls
 from reverie.trajectory_writer import TrajectoryWriter
@@ -473,6 +473,7 @@ class Client(Closing):
             emit_timesteps,
             unpack_as_table_signature,
             SampleInfo,
+            RedeliveredInfo,
             ReplaySample,
         )
 

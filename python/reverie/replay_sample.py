@@ -26,6 +26,14 @@ class SampleInfo(NamedTuple):
     priority: float
     times_sampled: int = 0
 
+    @property
+    def redelivered(self) -> bool:
+        """Whether an earlier draw of the item was undone because its reader went away.
+
+        See ``Table(undo_unsent=)``.
+        """
+        return False
+
     @classmethod
     def zeros(cls) -> "SampleInfo":
         """What is known of an item that was never sampled."""
@@ -42,6 +50,17 @@ class SampleInfo(NamedTuple):
         """TensorFlow's shapes of the fields, as a ``SampleInfo``; imports TensorFlow."""
         shape = import_package("tensorflow").TensorShape([])
         return cls(shape, shape, shape, shape, shape)
+
+
+class RedeliveredInfo(SampleInfo):
+    """Information about an item of which an earlier draw was undone; see ``redelivered``."""
+
+    __slots__ = ()
+
+    @property
+    def redelivered(self) -> bool:
+        """True."""
+        return True
 
 
 class ReplaySample(NamedTuple):

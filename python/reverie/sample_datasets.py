@@ -22,7 +22,7 @@ from reverie.errors import (
     UnavailableError,
 )
 from reverie.frameworks import converter
-from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.replay_sample import INFO_DTYPES, RedeliveredInfo, ReplaySample, SampleInfo
 from reverie.sample_iterator import SampleIterator
 from reverie.sample_shapes import ShapeLeaf, column_specs, is_compatible, leaves_like
 from reverie.specs import TensorSpec
@@ -339,7 +339,7 @@ class SampleDataset:
                 if fed is None:
                     yield None
                     continue
-                *infos, groups = fed
+                *infos, progress.redelivered, groups = fed
                 progress.end = 0
                 for group in groups:
                     progress.begin, progress.end = progress.end, progress.end + group[0]
@@ -372,10 +372,13 @@ class SampleDataset:
                 ]
             begin, count = progress.begin, progress.end - progress.begin
             steps = max(1, len(infos[0]) // max(1, count))  # elements of an item
+            marks = progress.redelivered
             for i, info in enumerate(zip(*(array.tolist() for array in infos), strict=True)):
-                progress.used = begin + i // steps + 1
+                item = begin + i // steps
+                progress.used = item + 1
                 data = fold(structure, [column[i] for column in columns])
-                yield ReplaySample(SampleInfo(*info), data)
+                is_marked = marks is not None and marks[item]
+                yield ReplaySample((RedeliveredInfo if is_marked else SampleInfo)(*info), data)
             progress.used = progress.end
 
     def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
@@ -447,6 +450,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self.begin = self.end = self.used = 0
+        self.redelivered: Array | None = None  # by item; None: no item is
 
 
 def _count(name: str, value: int, or_minus_one: bool = False) -> int:

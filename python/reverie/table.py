@@ -91,8 +91,9 @@ class Table:
         undo_unsent: for a server's tables with ``max_times_sampled``: samples that were drawn for a
             reader that disconnected before they were sent are undone. Their items are in the table
             again, first in its order, and ``Server.figures["undone_samples"]`` counts them; other
-            readers may have drawn later items meanwhile. If False, they are lost, and counted as
-            ``"unsent_samples"``.
+            readers may have drawn later items meanwhile. From then on the items are marked:
+            ``Batch.redelivered`` and ``SampleInfo.redelivered`` say so to their readers. If False,
+            they are lost, and counted as ``"unsent_samples"``.
 
     Raises:
         InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks

@@ -385,6 +385,34 @@ TEST_P(ReplayServiceSuite, HandsBackWhatNobodyUsedInItsOrder) {
   EXPECT_EQ(all.batch.times_sampled()[0], 1);
 }
 
+TEST_P(ReplayServiceSuite, AnItemWhoseReaderWentAwayIsMarkedFromThenOn) {
+  TableOptions options = queue_table(8);
+  options.max_times_sampled = 2;
+  options.rate_limiter.samples_per_insert = 2;
+  options.rate_limiter.max_diff = 16;
+  const auto service = open({options});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key, 1.0, 0, 5).ok());
+  // The first item is drawn for the last time, the second once.
+  SampleBatch batch = sample(*service, 3).batch;
+  ASSERT_EQ(keys_of(batch), (std::vector<ItemKey>{1, 1, 2}));
+  EXPECT_TRUE(batch.redelivered().empty());
+  const std::optional<std::size_t> unused = service->hand_back("t", batch);
+  if (!unused) GTEST_SKIP() << "it cannot undo a draw";
+  batch = sample(*service, 3).batch;
+  ASSERT_EQ(keys_of(batch), (std::vector<ItemKey>{1, 1, 2}));
+  EXPECT_TRUE(batch.redelivered().empty()) << "its reader only did not use it";
+  batch.set_all_redelivered();
+  EXPECT_EQ(service->hand_back("t", batch), 3u);
+  batch = sample(*service, 6).batch;
+  ASSERT_EQ(keys_of(batch), (std::vector<ItemKey>{1, 1, 2, 2, 3, 3}));
+  const auto marks = batch.redelivered();
+  EXPECT_EQ(std::vector<std::uint8_t>(marks.begin(), marks.end()),
+            (std::vector<std::uint8_t>{1, 1, 1, 1, 0, 0}));
+  batch.clear();
+  for (ItemKey key = 4; key <= 6; ++key) ASSERT_TRUE(insert(*service, key, 1.0, 0, 5).ok());
+  EXPECT_TRUE(sample(*service, 6).batch.redelivered().empty()) << "others in the same places";
+}
+
 TEST_P(ReplayServiceSuite, HandsBackNothingThatWasDeletedOrResetMeanwhile) {
   TableOptions options = fifo_table();
   options.max_times_sampled = 2;

@@ -288,7 +288,8 @@ def read_items(data, made, layouts, items):
     assert first == len(items)
     for _ in range(count):
         layout, times_sampled, generation = data.take("III")
-        item = {"times_sampled": times_sampled, "generation": generation}
+        item = {"times_sampled": times_sampled & 0x7FFFFFFF, "generation": generation}
+        item["is_redelivered"] = times_sampled >> 31 == 1
         if layout == 0xFFFFFFFF:
             items.append(None)
             continue

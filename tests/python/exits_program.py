@@ -657,7 +657,7 @@ def _(_w):
 # --- Batches.
 for _name in (
     *("data", "keys", "tickets", "probabilities", "priorities", "times_sampled", "ages_s"),
-    *("versions", "shards", "weights", "lengths", "table_size", "rate_limited"),
+    *("versions", "redelivered", "shards", "weights", "lengths", "table_size", "rate_limited"),
 ):
     simple(f"Batch.{_name}", lambda w, name=_name: lambda: getattr(w.batch, name))
 simple("Batch.__len__", lambda w: lambda: len(w.batch))

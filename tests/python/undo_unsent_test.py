@@ -1,7 +1,6 @@
 """Samples that were drawn for a reader who went away, and were not sent yet."""
 
-import os
-import signal
+import contextlib
 import subprocess
 import sys
 
@@ -14,21 +13,20 @@ from eventually import eventually
 ITEMS = 150
 ROW_BYTES = 1 << 20
 
-# Stops in the middle of a batch, for good.
 READER = """
-import os, signal, sys, threading
+import sys
 import reverie
-client = reverie.Client(sys.argv[1])
-client.server_info()
-threading.Timer(0.03, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
-client.sample_batch("t", int(sys.argv[2]))
-threading.Event().wait()
+reverie.Client(sys.argv[1], protocol=sys.argv[2]).sample_batch("t", int(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("undo", [False, True])
-def test_they_are_in_the_table_again_where_it_asks_for_that(undo):
-    table = reverie.Table(
+@pytest.fixture(params=["grpc", "peer"])
+def protocol(request):
+    return request.param
+
+
+def queue(undo=True):
+    return reverie.Table(
         "t",
         reverie.selectors.Fifo(),
         reverie.selectors.Fifo(),
@@ -37,20 +35,32 @@ def test_they_are_in_the_table_again_where_it_asks_for_that(undo):
         max_times_sampled=1,
         undo_unsent=undo,
     )
-    with reverie.Server([table]) as server:
-        client = server.client()
+
+
+@contextlib.contextmanager
+def left_by_a_reader(table, protocol, **options):
+    """A server whose reader went away in the middle of all its items."""
+    with reverie.Server([table], **options) as server:
         row = np.zeros(ROW_BYTES, np.uint8)
-        with client.trajectory_writer(1, chunk_length=1, codec="raw") as writer:
+        with server.client().trajectory_writer(1, chunk_length=1, codec="raw") as writer:
             for i in range(ITEMS):
                 writer.append({"n": np.int64(i), "x": row})
                 history = writer.history
                 writer.create_item("t", 1.0, {name: history[name][-1:] for name in history})
         address = f"localhost:{server.port}"
-        reader = subprocess.Popen([sys.executable, "-c", READER, address, str(ITEMS)])
-        os.waitpid(reader.pid, os.WUNTRACED)
-        reader.send_signal(signal.SIGKILL)
+        reader = subprocess.Popen([sys.executable, "-c", READER, address, protocol, str(ITEMS)])
+        while server.figures["samples"] == 0:  # looks often: the rest is soon there
+            assert reader.poll() is None
+        reader.kill()
         reader.wait()
         eventually(lambda: server.figures["connections"] == 0)
+        yield server
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_they_are_in_the_table_again_where_it_asks_for_that(protocol, undo):
+    with left_by_a_reader(queue(undo), protocol) as server:
+        client = server.client()
         figures = server.figures
         size = client.server_info()["t"].current_size
         unsent = figures["undone_samples"] if undo else figures["unsent_samples"]
@@ -59,5 +69,44 @@ def test_they_are_in_the_table_again_where_it_asks_for_that(undo):
         assert figures["samples"] + size + figures["unsent_samples"] == ITEMS
         if size == 0:  # all were drawn
             return
-        left = client.sample_batch("t", size).data["n"][:, 0].tolist()
-        assert left == list(range(ITEMS - size, ITEMS))  # in their order
+        left = client.sample_batch("t", size)
+        assert left.data["n"][:, 0].tolist() == list(range(ITEMS - size, ITEMS))  # in their order
+        undone = figures["undone_samples"]
+        assert left.redelivered.tolist() == [i < undone for i in range(size)]
+
+
+def test_every_reader_is_told_that_they_are_redelivered(protocol, tmp_path):
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
+    with left_by_a_reader(queue(), protocol, checkpointer=checkpointer) as server:
+        undone = server.figures["undone_samples"]
+        assert undone >= 6
+        address = f"localhost:{server.port}"
+        peer = reverie.Client(address, protocol="peer")
+        for client in (server.client(), reverie.Client(address), peer):
+            (sample,) = client.sample("t", emit_timesteps=False)
+            assert sample.info.redelivered is True
+            assert isinstance(sample.info, reverie.SampleInfo)
+            assert len(sample.info) == 5
+        assert reverie.Client(address).sample_batch("t", 1).redelivered.tolist() == [True]
+        samples = reverie.TrajectoryDataset(
+            address, "t", (np.int64, np.uint8), ((None,), (None, ROW_BYTES)), 1, max_samples=1
+        )
+        (sample,) = samples
+        assert sample.info.redelivered is True
+        server.client().checkpoint()
+        size = server.client().server_info()["t"].current_size
+    with reverie.Server([queue()], checkpointer=checkpointer) as server:
+        marks = server.client().sample_batch("t", size).redelivered
+        assert marks.tolist() == [i < undone - 5 for i in range(size)]
+
+
+def test_an_ordinary_sample_is_not():
+    with reverie.Store([queue()]) as store:
+        client = store.client()
+        for i in range(3):
+            client.insert({"n": np.int64(i)}, {"t": 1.0})
+        (sample,) = client.sample("t", emit_timesteps=False)
+        assert sample.info.redelivered is False
+        batch = client.sample_batch("t", 2)
+        assert batch.redelivered.tolist() == [False, False]
+        assert "redelivered" in batch.names()

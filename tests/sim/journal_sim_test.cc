@@ -251,7 +251,8 @@ TEST(Journal, AStoreIsAfterARestartWhatItWasWithAndWithoutCheckpoints) {
 
 // What a server does for a client far away: it draws, and hears later what has arrived.
 std::vector<ItemKey> draw_awaited(Case& store, const std::string& table, std::size_t count,
-                                  std::vector<DrawId>& draws) {
+                                  std::vector<DrawId>& draws,
+                                  std::vector<ItemKey>* redelivered = nullptr) {
   SampleRequest request;
   request.table = table;
   request.count = count;
@@ -261,6 +262,9 @@ std::vector<ItemKey> draw_awaited(Case& store, const std::string& table, std::si
   EXPECT_EQ(result.batch.size(), count) << result.status.to_string();
   for (std::size_t i = 0; i < result.batch.size(); ++i) {
     draws.push_back({result.batch.tickets()[i], result.batch.times_sampled()[i]});
+    if (redelivered != nullptr && result.batch.is_redelivered(i)) {
+      redelivered->push_back(result.batch.keys()[i]);
+    }
   }
   return {result.batch.keys().begin(), result.batch.keys().end()};
 }
@@ -312,8 +316,10 @@ TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
         Case store(files, durability);
         ASSERT_TRUE(store.status.ok()) << store.status.to_string();
         std::vector<DrawId> draws;
-        EXPECT_EQ(draw_awaited(store, "queue", 9, draws),
+        std::vector<ItemKey> redelivered;
+        EXPECT_EQ(draw_awaited(store, "queue", 9, draws, &redelivered),
                   (std::vector<ItemKey>{3, 4, 5, 6, 7, 8, 9, 10, 11}));
+        EXPECT_EQ(redelivered, (std::vector<ItemKey>{3, 4}));
       }
     }
   }

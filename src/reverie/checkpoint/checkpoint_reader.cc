@@ -241,13 +241,16 @@ class Reader {
     for (std::size_t i = 0; i < count; ++i) {
       SlotRecord& record = table.records.emplace_back();
       const std::uint32_t layout = in.u32();
-      record.times_sampled = static_cast<std::int32_t>(in.u32());
+      const std::uint32_t draws = in.u32();
+      record.times_sampled = static_cast<std::int32_t>(draws);
       record.generation = in.u32();
       if (layout == kNoLayout) {
         table.trajectories.emplace_back();
         continue;
       }
       if (layout >= layouts_.size()) return false;
+      record.times_sampled = static_cast<std::int32_t>(draws & ~kRedeliveredBit);
+      record.is_redelivered = (draws & kRedeliveredBit) != 0;
       if (table.image.has_records) {
         record.key = in.u64();
         record.priority = in.f64();

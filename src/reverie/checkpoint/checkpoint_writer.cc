@@ -139,7 +139,8 @@ class Writer {
     const TrajectoryView& trajectory = record.trajectory;
     const bool is_free = trajectory.layout == nullptr;
     out.u32(is_free ? kNoLayout : layout_index(trajectory.layout));
-    out.u32(static_cast<std::uint32_t>(record.times_sampled)).u32(record.generation);
+    const std::uint32_t mark = record.is_redelivered && !is_free ? kRedeliveredBit : 0;
+    out.u32(static_cast<std::uint32_t>(record.times_sampled) | mark).u32(record.generation);
     if (is_free) return {};
     if (has_records_) {
       out.u64(record.key).f64(record.priority);

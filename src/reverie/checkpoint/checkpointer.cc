@@ -145,6 +145,7 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
     for (const auto& [table, draws] : replayed.open_draws) {
       if (draws.empty()) continue;
       SampleBatch batch = draws.batch();
+      batch.set_all_redelivered();  // their readers may have them
       (void)store.hand_back(table, batch);
     }
   };

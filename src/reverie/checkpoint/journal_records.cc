@@ -318,7 +318,8 @@ void RecordWriter::write_draws(RecordType type, std::uint32_t table, TimePoint n
   for (std::size_t i = begin; i < end; ++i) {
     record.out.u64(batch.keys()[i]).u64(batch.tickets()[i]).f64(batch.priorities()[i]);
     record.out.i64(batch.inserted_at_ns()[i] + calendar_offset_ns_).i64(batch.versions()[i]);
-    record.out.u32(static_cast<std::uint32_t>(batch.times_sampled()[i]));
+    record.out.u32(static_cast<std::uint32_t>(batch.times_sampled()[i]) |
+                   (batch.is_redelivered(i) ? kRedeliveredBit : 0));
     write_trajectory(batch.trajectories()[i], record.out);
   }
 }

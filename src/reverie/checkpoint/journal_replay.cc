@@ -370,7 +370,9 @@ class FileReplay {
       item.priority = in.f64();
       item.inserted_at_ns = read_time(in) - store_.calendar_offset_ns();
       item.version = in.i64();
-      item.times_sampled = static_cast<std::int32_t>(in.u32());
+      const std::uint32_t draws_of_item = in.u32();
+      item.times_sampled = static_cast<std::int32_t>(draws_of_item & ~kRedeliveredBit);
+      item.is_redelivered = (draws_of_item & kRedeliveredBit) != 0;
       REVERIE_ASSIGN_OR_RETURN(Trajectory trajectory, read_trajectory(in));
       REVERIE_RETURN_IF_ERROR(core.rules().check_priority(item.priority));
       item.trajectory = trajectory.view();

@@ -15,6 +15,7 @@ void OpenDraws::add(const SampleBatch& batch, std::size_t begin) {
     draw.item.inserted_at_ns = batch.inserted_at_ns()[i];
     draw.item.version = batch.versions()[i];
     draw.item.times_sampled = batch.times_sampled()[i];
+    draw.item.is_redelivered = batch.is_redelivered(i);
     draw.item.trajectory = draw.trajectory.view();
   }
 }

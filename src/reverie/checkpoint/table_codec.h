@@ -12,6 +12,8 @@ namespace reverie::checkpoint {
 
 // No layout: the slot is free.
 inline constexpr std::uint32_t kNoLayout = 0xffffffff;
+// In times_sampled: the item is redelivered (sample_batch.h).
+inline constexpr std::uint32_t kRedeliveredBit = 0x80000000;
 
 void write_table(const TableImage& image, ByteWriter& out);
 // Reads a whole section. If the reader has failed, the result is meaningless, here and below.

@@ -6,7 +6,8 @@
 //
 //     header     counts, the time of the draw                                   kHeaderBytes
 //     arrays     keys, probabilities, priorities, inserted_at, table_sizes,
-//                versions, times_sampled, layouts: each with one number per sample
+//                versions, times_sampled, layouts: each with one number per sample; with
+//                kHasRedelivered a byte per sample, 1 if it is redelivered (sample_batch.h)
 //     pieces     chunk, offset, length of each piece, sample by sample
 //     schemas    { columns: { dtype, shape } }
 //     layouts    { schema of each piece, columns: { column of the chunk, pieces, flags } }
@@ -36,8 +37,11 @@ namespace reverie::packed {
 
 static_assert(std::endian::native == std::endian::little, "arrays are written as they lie");
 
-// The version of this format; a client asks for the highest that it reads.
-inline constexpr std::uint64_t kVersion = 1;
+// The version of this format; a client asks for the highest that it reads. Version 1 has no
+// kHasRedelivered.
+inline constexpr std::uint64_t kVersion = 2;
+inline constexpr std::uint64_t kFirstVersion = 1;
+inline constexpr std::uint64_t kRedeliveredVersion = 2;
 
 struct Header {
   std::uint32_t item_count = 0;
@@ -45,7 +49,7 @@ struct Header {
   std::uint32_t schema_count = 0;
   std::uint32_t layout_count = 0;
   std::uint32_t chunk_count = 0;
-  std::uint32_t is_rate_limited = 0;
+  std::uint32_t flags = 0;
   std::int64_t drawn_at_ns = 0;  // on the clock of inserted_at
 };
 inline constexpr std::size_t kHeaderBytes = sizeof(Header);
@@ -57,6 +61,10 @@ struct WirePiece {
   std::uint32_t length = 0;
 };
 static_assert(sizeof(WirePiece) == 12);
+
+// Flags of a message.
+inline constexpr std::uint32_t kRateLimited = 1;
+inline constexpr std::uint32_t kHasRedelivered = 2;
 
 enum class Form : std::uint8_t { kRows = 0, kEncoded = 1, kMappedRows = 2, kMappedColumns = 3 };
 

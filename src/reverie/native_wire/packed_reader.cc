@@ -61,6 +61,10 @@ class Reading {
     }
     arrays_ = bytes_.take_array(header_.item_count, packed::kItemBytes);
     if (!arrays_) return cut_short("arrays");
+    if ((header_.flags & packed::kHasRedelivered) != 0) {
+      redelivered_ = bytes_.take_array(header_.item_count, 1);
+      if (!redelivered_) return cut_short("arrays");
+    }
     pieces_ = bytes_.take_array(header_.piece_count, sizeof(packed::WirePiece));
     if (!pieces_) return cut_short("pieces");
     for (std::uint32_t i = 0; i < header_.schema_count; ++i) {
@@ -104,7 +108,10 @@ class Reading {
     }
     batch.set_table_size(rows.table_sizes[count - 1]);
     batch.set_drawn_at({header_.drawn_at_ns});
-    if (header_.is_rate_limited != 0) batch.set_rate_limited();
+    if ((header_.flags & packed::kRateLimited) != 0) batch.set_rate_limited();
+    for (std::size_t i = 0; redelivered_ && i < count; ++i) {
+      if ((*redelivered_)[i] != std::byte{0}) batch.set_redelivered(batch.size() - count + i);
+    }
   }
 
  private:
@@ -370,6 +377,7 @@ class Reading {
   const FindMapped& find_mapped_;
   packed::Header header_;
   std::optional<std::span<const std::byte>> arrays_;
+  std::optional<std::span<const std::byte>> redelivered_;
   std::optional<std::span<const std::byte>> pieces_;
   std::vector<std::vector<std::uint32_t>> layout_schemas_;  // of each piece
   std::vector<std::uint32_t> chunk_schemas_;

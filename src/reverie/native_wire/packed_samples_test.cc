@@ -206,6 +206,27 @@ TEST_F(PackedSamplesTest, AResponseTellsTheMassOfItsTableBehindTheSamples) {
   EXPECT_EQ(sampler_mass_, 12.5);
 }
 
+TEST_F(PackedSamplesTest, ItemsThatAreRedeliveredSayItToReadersThatKnowOfIt) {
+  const auto kind = schema(5'000);
+  const Ref<Chunk> chunk = raw_chunk(kind, 8, 10);
+  for (std::uint32_t i = 0; i < 3; ++i) draw(layout(kind), {{chunk.get(), i, 1}});
+  drawn_.set_redelivered(1);
+  for (const std::uint64_t version : {packed::kFirstVersion, packed::kVersion}) {
+    read_.clear();
+    std::size_t next = 0;
+    ASSERT_TRUE(read(writer_.write(drawn_, &next, version).value().flat()).ok());
+    ASSERT_EQ(read_.size(), 3u);
+    const bool is_told = version >= packed::kRedeliveredVersion;
+    EXPECT_EQ(read_.redelivered().empty(), !is_told);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(read_.is_redelivered(i), is_told && i == 1) << i;
+  }
+  std::string message = write().front();
+  read_.clear();
+  message.resize(message.size() / 2);
+  EXPECT_FALSE(read(message).ok());
+  EXPECT_TRUE(read_.empty());
+}
+
 TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
   const auto small = schema(3);
   const auto large = schema(5'000);  // rows that are referred to, not copied

@@ -257,7 +257,11 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
   header.layout_count = static_cast<std::uint32_t>(layouts_.size());
   header.chunk_count =
       static_cast<std::uint32_t>(rows_.size() + encoded_.size() + mapped_chunks_.size());
-  header.is_rate_limited = batch.rate_limited() ? 1 : 0;
+  const std::span<const std::uint8_t> redelivered = version_ >= packed::kRedeliveredVersion
+                                                        ? batch.redelivered()
+                                                        : std::span<const std::uint8_t>();
+  header.flags = (batch.rate_limited() ? packed::kRateLimited : 0) |
+                 (redelivered.empty() ? 0 : packed::kHasRedelivered);
   header.drawn_at_ns = batch.drawn_at_ns();
   put(out, header);
   put_array(out, batch.keys().subspan(begin, count));
@@ -268,6 +272,7 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
   put_array(out, batch.versions().subspan(begin, count));
   put_array(out, batch.times_sampled().subspan(begin, count));
   put_array(out, std::span<const std::uint32_t>(layout_of_item_));
+  if (!redelivered.empty()) put_array(out, redelivered.subspan(begin, count));
   for (const Place& place : places_) {
     const std::size_t before = place.kind == Kind::kRows      ? 0
                                : place.kind == Kind::kEncoded ? rows_.size()
@@ -413,8 +418,12 @@ Result<PayloadBuilder> PackedWriter::try_write(const SampleBatch& batch, std::si
   return message;
 }
 
-Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next) {
-  REVERIE_ASSIGN_OR_RETURN(PayloadBuilder message, write_bare(batch, next));
+Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next,
+                                        std::uint64_t version) {
+  version_ = version;
+  Result<PayloadBuilder> bare = write_bare(batch, next);
+  version_ = packed::kVersion;
+  REVERIE_ASSIGN_OR_RETURN(PayloadBuilder message, std::move(bare));
   const std::string head = wire::packed_response_head(message.message().size_bytes());
   wire::put_packed_response_tail(message.own(), batch.sampler_mass());
   return message.build(head);

@@ -44,7 +44,9 @@ class PackedWriter {
   // A SampleStreamResponse with the items of the batch from `*next` on, as many as fit one message;
   // advances `*next` past them. Requires *next < batch.size(), and pinned chunks. An error means
   // that an item cannot be sent at all.
-  Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next);
+  // `version`: the highest that the reader reads.
+  Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next,
+                            std::uint64_t version = packed::kVersion);
   // The same without a message around the packed bytes. With `mapped`, for a reader that maps its
   // arena: chunks that lie there are added to it.
   Result<PayloadBuilder> write_bare(const SampleBatch& batch, std::size_t* next,
@@ -117,7 +119,8 @@ class PackedWriter {
   Status put_decoded(const Rows::Segment& segment, std::size_t column, std::string& out);
 
   MappedChunks* mapped_ = nullptr;  // null: the reader maps nothing
-  bool may_decode_ = true;          // false once a column of this message turned out to be damaged
+  std::uint64_t version_ = packed::kVersion;
+  bool may_decode_ = true;  // false once a column of this message turned out to be damaged
   std::size_t size_bytes_ = 0;
   std::vector<Part> parts_;
   std::vector<KnownLayout> layouts_;

@@ -10,7 +10,9 @@
 // successors in the slot.
 //
 // In a table that is not keyed an item may be *lean*: its trajectory holds no share in what it
-// refers to, since the table holds one share for many items. One bit per slot marks it.
+// refers to, since the table holds one share for many items. One bit per slot marks it. In a keyed
+// table such a bit marks items that are *redelivered*: a draw of theirs was undone because its
+// reader went away. Those bits take memory from the first such item on.
 #pragma once
 
 #include <algorithm>
@@ -50,6 +52,7 @@ struct SlotRecord {
   TrajectoryView trajectory;       // no layout: the slot was free
   std::int32_t times_sampled = 0;  // in a free slot: the next free one
   std::uint32_t generation = 0;
+  bool is_redelivered = false;
   // Zeros if the table is not keyed.
   ItemKey key = 0;
   double priority = 0;
@@ -80,7 +83,7 @@ class ItemSlots {
   bool is_keyed() const { return slot_shift_ == 6; }
   std::size_t size() const { return size_; }
   std::size_t memory_bytes() const {
-    return segments_.size() * segment_bytes() + lean_.memory_bytes();
+    return segments_.size() * segment_bytes() + lean_.memory_bytes() + redelivered_.memory_bytes();
   }
 
   BriefItem& operator[](Slot slot) { return *reinterpret_cast<BriefItem*>(place_of(slot)); }
@@ -121,21 +124,37 @@ class ItemSlots {
   // Requires that the item's trajectory was moved out.
   void give_back(Slot slot) {
     will_change(slot);
+    set_redelivered(slot, false);
     (*this)[slot].times_sampled = static_cast<std::int32_t>(first_free_);
     first_free_ = slot;
     --size_;
+  }
+  // Never in a table that is not keyed.
+  bool is_redelivered(Slot slot) const {
+    return slot / kBits < redelivered_.capacity() &&
+           ((redelivered_[slot / kBits] >> (slot % kBits)) & 1) != 0;
+  }
+  bool has_redelivered() const { return redelivered_.capacity() > 0; }
+  // Call will_change() before. No effect in a table that is not keyed, or if there is no memory for
+  // the mark.
+  void set_redelivered(Slot slot, bool is_redelivered) {
+    if (slot / kBits >= redelivered_.capacity()) {
+      if (!is_redelivered || !is_keyed()) return;
+      try {
+        redelivered_.reach(slot / kBits, 0);
+      } catch (const std::bad_alloc&) {
+        return;
+      }
+    }
+    set_bit(redelivered_, slot, is_redelivered);
   }
   // Slots below this need no more memory.
   Slot reach() const { return static_cast<Slot>(segments_.size() * kSegmentSlots); }
   // Whether the slot's item is lean. Requires a slot below reach(). Never in a keyed table.
   bool is_lean(Slot slot) const {
-    return !is_keyed() && ((lean_[slot / kLeanBits] >> (slot % kLeanBits)) & 1) != 0;
+    return !is_keyed() && ((lean_[slot / kBits] >> (slot % kBits)) & 1) != 0;
   }
-  void set_lean(Slot slot, bool is_lean) {
-    const std::uint64_t bit = std::uint64_t{1} << (slot % kLeanBits);
-    std::uint64_t& bits = lean_[slot / kLeanBits];
-    bits = is_lean ? bits | bit : bits & ~bit;
-  }
+  void set_lean(Slot slot, bool is_lean) { set_bit(lean_, slot, is_lean); }
   // The memory of the slots, null if memory was given. After slot 0 of a segment was taken it is
   // time to call populate_ahead(), not under a lock.
   static bool begins_segment(Slot slot) { return slot % kSegmentSlots == 0; }
@@ -205,10 +224,18 @@ class ItemSlots {
     stored.priority = record.priority;
     stored.inserted_at_ns = record.inserted_at_ns;
     stored.version = record.version;
+    if (record.is_redelivered) set_redelivered(slot, true);
   }
 
  private:
-  static constexpr Slot kLeanBits = 64;
+  static constexpr Slot kBits = 64;
+  using Bits = SegmentedArray<std::uint64_t, 64>;  // by slot
+
+  static void set_bit(Bits& bits, Slot slot, bool value) {
+    const std::uint64_t bit = std::uint64_t{1} << (slot % kBits);
+    std::uint64_t& word = bits[slot / kBits];
+    word = value ? word | bit : word & ~bit;
+  }
 
   std::size_t segment_bytes() const { return kSegmentSlots << slot_shift_; }
   std::byte* place_of(Slot slot) const {
@@ -245,6 +272,7 @@ class ItemSlots {
       record.priority = stored.priority;
       record.inserted_at_ns = stored.inserted_at_ns;
       record.version = stored.version;
+      record.is_redelivered = is_redelivered(slot);
     }
   }
 
@@ -259,7 +287,7 @@ class ItemSlots {
     Result<Buffer> memory = memory_.allocate(segment_bytes());
     if (!memory.ok()) return false;
     try {
-      if (!is_keyed()) lean_.reach((reach() + kSegmentSlots - 1) / kLeanBits, 0);
+      if (!is_keyed()) lean_.reach((reach() + kSegmentSlots - 1) / kBits, 0);
       segments_.push_back(std::move(memory).value());
     } catch (const std::bad_alloc&) {
       return false;
@@ -280,7 +308,8 @@ class ItemSlots {
   const std::shared_ptr<SlabAllocator> slabs_;  // null if memory was given
   Allocator& memory_;
   std::vector<Buffer> segments_;
-  SegmentedArray<std::uint64_t, 64> lean_;  // bits by slot; empty if keyed
+  Bits lean_;         // empty if keyed
+  Bits redelivered_;  // empty if not keyed, and until the first is
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;

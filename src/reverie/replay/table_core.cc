@@ -193,7 +193,9 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     if (there == nullptr && same_key) there = &slots[*same_key];
     if (there != nullptr) {
       if (there->times_sampled < batch.times_sampled()[i]) continue;
-      slots.will_change(same_key && slots.find(ticket) == nullptr ? *same_key : ticket.slot);
+      const Slot slot = same_key && slots.find(ticket) == nullptr ? *same_key : ticket.slot;
+      slots.will_change(slot);
+      if (batch.is_redelivered(i)) slots.set_redelivered(slot, true);
       --there->times_sampled;
       limiter_.take_back_sample();
       ++count;
@@ -221,6 +223,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     stored.inserted_at_ns = batch.inserted_at_ns()[i];
     stored.version = batch.versions()[i];
     stored.times_sampled = batch.times_sampled()[i] - 1;
+    slots.set_redelivered(slot, batch.is_redelivered(i));
     state_->sampler->insert_again(slot, stored.priority);
     state_->remover->insert_again(slot, stored.priority);
     limiter_.take_back_sample();

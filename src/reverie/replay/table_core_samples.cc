@@ -127,7 +127,13 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
                  .table_size = table_size,
                  .version = whole.version,
                  .times_sampled = stored.times_sampled,
+                 .is_redelivered = false,
                  .trajectory = trajectory});
+  }
+  if (items.has_redelivered() && !rows.is_brief()) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (items.is_redelivered(slots[i])) batch.set_redelivered(batch.size() - count + i);
+    }
   }
   num_unique_samples_ += unique_count;
   if (extensions_.empty()) return;

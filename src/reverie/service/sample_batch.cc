@@ -24,6 +24,7 @@ void SampleBatch::reserve(std::size_t count, bool is_brief) {
 
 SampleRows SampleBatch::extend(std::size_t count) {
   const std::size_t begin = size();
+  if (!redelivered_.empty()) redelivered_.resize(begin + count);
   const auto grow = [begin, count](auto& values) {
     values.resize(begin + count);
     return values.data() + begin;
@@ -71,6 +72,11 @@ void SampleBatch::take(SampleBatch& other, std::size_t begin, std::size_t count,
   append(versions_, other.versions_);
   append(times_sampled_, other.times_sampled_);
   append(trajectories_, other.trajectories_);
+  if (!redelivered_.empty() || !other.redelivered_.empty()) {
+    redelivered_.resize(size() - count);
+    other.redelivered_.resize(other.size());
+    append(redelivered_, other.redelivered_);
+  }
   shards_.insert(shards_.end(), count, shard);
   table_size_ = other.table_size_;
   rate_limited_ |= other.rate_limited_;
@@ -110,12 +116,17 @@ void SampleBatch::remove(std::span<const std::size_t> indices) {
   take_out(table_sizes_);
   take_out(versions_);
   take_out(times_sampled_);
+  take_out(redelivered_);
   take_out(trajectories_);
   take_out(shards_);
 }
 
 void SampleBatch::append(SampleBatch& other) {
   REVERIE_CHECK(!is_brief_ && !other.is_brief_);
+  if (!redelivered_.empty() || !other.redelivered_.empty()) {
+    redelivered_.resize(size());
+    other.redelivered_.resize(other.size());
+  }
   const auto join = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   };
@@ -127,6 +138,7 @@ void SampleBatch::append(SampleBatch& other) {
   join(table_sizes_, other.table_sizes_);
   join(versions_, other.versions_);
   join(times_sampled_, other.times_sampled_);
+  join(redelivered_, other.redelivered_);
   join(trajectories_, other.trajectories_);
   join(shards_, other.shards_);
   join(pins_, other.pins_);
@@ -158,6 +170,7 @@ void SampleBatch::clear() {
   table_sizes_.clear();
   versions_.clear();
   times_sampled_.clear();
+  redelivered_.clear();
   trajectories_.clear();
   shards_.clear();
   pins_.clear();

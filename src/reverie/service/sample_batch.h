@@ -68,6 +68,7 @@ struct SampledItem {
   std::int64_t table_size = 0;      // before any removal that this draw caused
   std::int64_t version = 0;
   std::int32_t times_sampled = 0;  // this draw included
+  bool is_redelivered = false;     // see SampleBatch::is_redelivered()
   TrajectoryView trajectory;
 };
 
@@ -122,6 +123,10 @@ class SampleBatch {
   std::span<const std::int64_t> versions() const { return versions_; }
   std::span<const std::int32_t> times_sampled() const { return times_sampled_; }
   std::span<const TrajectoryView> trajectories() const { return trajectories_; }
+  // Whether an earlier draw of the item was undone because its reader went away.
+  bool is_redelivered(std::size_t i) const { return !redelivered_.empty() && redelivered_[i] != 0; }
+  // The same for all items, 1 or 0 each; empty if it is so of none.
+  std::span<const std::uint8_t> redelivered() const { return redelivered_; }
   // The index of each item's store; empty if there is only one.
   std::span<const std::uint16_t> shards() const { return shards_; }
   // Items in the table at the last draw; also in a brief batch.
@@ -142,6 +147,7 @@ class SampleBatch {
   void reserve(std::size_t count, bool is_brief = false);
   void add(const SampledItem& item) {
     extend(1).set(0, item);
+    if (item.is_redelivered) set_redelivered(size() - 1);
     table_size_ = item.table_size;
   }
   // Adds `count` items, all of which the caller sets. Valid until the next call.
@@ -157,6 +163,12 @@ class SampleBatch {
   // Appends all items of `other`, drawn later from the same service, with their pins. Requires that
   // neither is brief.
   void append(SampleBatch& other);
+  void set_redelivered(std::size_t i) {
+    redelivered_.resize(size());
+    redelivered_[i] = 1;
+  }
+  // For draws that are about to be undone since their reader went away.
+  void set_all_redelivered() { redelivered_.assign(size(), 1); }
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
@@ -185,6 +197,7 @@ class SampleBatch {
   std::vector<std::int64_t> table_sizes_;
   std::vector<std::int64_t> versions_;
   std::vector<std::int32_t> times_sampled_;
+  std::vector<std::uint8_t> redelivered_;  // empty: all are 0
   std::vector<TrajectoryView> trajectories_;
   std::vector<std::uint16_t> shards_;
   std::vector<Pin> pins_;

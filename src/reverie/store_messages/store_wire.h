@@ -29,8 +29,8 @@
 namespace reverie::store_wire {
 
 // The names of the two ends; the number is the version of this protocol.
-inline constexpr std::string_view kClientName = "reverie.store.client/3";
-inline constexpr std::string_view kServerName = "reverie.store/3";
+inline constexpr std::string_view kClientName = "reverie.store.client/4";
+inline constexpr std::string_view kServerName = "reverie.store/4";
 // The first bytes of every link of peers.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 

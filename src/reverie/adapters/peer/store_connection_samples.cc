@@ -43,6 +43,7 @@ void StoreConnection::drop_unsent(const std::string& table, SampleBatch batch) {
   if (batch.empty()) return;
   const PeerStore::Table& known = store_->find(table);
   if (known.undoes_unsent) {
+    batch.set_all_redelivered();
     if (const auto undone = store_->service->hand_back(table, batch)) {
       store_->undone_samples.fetch_add(*undone, std::memory_order_relaxed);
       return;

@@ -46,9 +46,10 @@ void SampleStream::on_message(Ref<GrpcMessage> message) {
           "the stream has {} requests that wait; send the next when the samples are there",
           kRequestsMax);
     } else {
-      const bool is_packed = request->packed_version >= packed::kVersion;
+      const bool is_packed = request->packed_version >= packed::kFirstVersion;
       requests_.push({std::string(request->table), static_cast<std::uint64_t>(request->num_samples),
-                      request->timeout_ms, is_packed ? kPackedBreath : kFirstBreath, is_packed});
+                      request->timeout_ms, is_packed ? kPackedBreath : kFirstBreath,
+                      request->packed_version});
     }
     call_->pause_reading();
   }
@@ -90,6 +91,7 @@ void SampleStream::drop_unsent(SampleBatch batch) {
   }
   const ReverbTable* const table = store_->find(name);
   if (table != nullptr && table->undoes_unsent) {
+    batch.set_all_redelivered();
     if (const auto undone = store_->service->hand_back(name, batch)) {
       store_->undone_samples.fetch_add(*undone, std::memory_order_relaxed);
       return;
@@ -168,7 +170,7 @@ bool SampleStream::step() {
       if (!drawn_.empty()) {
         keeps_receipts_ = store_->find(requests_.front().table)->keeps_receipts;
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
-                      requests_.front().is_packed, store_->calendar());
+                      requests_.front().packed_version, store_->calendar());
       } else if (is_drawing_) {
         return false;
       } else if (!ending_.ok()) {
@@ -328,7 +330,7 @@ SampleBatch SampleStream::take_batch(SampleResult result) {
   }
   Request& front = requests_.front();
   front.left -= result.batch.size();
-  if (!front.is_packed) front.breath = std::min(2 * result.batch.size(), kBreathMax);
+  if (front.packed_version == 0) front.breath = std::min(2 * result.batch.size(), kBreathMax);
   drawn_ = std::move(result.batch);
   return {};
 }

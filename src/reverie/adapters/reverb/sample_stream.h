@@ -42,8 +42,8 @@ class SampleStream final : public GrpcServerEvents,
     std::string table;
     std::uint64_t left = 0;  // samples to be drawn
     std::int64_t timeout_ms = 0;
-    std::size_t breath = 0;  // samples to draw at once
-    bool is_packed = false;
+    std::size_t breath = 0;            // samples to draw at once
+    std::uint64_t packed_version = 0;  // 0: entries as dm-reverb's clients read them
   };
 
   // Does what can be done now, unless another thread does so already: then that thread continues.

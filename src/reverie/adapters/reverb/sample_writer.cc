@@ -10,12 +10,12 @@
 
 namespace reverie {
 
-void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_packed,
+void SampleWriter::begin(std::string_view table, SampleBatch batch, std::uint64_t packed_version,
                          std::int64_t calendar_now_ns) {
   REVERIE_CHECK(is_done());
   table_ = table;
   batch_ = std::move(batch);
-  is_packed_ = is_packed;
+  packed_version_ = packed_version;
   calendar_offset_ns_ = calendar_now_ns - batch_.drawn_at_ns();
   at_ = 0;
   has_begun_ = false;
@@ -120,7 +120,7 @@ Status SampleWriter::begin_sample() {
 
 Result<std::optional<GrpcPayload>> SampleWriter::next() {
   Result<std::optional<GrpcPayload>> written = std::optional<GrpcPayload>();
-  if (!is_packed_) {
+  if (packed_version_ == 0) {
     written = next_entries();
   } else if (Result<GrpcPayload> packed = next_packed(); packed.ok()) {
     written = std::optional(std::move(packed).value());
@@ -138,7 +138,7 @@ Result<std::optional<GrpcPayload>> SampleWriter::next() {
 // messages.
 Result<GrpcPayload> SampleWriter::next_packed() {
   thread_local PackedWriter writer;
-  return writer.write(batch_, &at_);
+  return writer.write(batch_, &at_, packed_version_);
 }
 
 Result<std::optional<GrpcPayload>> SampleWriter::next_entries() {

@@ -32,9 +32,9 @@ class SampleWriter {
 
   explicit SampleWriter(ChunkTranscoder& transcoder) : transcoder_(transcoder) {}
 
-  // Starts a batch that was drawn from `table`. `calendar_now_ns`: now, since 1970. Requires
-  // is_done().
-  void begin(std::string_view table, SampleBatch batch, bool is_packed,
+  // Starts a batch that was drawn from `table`. `packed_version`: of packed samples that the client
+  // reads; 0: none. `calendar_now_ns`: now, since 1970. Requires is_done().
+  void begin(std::string_view table, SampleBatch batch, std::uint64_t packed_version,
              std::int64_t calendar_now_ns);
   // Takes references to the chunks of the unwritten samples, as no pin is held while a client
   // reads. Returns the bytes of those chunks, which may no longer be in any table.
@@ -80,7 +80,7 @@ class SampleWriter {
   SampleBatch batch_;
   std::int64_t calendar_offset_ns_ = 0;  // from the store's clock to the calendar
   std::size_t at_ = 0;
-  bool is_packed_ = false;
+  std::uint64_t packed_version_ = 0;
   std::vector<CorruptItem> corrupt_;
 
   // State of the sample at_, once it has begun.
