@@ -375,6 +375,11 @@ def test_a_table_that_is_not_there_cannot_be_reset(table, serve):
         client.reset("u")
 
 
+@pytest.mark.parametrize("timeout", [None, 0, -1])
+def test_a_timeout_below_one_second_is_none(table, serve, timeout):
+    assert list(serve(table()).server_info(timeout=timeout)) == ["t"]
+
+
 # --- Arguments
 
 

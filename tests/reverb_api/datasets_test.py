@@ -583,6 +583,18 @@ def test_an_insert_of_the_client_of_tensorflow_names_tables_that_are_there(rever
     assert client.server_info()["t"].current_size == 0
 
 
+@pytest.mark.parametrize("tables", [[], ["t", "t"], ["t", "u", "t"]])
+def test_an_insert_of_the_client_of_tensorflow_makes_an_item_for_each_table(
+    reverb, table, serve, tables
+):
+    client = serve(table(), table("u"))
+    priorities = np.arange(1.0, len(tables) + 1)
+    made = reverb.TFClient(client.server_address)
+    made.insert([tf.constant(1)], tf.constant(tables, tf.string), tf.constant(priorities))
+    sizes = {name: info.current_size for name, info in client.server_info().items()}
+    assert sizes == {"t": tables.count("t"), "u": tables.count("u")}
+
+
 def test_tensors_are_data(table, serve):
     client = serve(table())
     step = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(b"x"), "c": tf.constant(["y", "zz"])}

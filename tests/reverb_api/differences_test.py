@@ -44,6 +44,15 @@ def test_numbers_that_dm_reverb_takes_and_cannot_use_are_refused(reverb):
             make()
 
 
+def test_a_server_names_the_port_that_it_listens_at(reverb, table):
+    for port in (65536, 70000):
+        with pytest.raises(ValueError, match=f"port is {port}; it must be"):
+            reverb.Server([table()], port=port)
+    server = reverb.Server([table()], port=0)
+    assert list(reverb.Client(f"localhost:{server.port}").server_info(timeout=10)) == ["t"]
+    server.stop()
+
+
 @pytest.mark.parametrize("address", ["nonsense", ""])
 def test_an_address_that_cannot_be_one_is_refused(reverb, address):
     with pytest.raises(ValueError, match="has no port; write host:port"):

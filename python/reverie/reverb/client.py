@@ -155,13 +155,14 @@ class Client(client.Client):
         """What each table is and how it stands, by name.
 
         Args:
-            timeout: seconds to wait for a server; None and 0 wait without limit.
+            timeout: seconds to wait for a server; None, 0 and numbers below 0 wait without limit.
 
         Raises:
             DeadlineExceededError: no server answered.
         """
         if timeout is not None:
-            timeout = _checks.number("timeout", timeout, 0.0, finite=False) or None  # type: ignore[assignment]
+            seconds = _checks.number("timeout", timeout, finite=False)
+            timeout = seconds if seconds > 0 else None  # type: ignore[assignment]
         shown = {}
         for table in self._native.info(timeout):
             info = table_info(native_info(table))

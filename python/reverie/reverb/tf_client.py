@@ -137,7 +137,7 @@ class TFClient:
 
         Args:
             data: the tensors of the step.
-            tables: their names, a string tensor of rank 1.
+            tables: their names, a string tensor of rank 1; nothing is inserted if it is empty.
             priorities: one for each table, a float64 tensor of rank 1.
             name: the name of the operation.
 
@@ -161,12 +161,16 @@ class TFClient:
             )
 
         def put(tables: Any, priorities: Any, *step: Any) -> list[Any]:  # noqa: ANN401
-            by_table = {
-                table.decode(): float(priority)
-                for table, priority in zip(tables, priorities, strict=True)
-            }
+            # A table named twice gets two items, so its second one needs another insert.
+            inserts: list[dict[str, float]] = []
+            for table, priority in zip(map(bytes.decode, tables), priorities, strict=True):
+                free = next((one for one in inserts if table not in one), None)
+                if free is None:
+                    inserts.append(free := {})
+                free[table] = float(priority)
             try:
-                self._client.insert(list(step), by_table)
+                for by_table in inserts:
+                    self._client.insert(list(step), by_table)
             except NotFoundError as error:  # as Reverb's, which looks for the table's signature
                 raise InvalidArgumentError(str(error)) from error
             return []
