@@ -11,8 +11,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kBuffersKept = 16;  // buffers of released batches that are reused
-// How long to wait for samples that a server has drawn for a cancelled request.
+// How long to wait for samples that a server has drawn for cancelled requests.
 constexpr double kOnItsWayS = 0.25;
+constexpr std::size_t kRequestsMax = 8;  // requests besides that of the batch that is made
 
 TimePoint deadline_of(std::optional<Duration> timeout) {
   return timeout ? Clock::system().now() + *timeout : TimePoint::max();
@@ -21,22 +22,23 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
 }  // namespace
 
 // Makes batches until one is not available in time; the items drawn for that one are the last
-// batch. Used by the prefetcher's thread; hand_back() is called after that has ended.
+// batch. The prefetcher's thread makes them, and the user's thread says when it waits for one;
+// hand_back() is called after the prefetcher's thread has ended.
 class BatchStream::Maker {
  public:
+  // `ahead`: how many batches may be requested or made before their user waits for them; 0: a batch
+  // is requested when it is made.
   Maker(std::shared_ptr<ReplayService> service, BatchStreamOptions options,
-        std::int64_t max_times_sampled, bool requests_ahead)
+        std::int64_t max_times_sampled, std::size_t ahead)
       : service_(std::move(service)),
         options_(std::move(options)),
         max_times_sampled_(max_times_sampled),
         memory_(BatchMemory::make(kBuffersKept)),
-        requests_ahead_(requests_ahead) {}
+        ahead_(ahead) {}
 
   Result<DrawnBatch> make(const WaitOptions& wait) {
     if (!end_.ok()) return end_;
-    PendingSample asked = next_ ? std::move(*next_) : ask(0);
-    next_.reset();
-    if (requests_ahead_) next_.emplace(ask(asked.id()));
+    PendingSample asked = take_request();
     DrawnBatch drawn;
     SampleResult result = asked.wait(wait);
     const Status status = gather(*service_, request(), result,
@@ -50,10 +52,10 @@ class BatchStream::Maker {
                            !drawn.samples.empty() && !options_.drop_last;
       if (!is_last) {
         keep(std::move(drawn.samples));
-        end_next();
+        end_requests();
         return status;
       }
-      end_next();
+      end_requests();
       end_ = status;
     }
     if (are_spent()) {
@@ -61,12 +63,31 @@ class BatchStream::Maker {
     } else {
       drawn.samples.unpin();
     }
+    MutexLock lock(mutex_);
+    is_making_ = false;
+    ++made_count_;
     return drawn;
+  }
+
+  // The user waits for a batch: what it waits for is not ahead of it.
+  void wait_begins() {
+    MutexLock lock(mutex_);
+    is_wanted_ = true;
+    request_ahead();
+  }
+  void wait_ends() {
+    MutexLock lock(mutex_);
+    is_wanted_ = false;
+  }
+  // The user has taken a batch.
+  void taken() {
+    MutexLock lock(mutex_);
+    --made_count_;
   }
 
   // Returns `unused`, and other items that were drawn for no batch, to the table.
   void hand_back(std::deque<DrawnBatch> unused) {
-    end_next();
+    end_requests();
     if (!are_spent()) return;
     std::vector<SampleBatch> batches;
     batches.reserve(unused.size() + left_.size());
@@ -85,24 +106,51 @@ class BatchStream::Maker {
     samples.retain();
     left_.push_back(std::move(samples));
   }
-  // Cancels the next request. Waits a moment for samples that a server has drawn for it, if they
-  // would be lost.
-  void end_next() {
-    if (!next_) return;
-    if (are_spent()) {
-      WaitOptions wait;
-      wait.interrupted = [until = Clock::system().now() + seconds(kOnItsWayS)] {
-        return Clock::system().now() >= until;
-      };
-      keep(next_->wait(wait).batch);
+  // Cancels all requests, for good. Waits a moment for samples that a server has drawn for them, if
+  // they would be lost.
+  void end_requests() {
+    std::deque<PendingSample> asked;
+    {
+      MutexLock lock(mutex_);
+      is_over_ = true;
+      asked.swap(requests_);
     }
-    next_.reset();
+    if (!are_spent()) return;
+    WaitOptions wait;
+    wait.interrupted = [until = Clock::system().now() + seconds(kOnItsWayS)] {
+      return Clock::system().now() >= until;
+    };
+    for (PendingSample& sample : asked) keep(sample.wait(wait).batch);
   }
 
-  PendingSample ask(RequestId follows) {
+  // The request of the next batch.
+  PendingSample take_request() {
+    MutexLock lock(mutex_);
+    is_making_ = true;
+    if (requests_.empty()) {
+      PendingSample first = ask(/*is_for_another=*/false);
+      request_ahead();
+      return first;
+    }
+    PendingSample first = std::move(requests_.front());
+    requests_.pop_front();
+    request_ahead();
+    return first;
+  }
+  void request_ahead() REVERIE_REQUIRES(mutex_) {
+    if (ahead_ == 0 || is_over_) return;
+    const std::size_t most = ahead_ + (is_wanted_ ? 1 : 0);
+    while (requests_.size() < kRequestsMax &&
+           requests_.size() + (is_making_ ? 1 : 0) + made_count_ < most) {
+      requests_.push_back(ask(/*is_for_another=*/true));
+    }
+  }
+  PendingSample ask(bool is_for_another) REVERIE_REQUIRES(mutex_) {
     SampleRequest asked = request();
-    asked.follows = follows;
-    return {*service_, std::move(asked)};
+    asked.follows = last_id_;
+    PendingSample pending(*service_, std::move(asked), is_for_another);
+    last_id_ = pending.id();
+    return pending;
   }
 
   SampleRequest request() const {
@@ -119,10 +167,17 @@ class BatchStream::Maker {
   const BatchStreamOptions options_;
   const std::int64_t max_times_sampled_;
   const std::shared_ptr<BatchMemory> memory_;  // of the arrays
-  const bool requests_ahead_;
-  std::optional<PendingSample> next_;
+  const std::size_t ahead_;
   std::vector<SampleBatch> left_;  // drawn for a batch that was not made
   Status end_;
+
+  Mutex mutex_;
+  std::deque<PendingSample> requests_ REVERIE_GUARDED_BY(mutex_);  // for the next batches, in order
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::size_t made_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // batches that were not taken
+  bool is_making_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_wanted_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
 struct BatchStream::Running {
@@ -140,14 +195,11 @@ BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOpti
   if (options_.max_times_sampled) start(*options_.max_times_sampled);
 }
 
-// One of the batches may be in transit instead of waiting, so that a remote service works
-// meanwhile.
 void BatchStream::start(std::int64_t max_times_sampled) {
   const std::size_t depth = options_.depth.value_or(max_times_sampled >= 1 ? 0 : kDepth);
-  const bool requests_ahead = options_.is_far && depth > 1;
   running_ = std::make_shared<Running>(
-      requests_ahead ? depth - 1 : depth,
-      std::make_shared<Maker>(service_, options_, max_times_sampled, requests_ahead));
+      depth, std::make_shared<Maker>(service_, options_, max_times_sampled,
+                                     options_.is_far ? depth : std::size_t{0}));
 }
 
 std::shared_ptr<BatchStream::Running> BatchStream::running() const {
@@ -181,12 +233,23 @@ Result<DrawnBatch> BatchStream::next(const WaitOptions& wait) {
     if (!is_closed_) stream = running_;
   }
   if (stream == nullptr) return cancelled("this stream of batches is closed");
-  return stream->prefetcher.next(wait);
+  if (std::optional<DrawnBatch> ready = take_ready(*stream)) return *std::move(ready);
+  stream->maker->wait_begins();
+  Result<DrawnBatch> made = stream->prefetcher.next(wait);
+  stream->maker->wait_ends();
+  if (made.ok()) stream->maker->taken();
+  return made;
 }
 
 std::optional<DrawnBatch> BatchStream::next_now() {
   const std::shared_ptr<Running> stream = running();
-  return stream == nullptr ? std::nullopt : stream->prefetcher.next_now();
+  return stream == nullptr ? std::nullopt : take_ready(*stream);
+}
+
+std::optional<DrawnBatch> BatchStream::take_ready(Running& stream) {
+  std::optional<DrawnBatch> ready = stream.prefetcher.next_now();
+  if (ready) stream.maker->taken();
+  return ready;
 }
 
 bool BatchStream::is_closed() const {

@@ -34,7 +34,8 @@ struct BatchStreamOptions {
   std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
   // The number of batches made ahead. None: 2, or 0 if samples remove items.
   std::optional<std::size_t> depth = {};
-  // The service is remote: the next request is sent while a batch is gathered.
+  // The service is remote: the requests of all batches ahead are sent at once, and one more while
+  // the user waits for a batch.
   bool is_far = false;
   // Samples after which an item leaves its table; below 1: never. None: the service is asked before
   // the first batch.
@@ -68,6 +69,7 @@ class BatchStream {
   std::int64_t ask_max_times_sampled(const WaitOptions& wait, Status& failed) const;
   std::shared_ptr<Running> running() const;
   void start(std::int64_t max_times_sampled) REVERIE_REQUIRES(mutex_);
+  static std::optional<DrawnBatch> take_ready(Running& stream);
 
   const std::shared_ptr<ReplayService> service_;
   const BatchStreamOptions options_;

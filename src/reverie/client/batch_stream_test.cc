@@ -1,15 +1,83 @@
 #include "reverie/client/batch_stream.h"
 
 #include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "reverie/base/mutex.h"
+#include "tests/support/eventually.h"
 #include "tests/support/faucet.h"
 
 namespace reverie {
 namespace {
+
+using test::eventually;
+
+// Samples of a faucet that arrive when it is told so.
+class FarFaucet final : public ReplayService {
+ public:
+  explicit FarFaucet(std::shared_ptr<Faucet> faucet) : faucet_(std::move(faucet)) {}
+
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    MutexLock lock(mutex_);
+    const RequestId id = ++last_id_;
+    follows_.push_back(request.follows);
+    waiting_.emplace(id, std::pair(std::move(request), std::move(done)));
+    return id;
+  }
+  void cancel(RequestId id) override {
+    std::pair<SampleRequest, Done<SampleResult>> ended;
+    {
+      MutexLock lock(mutex_);
+      const auto found = waiting_.find(id);
+      if (found == waiting_.end()) return;
+      ended = std::move(found->second);
+      waiting_.erase(found);
+    }
+    ended.second({cancelled("given up"), std::move(ended.first.batch)});
+  }
+  // Answers the oldest request.
+  void answer() {
+    std::pair<SampleRequest, Done<SampleResult>> oldest;
+    {
+      MutexLock lock(mutex_);
+      oldest = std::move(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+    }
+    faucet_->sample(std::move(oldest.first), std::move(oldest.second));
+  }
+  std::size_t waiting_count() {
+    MutexLock lock(mutex_);
+    return waiting_.size();
+  }
+  // What each request followed.
+  std::vector<RequestId> follows() {
+    MutexLock lock(mutex_);
+    return follows_;
+  }
+
+  RequestId insert(InsertRequest, Done<InsertResult>) override { return 0; }
+  RequestId mutate(const MutateRequest&, Done<MutateResult>) override { return 0; }
+  RequestId lookup(const LookupRequest&, Done<LookupResult>) override { return 0; }
+  RequestId reset(std::string_view, Done<Status>) override { return 0; }
+  RequestId info(Done<Result<std::vector<TableInfo>>>) override { return 0; }
+  RequestId why_blocked(std::string_view, Done<Result<BlockedReport>>) override { return 0; }
+  void close() override {}
+
+ private:
+  const std::shared_ptr<Faucet> faucet_;
+  Mutex mutex_;
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::map<RequestId, std::pair<SampleRequest, Done<SampleResult>>> waiting_
+      REVERIE_GUARDED_BY(mutex_);
+  std::vector<RequestId> follows_ REVERIE_GUARDED_BY(mutex_);
+};
 
 std::vector<std::int64_t> numbers(const DrawnBatch& drawn) {
   const std::span<const std::byte> bytes = drawn.batch.columns.at(0).bytes.bytes();
@@ -88,6 +156,45 @@ TEST_F(BatchStreamTest, AFarServiceIsAskedForTheNextBatchWhileOneIsMade) {
   EXPECT_EQ(stream.next({}).value().samples.size(), 5u);
   stream.close();
   EXPECT_GE(service_->asked.size(), 2u);
+}
+
+TEST_F(BatchStreamTest, AFarServiceHasTheRequestsOfAllBatchesAheadAndOfTheOneThatIsWaitedFor) {
+  service_->add_ones(100);
+  const auto far = std::make_shared<FarFaucet>(service_);
+  BatchStreamOptions asking = options(2);
+  asking.timeout = {};
+  asking.is_far = true;
+  asking.depth = 2;
+  asking.max_times_sampled = 0;
+  BatchStream stream(far, asking);
+  ASSERT_TRUE(eventually([&] { return far->waiting_count() == 2; }));
+  for (std::int64_t first : {0, 2}) {
+    std::optional<Result<DrawnBatch>> taken;
+    std::thread user([&] { taken.emplace(stream.next({})); });
+    EXPECT_TRUE(eventually([&] { return far->waiting_count() == 3; }));
+    far->answer();
+    user.join();
+    EXPECT_EQ(numbers(taken->value()), (std::vector<std::int64_t>{first, first + 1}));
+    EXPECT_EQ(far->waiting_count(), 2u) << "the user works on it";
+  }
+  EXPECT_EQ(far->follows(), (std::vector<RequestId>{0, 1, 2, 3}));
+  // Batches that are made are ahead too.
+  far->answer();
+  EXPECT_TRUE(eventually([&] { return stream.next_now().has_value(); }));
+  stream.close();
+  EXPECT_EQ(far->waiting_count(), 0u) << "nobody waits for them any more";
+}
+
+TEST_F(BatchStreamTest, RequestsAheadHaveABound) {
+  const auto far = std::make_shared<FarFaucet>(service_);
+  BatchStreamOptions asking = options(2);
+  asking.timeout = {};
+  asking.is_far = true;
+  asking.depth = 1000;
+  asking.max_times_sampled = 0;
+  BatchStream stream(far, asking);
+  EXPECT_TRUE(eventually([&] { return far->waiting_count() > 1; }));
+  EXPECT_LE(far->waiting_count(), 9u);
 }
 
 TEST_F(BatchStreamTest, WeightsAreThoseOfTheBatch) {

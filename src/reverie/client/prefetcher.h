@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/cores.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
 #include "reverie/base/waiting.h"
@@ -95,8 +96,13 @@ class Prefetcher {
   }
 
  private:
+  // The user, the prefetcher's thread, that of the I/O and that of a server work for each other:
+  // where there are fewer cores, a thread that polls takes the core of another.
+  static constexpr unsigned kPollCoresMin = 4;
+
   void run(const Make& make) {
     WaitOptions wait;
+    wait.polls = available_cores() >= kPollCoresMin;
     wait.interrupted = [this] {
       MutexLock lock(mutex_);
       return closed_ || has_failed_;

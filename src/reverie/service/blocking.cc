@@ -30,6 +30,9 @@ Spinner& thread_spinner() {
 template <typename T>
 class Arrival {
  public:
+  explicit Arrival(bool is_for_another = false)
+      : waiter_(is_for_another ? nullptr : this_thread()) {}
+
   // REQUIRES: called once, by the thread that completes the request.
   void complete(T value) REVERIE_NO_THREAD_SAFETY_ANALYSIS {
     if (this_thread() == waiter_) {
@@ -53,7 +56,7 @@ class Arrival {
       return is_own_ || is_result_here_.load(std::memory_order_acquire);
     };
     const std::optional<bool> looked = service.look(has_result);
-    if (looked ? *looked : thread_spinner().look(clock, has_result)) return take();
+    if (looked ? *looked : options.polls && thread_spinner().look(clock, has_result)) return take();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
     bool is_cancelled = false;
@@ -93,8 +96,8 @@ class Arrival {
     return std::move(*value_);
   }
 
-  const void* const waiter_ = this_thread();  // the thread that asked, and will wait
-  bool is_own_ = false;                       // only the waiter's thread looks at it
+  const void* const waiter_;  // the thread that will wait, if it is the one that asks
+  bool is_own_ = false;       // only the waiter's thread looks at it
   std::atomic<bool> is_result_here_{false};
   Mutex mutex_;
   CondVar condition_;
@@ -111,10 +114,13 @@ T await(ReplayService& service, const WaitOptions& options, Start start) {
 
 }  // namespace
 
-class PendingSample::Answer : public Arrival<SampleResult> {};
+class PendingSample::Answer : public Arrival<SampleResult> {
+ public:
+  using Arrival<SampleResult>::Arrival;
+};
 
-PendingSample::PendingSample(ReplayService& service, SampleRequest request)
-    : service_(&service), arrival_(std::make_unique<Answer>()) {
+PendingSample::PendingSample(ReplayService& service, SampleRequest request, bool is_for_another)
+    : service_(&service), arrival_(std::make_unique<Answer>(is_for_another)) {
   id_ = service.sample(std::move(request), [answer = arrival_.get()](SampleResult result) {
     answer->complete(std::move(result));
   });

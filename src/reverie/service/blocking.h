@@ -22,6 +22,8 @@ struct WaitOptions {
   // call that is served at once.
   std::function<void()> wait_begins;
   std::function<void()> wait_ends;
+  // Whether to poll before sleeping, where the service does not poll itself.
+  bool polls = true;
 };
 
 // Calls wait_begins at the start of a scope, wait_ends at its end.
@@ -40,11 +42,12 @@ class WaitScope {
   const WaitOptions& options_;
 };
 
-// A sample request whose result is waited for later. For one thread.
+// A sample request whose result is waited for later. For one thread, which with `is_for_another`
+// is not the one that asks.
 class PendingSample {
  public:
   PendingSample() = default;
-  PendingSample(ReplayService& service, SampleRequest request);
+  PendingSample(ReplayService& service, SampleRequest request, bool is_for_another = false);
   PendingSample(PendingSample&&) noexcept;
   PendingSample& operator=(PendingSample&&) noexcept;
   // Cancels the request, unless it was waited for.
