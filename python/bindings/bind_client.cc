@@ -281,7 +281,7 @@ void update(const ClientHandle& self, nb::handle table, nb::handle tickets,
   const Updates updates(tickets, ticket_priorities, keys, key_priorities);
   const MutateRequest request = updates.request(name);
   const TimePoint until = deadline(timeout_s);
-  Waiting waiting(*self.service(), request.table);
+  Waiting waiting(self.updates().service(), request.table);
   const bool is_brief = self.local() != nullptr && updates.count() <= kBriefItems;
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
     return self.updates().update(request, until, wait);
@@ -291,7 +291,7 @@ void update(const ClientHandle& self, nb::handle table, nb::handle tickets,
 void flush(const ClientHandle& self, nb::handle timeout_s) {
   unwrap(self.check());
   const TimePoint until = deadline(timeout_s);
-  Waiting waiting(*self.service(), "");
+  Waiting waiting(self.updates().service(), "");
   const WaitOptions wait = waiting.options();
   unwrap(without_gil([&] { return self.updates().flush(until, wait); }));
 }

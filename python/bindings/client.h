@@ -12,12 +12,12 @@
 #include "reverie/base/random.h"
 #include "reverie/client/insert_step.h"
 #include "reverie/client/item_reader.h"
-#include "reverie/client/update_window.h"
 #include "reverie/gather/corrupt_items.h"
 #include "reverie/record/external_files.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/update_window.h"
 
 namespace reverie::python {
 
@@ -37,14 +37,19 @@ class ClientHandle {
       : service_(std::move(service)),
         local_(std::move(local)),
         on_corrupt_(on_corrupt),
-        updates_(std::make_shared<UpdateWindow>(service_)),
+        updates_(std::make_shared<UpdateWindow>(service_,
+                                                local_ ? Duration::zero() : UpdateWindow::kPace)),
         seeds_(std::make_shared<Seeds>()) {
     if (!seed) seeds_->random.emplace(std::optional<std::uint64_t>());
     seeds_->seed = seed.value_or(0);
     if (local_) next_seed({}).value();
   }
 
-  const std::shared_ptr<ReplayService>& service() const { return service_; }
+  // For calls, and what makes calls later: those come behind the updates given so far.
+  const std::shared_ptr<ReplayService>& service() const {
+    updates_->send();
+    return service_;
+  }
   const std::shared_ptr<LocalService>& local() const { return local_; }
   // The kinds of steps that insert() was given, shared by all copies.
   StepKinds& step_kinds() const { return *step_kinds_; }
@@ -57,7 +62,7 @@ class ClientHandle {
   const std::shared_ptr<TablesDrawnAhead>& tables_drawn_ahead() const {
     return tables_drawn_ahead_;
   }
-  // Updates sent without waiting, of all copies.
+  // Updates without waiting, of all copies.
   UpdateWindow& updates() const { return *updates_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }

@@ -648,8 +648,9 @@ class Client(Closing):
             timeout_s: how long to wait for a server.
             wait: whether to wait for its answer. None: not while a :meth:`dataset` of this client
                 over the table is open. Updates without waiting take effect in order, at most 32 are
-                in flight, and an error of one is raised by the next, by :meth:`flush` or by the
-                dataset's ``close``: that call does nothing else.
+                in flight, those of one millisecond may share a call, and an error of one is raised
+                by the next, by :meth:`flush` or by the dataset's ``close``: that call does nothing
+                else.
 
         Returns:
             How many items were updated; without waiting, how many were sent.

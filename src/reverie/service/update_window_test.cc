@@ -1,4 +1,4 @@
-#include "reverie/client/update_window.h"
+#include "reverie/service/update_window.h"
 
 #include <thread>
 #include <utility>
@@ -7,16 +7,19 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/mutex.h"
+#include "tests/support/eventually.h"
 
 namespace reverie {
 namespace {
 
-// Answers updates when it is told to; knows nothing else.
+using test::eventually;
+
+// Answers calls when it is told to; knows nothing else.
 class SlowService final : public ReplayService {
  public:
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
     MutexLock lock(mutex_);
-    keys_.insert(keys_.end(), request.keys.begin(), request.keys.end());
+    calls_.emplace_back(request.keys.begin(), request.keys.end());
     waiting_.push_back(std::move(done));
     return waiting_.size();
   }
@@ -30,9 +33,10 @@ class SlowService final : public ReplayService {
     }
     done({.status = status});
   }
-  std::vector<ItemKey> keys() {
+  // The keys of each call.
+  std::vector<std::vector<ItemKey>> calls() {
     MutexLock lock(mutex_);
-    return keys_;
+    return calls_;
   }
 
   RequestId insert(InsertRequest, Done<InsertResult>) override { return 0; }
@@ -47,7 +51,7 @@ class SlowService final : public ReplayService {
  private:
   Mutex mutex_;
   std::vector<Done<MutateResult>> waiting_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<ItemKey> keys_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::vector<ItemKey>> calls_ REVERIE_GUARDED_BY(mutex_);
 };
 
 class UpdateWindowTest : public ::testing::Test {
@@ -63,36 +67,76 @@ class UpdateWindowTest : public ::testing::Test {
   static TimePoint now() { return Clock::system().now(); }
 
   std::shared_ptr<SlowService> service = std::make_shared<SlowService>();
-  UpdateWindow window{service};
+  UpdateWindow window{service, UpdateWindow::kPace};
 };
 
-TEST_F(UpdateWindowTest, SendsWithoutAnAnswer) {
-  for (ItemKey key = 0; key < UpdateWindow::kInFlightMax; ++key) {
-    ASSERT_TRUE(update(key).ok());
-  }
-  EXPECT_EQ(window.count(), UpdateWindow::kInFlightMax);
-  EXPECT_EQ(service->keys().size(), UpdateWindow::kInFlightMax);
+using Calls = std::vector<std::vector<ItemKey>>;
+
+TEST_F(UpdateWindowTest, TakesUpdatesWithoutAnAnswer) {
+  for (ItemKey key = 0; key < UpdateWindow::kUpdatesMax; ++key) ASSERT_TRUE(update(key).ok());
+  EXPECT_EQ(window.count(), UpdateWindow::kUpdatesMax);
+  EXPECT_EQ(service->calls(), Calls{{0}}) << "the others wait for its answer";
+  service->answer({});
+  ASSERT_TRUE(eventually([&] { return service->calls().size() == 2; }));
+  EXPECT_EQ(service->calls()[1].size(), UpdateWindow::kUpdatesMax - 1) << "in one call";
+  service->answer({});
+  EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
 }
 
 TEST_F(UpdateWindowTest, WaitsForRoom) {
-  for (ItemKey key = 0; key < UpdateWindow::kInFlightMax; ++key) ASSERT_TRUE(update(key).ok());
+  for (ItemKey key = 0; key < UpdateWindow::kUpdatesMax; ++key) ASSERT_TRUE(update(key).ok());
   EXPECT_EQ(update(99, now()).code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(service->keys().size(), UpdateWindow::kInFlightMax) << "it was not sent";
+  EXPECT_EQ(window.count(), UpdateWindow::kUpdatesMax) << "it was not taken";
   std::thread answering([&] { service->answer({}); });
   EXPECT_TRUE(update(99).ok());
   answering.join();
-  EXPECT_EQ(service->keys().back(), 99u);
+  window.send();
+  EXPECT_EQ(service->calls().back().back(), 99u);
+}
+
+TEST_F(UpdateWindowTest, WhatComesBehindThemIsBehindThem) {
+  for (const ItemKey key : {1u, 2u, 3u}) ASSERT_TRUE(update(key).ok());
+  window.send();
+  EXPECT_EQ(service->calls(), (Calls{{1}, {2, 3}}));
+  window.send();
+  EXPECT_EQ(service->calls().size(), 2u);
+}
+
+TEST_F(UpdateWindowTest, WithoutAPaceEachUpdateGoesAtOnce) {
+  UpdateWindow other(service, Duration::zero());
+  for (const ItemKey key : {1u, 2u}) {
+    const double priority = 1.0;
+    MutateRequest request;
+    request.table = "t";
+    request.keys = {&key, 1};
+    request.key_priorities = {&priority, 1};
+    ASSERT_TRUE(other.update(request, TimePoint::max(), {}).ok());
+    EXPECT_EQ(service->calls().size(), key);
+    service->answer({});
+  }
 }
 
 TEST_F(UpdateWindowTest, AnErrorComesWithTheNextUpdateOnce) {
   ASSERT_TRUE(update(1).ok());
-  ASSERT_TRUE(update(2).ok());
   service->answer(not_found("no such table"));
   const Status told = update(3);
   EXPECT_EQ(told.code(), StatusCode::kNotFound);
   EXPECT_NE(told.message().find("earlier update of priorities of table 't'"), std::string::npos);
-  EXPECT_EQ(service->keys(), (std::vector<ItemKey>{1, 2})) << "that call did nothing else";
+  EXPECT_EQ(window.count(), 0u) << "that call did nothing else";
   EXPECT_TRUE(update(3).ok());
+}
+
+TEST_F(UpdateWindowTest, OfUpdatesThatSharedACallOnlyTheFaultyOneIsLost) {
+  for (const ItemKey key : {1u, 2u, 3u}) ASSERT_TRUE(update(key).ok());
+  window.send();
+  service->answer({});
+  service->answer(invalid_argument("no priority"));
+  ASSERT_TRUE(eventually([&] { return service->calls().size() == 4; }));
+  EXPECT_EQ(service->calls(), (Calls{{1}, {2, 3}, {2}, {3}}));
+  service->answer({});
+  service->answer(invalid_argument("no priority"));
+  EXPECT_EQ(window.flush(TimePoint::max(), {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
 }
 
 TEST_F(UpdateWindowTest, FlushWaitsForAllAndTellsOfAnError) {
@@ -113,15 +157,18 @@ TEST_F(UpdateWindowTest, AWaitEndsFromOutside) {
 
 TEST_F(UpdateWindowTest, AnswersMayComeWhenItIsGone) {
   {
-    UpdateWindow other(service);
-    const ItemKey key = 5;
-    const double priority = 2.0;
-    MutateRequest request;
-    request.table = "t";
-    request.keys = {&key, 1};
-    request.key_priorities = {&priority, 1};
-    ASSERT_TRUE(other.update(request, TimePoint::max(), {}).ok());
+    UpdateWindow other(service, UpdateWindow::kPace);
+    for (const ItemKey key : {5u, 6u, 7u}) {
+      const double priority = 2.0;
+      MutateRequest request;
+      request.table = "t";
+      request.keys = {&key, 1};
+      request.key_priorities = {&priority, 1};
+      ASSERT_TRUE(other.update(request, TimePoint::max(), {}).ok());
+    }
   }
+  EXPECT_EQ(service->calls(), (Calls{{5}, {6, 7}})) << "all were sent";
+  service->answer({});
   service->answer({});
 }
 

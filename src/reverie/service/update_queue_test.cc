@@ -1,0 +1,181 @@
+#include "reverie/service/update_queue.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/random.h"
+
+namespace reverie {
+namespace {
+
+using Call = std::shared_ptr<const UpdateCall>;
+
+constexpr Duration kPace = std::chrono::milliseconds(1);
+
+class UpdateQueueTest : public ::testing::Test {
+ protected:
+  // An update of keys [first, first + count).
+  void add_keys(ItemKey first, std::size_t count, const std::string& table = "t",
+                double priority = 1.0) {
+    std::vector<ItemKey> keys(count);
+    for (std::size_t i = 0; i < count; ++i) keys[i] = first + i;
+    const std::vector<double> priorities(count, priority);
+    MutateRequest request;
+    request.table = table;
+    request.keys = keys;
+    request.key_priorities = priorities;
+    queue.add(request);
+  }
+  void add_tickets(std::vector<std::uint64_t> tickets) {
+    const std::vector<double> priorities(tickets.size(), 2.0);
+    MutateRequest request;
+    request.table = "t";
+    request.tickets = tickets;
+    request.ticket_priorities = priorities;
+    queue.add(request);
+  }
+  Call next(bool is_urgent = false) { return queue.next(now, is_urgent); }
+  static std::vector<ItemKey> keys_of(const UpdateCall& call) {
+    const MutateRequest request = call.request();
+    return {request.keys.begin(), request.keys.end()};
+  }
+
+  UpdateQueue queue{kPace};
+  TimePoint now = TimePoint() + std::chrono::seconds(1);
+};
+
+TEST_F(UpdateQueueTest, TheFirstUpdateGoesAtOnceAndTheNextOnesTogether) {
+  add_keys(1, 2);
+  const Call first = next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(keys_of(*first), (std::vector<ItemKey>{1, 2}));
+  add_keys(3, 1);
+  add_keys(4, 2);
+  EXPECT_EQ(queue.due(), TimePoint::max()) << "one call at a time";
+  now = now + 2 * kPace;
+  EXPECT_FALSE(next());
+  queue.end(*first, {});
+  EXPECT_LE(queue.due(), now);
+  const Call second = next();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(keys_of(*second), (std::vector<ItemKey>{3, 4, 5}));
+  EXPECT_EQ(second->update_count(), 2u);
+  EXPECT_EQ(second->request().key_priorities.size(), 3u);
+  EXPECT_EQ(queue.update_count(), 2u);
+  queue.end(*second, {});
+  EXPECT_EQ(queue.update_count(), 0u);
+  EXPECT_FALSE(queue.take_failure());
+}
+
+TEST_F(UpdateQueueTest, CallsKeepTheirPaceUnlessOneIsFullOrUrgent) {
+  add_keys(1, 1);
+  queue.end(*next(), {});
+  add_keys(2, 1);
+  EXPECT_FALSE(next());
+  EXPECT_EQ(queue.due(), now + kPace);
+  EXPECT_TRUE(next(/*is_urgent=*/true));
+  add_keys(3, UpdateCall::kPrioritiesMax);
+  const Call full = next();
+  ASSERT_TRUE(full) << "although another one is in progress";
+  add_keys(4, UpdateCall::kPrioritiesMax - 1);
+  EXPECT_FALSE(next());
+  add_keys(5, 2);  // has no room there
+  EXPECT_EQ(keys_of(*next()).size(), UpdateCall::kPrioritiesMax - 1);
+  EXPECT_FALSE(next());
+}
+
+TEST_F(UpdateQueueTest, FullCallsInProgressHaveABound) {
+  for (std::size_t i = 0; i <= UpdateQueue::kCallsMax; ++i) {
+    add_keys(1, UpdateCall::kPrioritiesMax);
+  }
+  std::vector<Call> begun;
+  while (Call call = next()) begun.push_back(std::move(call));
+  EXPECT_EQ(begun.size(), UpdateQueue::kCallsMax);
+  EXPECT_EQ(queue.due(), TimePoint::max());
+  queue.end(*begun.front(), {});
+  EXPECT_TRUE(next());
+  EXPECT_FALSE(queue.has_waiting());
+}
+
+TEST_F(UpdateQueueTest, UpdatesOfOtherTablesAndKindsHaveCallsOfTheirOwn) {
+  add_keys(1, 1);
+  add_tickets({7, 8});
+  add_keys(2, 1, "u");
+  add_keys(3, 1, "u");
+  std::vector<std::string> calls;
+  while (const Call call = next(/*is_urgent=*/true)) {
+    calls.push_back(call->table() + std::to_string(call->request().keys.size()) +
+                    std::to_string(call->request().tickets.size()));
+  }
+  EXPECT_EQ(calls, (std::vector<std::string>{"t10", "t02", "u20"}));
+}
+
+TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedUpdateByUpdateInItsOrder) {
+  for (const ItemKey key : {1u, 2u, 3u}) add_keys(key, 2);
+  const Call together = next();
+  EXPECT_EQ(together->update_count(), 3u);
+  add_keys(9, 1);
+  queue.end(*together, invalid_argument("negative"));
+  EXPECT_FALSE(queue.has_failure()) << "not known whose";
+  EXPECT_EQ(queue.update_count(), 4u);
+  for (const ItemKey key : {1u, 2u, 3u}) {
+    const Call alone = next();
+    ASSERT_TRUE(alone);
+    EXPECT_EQ(keys_of(*alone), (std::vector<ItemKey>{key, key + 1}));
+    queue.end(*alone, key == 2 ? invalid_argument("negative") : Status());
+  }
+  const auto failure = queue.take_failure();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->table, "t");
+  EXPECT_EQ(failure->status.code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(queue.take_failure()) << "told once";
+  EXPECT_EQ(queue.update_count(), 1u);
+}
+
+TEST_F(UpdateQueueTest, OtherErrorsAreThoseOfAllUpdates) {
+  add_keys(1, 1);
+  add_keys(2, 1);
+  queue.end(*next(), unavailable("gone"));
+  EXPECT_EQ(queue.update_count(), 0u);
+  EXPECT_EQ(queue.take_failure()->status.code(), StatusCode::kUnavailable);
+}
+
+// The model: a map that every update is written to at once.
+TEST_F(UpdateQueueTest, WhateverTheTimesTheLastUpdateOfAKeyWins) {
+  Random random(7);
+  std::map<ItemKey, double> model;
+  std::map<ItemKey, double> store;
+  std::deque<Call> in_progress;
+  const auto run = [&](const Call& call) {
+    const MutateRequest request = call->request();
+    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+      store[request.keys[i]] = request.key_priorities[i];
+    }
+  };
+  for (int step = 0; step < 20'000; ++step) {
+    const ItemKey key = random.below(8);
+    const auto count = static_cast<std::size_t>(1 + random.below(4));
+    add_keys(key, count, "t", step);
+    for (std::size_t i = 0; i < count; ++i) model[key + i] = step;
+    now = now + random.below(400) * std::chrono::microseconds(1);
+    const bool is_urgent = random.below(20) == 0;
+    while (Call call = next(is_urgent)) {
+      run(call);  // a connection keeps their order
+      in_progress.push_back(std::move(call));
+    }
+    if (!in_progress.empty() && random.below(3) == 0) {
+      queue.end(*in_progress.front(), {});
+      in_progress.pop_front();
+    }
+  }
+  while (const Call call = next(/*is_urgent=*/true)) run(call);
+  EXPECT_EQ(store, model);
+}
+
+}  // namespace
+}  // namespace reverie
