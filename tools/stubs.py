@@ -30,8 +30,8 @@ _OVERLOADS = {
         ('output: Literal["torch"] = "torch"', "-> Batch[TensorNest]: ..."),
     ),
 }
-_IMPORTS = "from typing import Annotated, Any, Generic\n"
-_TYPING = """from typing import Annotated, Any, Generic, Literal, overload
+_IMPORTS = "from typing import Annotated, Any, Generic, NoReturn\n"
+_TYPING = """from typing import Annotated, Any, Generic, Literal, NoReturn, overload
 from typing_extensions import TypeVar
 """
 _DATA = """from reverie.nests import ArrayNest, HistoryNest, TensorNest

@@ -195,8 +195,7 @@ void PyBatch::take(DrawnBatch drawn) {
 
 void PyBatch::convert(nb::handle convert) {
   if (PyCallable_Check(convert.ptr()) == 0) {
-    raise_type_error(
-        format("function is {}; it must be a function of an array", str_of(nb::repr(convert))));
+    raise_type_error(format("function is {}; it must be a function of an array", shown(convert)));
   }
   const InUse in_use(calls);
   std::vector<nb::object> leaves;

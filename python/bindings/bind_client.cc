@@ -38,7 +38,7 @@ std::span<const T> flat(nb::handle array, DType dtype) {
   if (!PyArray_Check(array.ptr()) || PyArray_NDIM(given) != 1 ||
       dtype_of(PyArray_DESCR(given)) != dtype || !PyArray_ISCARRAY_RO(given)) {
     raise_type_error(format("this takes flat, contiguous arrays of {}, got {}", dtype_name(dtype),
-                            str_of(nb::repr(array))));
+                            shown(array)));
   }
   return {static_cast<const T*>(PyArray_DATA(given)),
           static_cast<std::size_t>(PyArray_SIZE(given))};
@@ -72,7 +72,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
     batch = nb::cast(PyBatch());
   } else if (!nb::isinstance<PyBatch>(out)) {
     raise_type_error(
-        format("out is {}; it must be a Batch of an earlier call, or None", str_of(nb::repr(out))));
+        format("out is {}; it must be a Batch of an earlier call, or None", shown(out)));
   }
   auto& filled = nb::cast<PyBatch&>(batch);
   const InUse in_use(filled.calls);

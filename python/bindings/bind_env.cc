@@ -302,6 +302,7 @@ void bind_env(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Future>(m, "NativeFuture", nb::is_final(),
                      "The step or reset of a batch that is under way, or was last.")
+      .def("__iter__", &refuse_unpacking, nb::sig("def __iter__(self) -> typing.NoReturn"))
       .def("done", &Future::done, "Whether ``result`` would return at once.")
       .def("result", &Future::result, "timeout_s"_a.none() = nb::none(),
            nb::sig("def result(self, timeout_s: float | None = None) -> typing.Any"),

@@ -14,6 +14,7 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/env_pool.h"
+#include "python/bindings/env_results.h"
 #include "python/bindings/env_rows.h"
 #include "python/bindings/env_worker.h"
 #include "reverie/os/child_process.h"
@@ -77,6 +78,7 @@ nb::object future_of(nb::handle pool, nb::handle batch, std::uint32_t sequence) 
 void bind_core(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyEnvFuture>(m, "EnvFuture", nb::is_final(), "A step or reset under way.")
+      .def("__iter__", &refuse_unpacking, nb::sig("def __iter__(self) -> typing.NoReturn"))
       .def(
           "done",
           [](const PyEnvFuture& self) { return self.core->is_done(self.batch, self.sequence); },

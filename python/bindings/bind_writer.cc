@@ -44,8 +44,8 @@ std::string column_path(nb::handle path) {
   const nb::object parts = nb::steal(PySequence_List(path.ptr()));
   if (!parts.is_valid()) {
     PyErr_Clear();
-    raise_type_error(format("path is {}; it must be a str such as 'obs/position', or its parts",
-                            str_of(nb::repr(path))));
+    raise_type_error(
+        format("path is {}; it must be a str such as 'obs/position', or its parts", shown(path)));
   }
   std::string joined;
   for (nb::handle part : parts) {

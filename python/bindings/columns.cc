@@ -68,7 +68,7 @@ Py_ssize_t checked_index(nb::handle index, Py_ssize_t count, std::string_view na
   if (given == -1 && PyErr_Occurred() != nullptr) {
     const bool is_beyond = PyErr_ExceptionMatches(PyExc_IndexError) != 0;
     PyErr_Clear();
-    const std::string text = str_of(nb::repr(index));
+    const std::string text = shown(index);
     if (is_beyond) {
       raise(out_of_range("{} has {} steps; index {} is out of range", column_text(name), count,
                          text));
@@ -255,7 +255,7 @@ void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed,
   if (!cells.is_valid()) {
     PyErr_Clear();
     raise_type_error(format("data_references is {}; it must be a list of cells of a history",
-                            str_of(nb::repr(references))));
+                            shown(references)));
   }
   for (nb::handle reference : cells) {
     const PickedColumn* const cell = as_picked_column(reference.ptr());

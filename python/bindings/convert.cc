@@ -86,16 +86,29 @@ std::string str_of(nb::handle object) {
           static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))};
 }
 
+std::string shown(nb::handle object) {
+  constexpr std::size_t kShownMax = 120;
+  std::string text;
+  try {
+    text = str_of(nb::repr(object));
+  } catch (nb::python_error&) {  // what a message shows must not raise
+    return format("a {}", type_name_of(object.ptr()));
+  }
+  if (text.size() <= kShownMax) return text;
+  std::size_t end = kShownMax;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // within a character
+  return text.substr(0, end) + "...";
+}
+
 std::string_view text_argument(std::string_view name, nb::handle value) {
   if (!PyUnicode_Check(value.ptr())) {
-    raise_type_error(format("{} is {}; it must be a str", name, str_of(nb::repr(value))));
+    raise_type_error(format("{} is {}; it must be a str", name, shown(value)));
   }
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (text == nullptr) {
     PyErr_Clear();
-    raise(invalid_argument("{} is {}; it must be text that UTF-8 can write", name,
-                           str_of(nb::repr(value))));
+    raise(invalid_argument("{} is {}; it must be text that UTF-8 can write", name, shown(value)));
   }
   return {text, static_cast<std::size_t>(size)};
 }
@@ -103,14 +116,14 @@ std::string_view text_argument(std::string_view name, nb::handle value) {
 bool flag_argument(std::string_view name, nb::handle value) {
   if (PyBool_Check(value.ptr())) return value.ptr() == Py_True;
   if (Py_TYPE(value.ptr()) == &PyBoolArrType_Type) return PyObject_IsTrue(value.ptr()) == 1;
-  raise_type_error(format("{} is {}; it must be True or False", name, str_of(nb::repr(value))));
+  raise_type_error(format("{} is {}; it must be True or False", name, shown(value)));
 }
 
 double number_argument(std::string_view name, nb::handle value) {
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise_type_error(format("{} is {}; it must be a number", name, str_of(nb::repr(value))));
+    raise_type_error(format("{} is {}; it must be a number", name, shown(value)));
   }
   return number;
 }
@@ -118,12 +131,12 @@ double number_argument(std::string_view name, nb::handle value) {
 std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64_t least,
                              std::int64_t most) {
   if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
-    raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
+    raise_type_error(format("{} is {}; it must be an integer", name, shown(value)));
   }
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
   if (!number.is_valid()) {  // an array of several elements
     PyErr_Clear();
-    raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
+    raise_type_error(format("{} is {}; it must be an integer", name, shown(value)));
   }
   int overflow = 0;
   const long long given = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);

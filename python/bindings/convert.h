@@ -112,6 +112,8 @@ inline constexpr std::size_t kBriefItems = 1024;
 
 // str(object), as UTF-8.
 std::string str_of(nb::handle object);
+// repr(object) for a message, cut short; its type where repr() raises.
+std::string shown(nb::handle object);
 
 // --- Arguments, checked so that errors name them.
 

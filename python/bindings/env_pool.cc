@@ -74,8 +74,7 @@ std::vector<std::int32_t> EnvPoolCore::env_argument(nb::handle env_ids) const {
       env_ids.ptr(), PyArray_DescrFromType(NPY_INT32), 1, 1, NPY_ARRAY_CARRAY_RO, nullptr));
   if (!array.is_valid()) {
     PyErr_Clear();
-    raise_type_error(
-        format("env_ids is {}; it must be a flat array of integers", str_of(nb::repr(env_ids))));
+    raise_type_error(format("env_ids is {}; it must be a flat array of integers", shown(env_ids)));
   }
   const auto* const ids = reinterpret_cast<const std::int32_t*>(array_data(array));
   std::vector<std::int32_t> envs(ids, ids + PyArray_SIZE(as_array(array)));

@@ -40,6 +40,13 @@ struct EnvResults::Place {
   }
 };
 
+nb::object refuse_unpacking(nb::handle) {
+  raise_type_error(
+      "step() and reset() of an EnvPool give a future; take its result(), which has observation, "
+      "reward, terminated, truncated and info. For Gymnasium's tuples use "
+      "reverie.gym.GymVectorEnv");
+}
+
 EnvResults::EnvResults(EnvResultSpec spec, std::vector<EnvColumns> batches, bool is_copied)
     : spec_(std::move(spec)),
       batches_(std::move(batches)),

@@ -50,6 +50,9 @@ struct EnvColumns {
   std::shared_ptr<const void> keeper;
 };
 
+// Raises, for a program that unpacks a future as Gymnasium's tuple.
+nb::object refuse_unpacking(nb::handle future);
+
 // The interpreter's lock guards it, except while many rows are copied.
 class EnvResults {
  public:

@@ -1,4 +1,7 @@
 // The extension module. Each room that has bindings has its own file.
+#include <exception>
+#include <new>
+
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/arrays.h"
@@ -11,6 +14,14 @@ NB_MODULE(_reverie, m) {
   m.doc() = "Native half of the reverie package; import reverie instead.";
   // Objects that a program still holds when the interpreter ends are not leaks.
   nb::set_leak_warnings(false);
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      PyErr_SetString(PyExc_MemoryError,
+                      "there is not enough memory for this call; ask for less at once");
+    }
+  });
   reverie::python::import_numpy();
   reverie::python::guard_exit();
   m.def(

@@ -101,8 +101,8 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
 std::vector<nb::object> ReplayArrays::find(nb::handle dict,
                                            const ReplayStructures& structures) const {
   if (!PyDict_Check(dict.ptr())) {
-    raise_type_error(format("out is {}; it must be a batch of an earlier call, or None",
-                            str_of(nb::repr(dict))));
+    raise_type_error(
+        format("out is {}; it must be a batch of an earlier call, or None", shown(dict)));
   }
   std::vector<nb::object> arrays;
   arrays.reserve(specs().size());

@@ -381,7 +381,7 @@ void ValueEncoder::encode_text(PyObject* value) {
   if (text == nullptr) {
     PyErr_Clear();
     raise(invalid_argument("{} holds the text {}; it must be text that UTF-8 can write", what_,
-                           str_of(nb::repr(value))));
+                           shown(value)));
   }
   writer_.text({text, static_cast<std::size_t>(size)});
 }

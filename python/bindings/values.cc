@@ -241,7 +241,7 @@ void Values::add_any(ColumnId column, std::string_view path, nb::handle leaf) {
     if (overflow != 0) {
       raise(invalid_argument(
           "{} is the int {}, which does not fit into int64; store a NumPy array of another dtype",
-          column_text(path), str_of(leaf)));
+          column_text(path), shown(leaf)));
     }
     return push_scalar(column, DType::kInt64, &value);
   }

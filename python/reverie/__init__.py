@@ -138,9 +138,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         return getattr(importlib.import_module(_LAZY[name]), name)
     if name in (
         "agents",
+        "contrib",
         "envs",
         "gym",
         "moolib",
+        "nests",
         "nn",
         "reverb",
         "rl",

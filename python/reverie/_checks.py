@@ -7,6 +7,7 @@ for a wrong value.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import os
@@ -20,6 +21,7 @@ from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 _Kind = TypeVar("_Kind")
 _SHOWN_MAX = 120  # characters of a value
 INT64_MAX = 2**63 - 1
+ITEMS_MAX = 1 << 24  # of a list
 MEMORY_BYTES_MIN = 16 << 20  # of what may be in memory, of a store or a table
 
 
@@ -39,10 +41,10 @@ def integer(name: str, value: object, least: int = 1, most: int = INT64_MAX) -> 
         raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be an integer {bound}")
     try:
         given = operator.index(value)
-    except TypeError:  # an array of several elements
+    except Exception as error:  # an array of several elements, a masked one, what a class raises
         raise UnsupportedTypeError(
             f"{name} is {shown(value)}; it must be an integer {bound}"
-        ) from None
+        ) from error
     if not least <= given <= most:
         raise InvalidArgumentError(f"{name} is {shown(given)}; it must be an integer {bound}")
     return given
@@ -73,8 +75,8 @@ def number(
         given = float(value)  # type: ignore[arg-type]
     except OverflowError:
         given = math.inf
-    except (TypeError, ValueError, RuntimeError):  # an array of several elements
-        raise wrong_type from None
+    except Exception as error:  # an array of several elements, a masked one, what a class raises
+        raise wrong_type from error
     if math.isnan(given) or (finite and math.isinf(given)) or not least <= given <= most:
         raise InvalidArgumentError(f"{name} is {shown(value)}; it must be {bound or 'a number'}")
     if above > -math.inf and not given > above:
@@ -162,12 +164,22 @@ def function(name: str, value: object, what: str = "a function") -> Callable[...
 
 
 def items(name: str, value: object, what: str) -> list[Any]:
-    """The elements of an iterable that is neither text nor a mapping; ``what`` it must hold."""
+    """The elements of an iterable that is neither text nor a mapping; ``what`` it must hold.
+
+    One that never ends is refused.
+    """
     if not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__iter__"):
         try:
-            return list(value)
+            found = list(itertools.islice(value, ITEMS_MAX + 1))
         except TypeError:  # an array without dimensions
             pass
+        else:
+            if len(found) > ITEMS_MAX:
+                raise InvalidArgumentError(
+                    f"{name} is {shown(value)}, which has more than {ITEMS_MAX} entries; give a "
+                    f"list of {what}"
+                )
+            return found
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a list of {what}")
 
 

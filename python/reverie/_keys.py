@@ -37,10 +37,12 @@ def keys_of(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
         return np.ascontiguousarray(keys, np.uint64)
     # NumPy would make floats of a list of small and large keys.
     given = [] if keys is None else _checks.items(argument, keys, "keys")
-    for key in given:
-        if not isinstance(key, (int, np.integer)) and not hasattr(key, "__index__"):
-            raise _no_key(argument, key)
-        if isinstance(key, np.ndarray) or not 0 <= key < 2**64:
+    for i, key in enumerate(given):
+        if not isinstance(key, (int, np.integer)):
+            if isinstance(key, np.ndarray) or not hasattr(key, "__index__"):
+                raise _no_key(argument, key)
+            given[i] = key = _checks.integer(argument, key, 0, 2**64 - 1)
+        if not 0 <= key < 2**64:
             raise _no_key(argument, key)
     return np.array(given, np.uint64)
 

@@ -145,7 +145,8 @@ def unbatch(batch: object, dim: int = 0) -> list[Any]:
     """The rows of a batch along ``dim``, each a nest of views without that dimension.
 
     Raises:
-        InvalidArgumentError: the arrays differ in length along ``dim``, or lack that dimension.
+        InvalidArgumentError: the arrays differ in length along ``dim``, or lack that dimension, or
+            there is none.
     """
     dim = _checks.integer("dim", dim, 0, 63)
     paths, leaves, structure = _reverie.flatten(batch)
@@ -160,6 +161,10 @@ def unbatch(batch: object, dim: int = 0) -> list[Any]:
                 f"{'some' if rows is None else rows} rows along dim {dim}"
             )
         rows = int(shape[dim])
+    if rows is None:
+        raise InvalidArgumentError(
+            f"batch is {_checks.shown(batch)}; it must hold an array, whose rows are counted"
+        )
     front = (slice(None),) * dim
     return [
         _reverie.fold(
@@ -169,5 +174,5 @@ def unbatch(batch: object, dim: int = 0) -> list[Any]:
                 for leaf in leaves
             ],
         )
-        for i in range(rows or 0)
+        for i in range(rows)
     ]

@@ -107,13 +107,10 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         if isinstance(capacity, float) and capacity.is_integer():
             capacity = int(capacity)  # 1e5
         capacity = _checks.integer("capacity", capacity, 0)
-        for name, count in (
-            ("num_envs", num_envs),
-            ("frame_stack", frame_stack),
-            ("n_step", n_step),
-            ("burn_in", burn_in),
-        ):
-            _checks.integer(name, count, 0)
+        num_envs = _checks.integer("num_envs", num_envs, 0)
+        frame_stack = _checks.integer("frame_stack", frame_stack, 0)
+        n_step = _checks.integer("n_step", n_step, 0)
+        burn_in = _checks.integer("burn_in", burn_in, 0)
         _checks.number("gamma", gamma, finite=False)
         _checks.number("alpha", alpha, 0.0)
         _checks.flag("prioritized", prioritized)

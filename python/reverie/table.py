@@ -128,9 +128,9 @@ class Table:
         )
         for extension in extensions:
             _require(name, "extensions", extension, Extension)
-        _require_positive(name, "max_size", max_size)
+        max_size = _require_positive(name, "max_size", max_size)
         if max_bytes is not None:
-            _require_positive(name, "max_bytes", max_bytes)
+            max_bytes = _require_positive(name, "max_bytes", max_bytes)
         if memory_bytes is not None:
             memory_bytes = _checks.integer(
                 f"memory_bytes of table '{name}'", memory_bytes, _checks.MEMORY_BYTES_MIN
@@ -149,7 +149,7 @@ class Table:
         self._name = name
         self._sampler = sampler
         self._remover = remover
-        self._max_size = int(max_size)
+        self._max_size = max_size
         self._rate_limiter = rate_limiter
         self._max_times_sampled = _checks.integer(
             f"max_times_sampled of table '{name}'", max_times_sampled, -(2**31), 2**31 - 1
@@ -174,7 +174,7 @@ class Table:
 
         Inserts wait while it is full, samples while it is empty.
         """
-        _require_positive(name, "max_size", max_size)
+        max_size = _require_positive(name, "max_size", max_size)
         return cls(
             name,
             selectors.Fifo(),
@@ -198,7 +198,7 @@ class Table:
 
         Inserts wait while it is full, samples while it is empty.
         """
-        _require_positive(name, "max_size", max_size)
+        max_size = _require_positive(name, "max_size", max_size)
         return cls(
             name,
             selectors.Lifo(),
@@ -382,5 +382,5 @@ def _require(table: str, argument: str, value: object, kind: type) -> None:
         )
 
 
-def _require_positive(table: str, argument: str, value: int) -> None:
-    _checks.integer(f"{argument} of table '{table}'", value)
+def _require_positive(table: str, argument: str, value: int) -> int:
+    return _checks.integer(f"{argument} of table '{table}'", value)

@@ -66,7 +66,7 @@ class JoinStack:
 
     @staticmethod
     def _joined(array: Any) -> Any:  # noqa: ANN401
-        if array.ndim != 5:  # numbers beside the pictures
+        if np.ndim(array) != 5:  # numbers beside the pictures
             return array
         return array.reshape((len(array), array.shape[1] * array.shape[2], *array.shape[3:]))
 

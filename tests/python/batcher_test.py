@@ -316,3 +316,9 @@ def test_many_threads_add_and_take_and_nothing_is_lost_or_torn(elements):
     for thread in threads:
         thread.join()
     assert sorted(found) == list(range(count * each))
+
+
+@pytest.mark.parametrize("batch", [5, "text", {}, {"a": None}])
+def test_what_holds_no_array_has_no_rows(batch):
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="it must hold an array"):
+        reverie.unbatch(batch)

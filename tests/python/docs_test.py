@@ -4,6 +4,8 @@ The cpp blocks are compiled and run by cmake/pages.cmake.
 """
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,42 @@ def test_the_links_of_the_page_lead_somewhere(page):
         found = (page.parent / path).resolve() if path else page
         assert found.exists(), f"{name_of(page)} links to {target}"
         assert not anchor or anchor in anchors(found), f"{name_of(page)} links to {target}"
+
+
+# Files, and what needs a package that is not among those of the tests.
+_NO_NAMES = {"reverie.lock", "reverie.service", "reverie.sock"}
+_FIND_NAMES = """
+import sys
+import reverie
+
+for name in sys.stdin.read().split():
+    found = reverie
+    try:
+        for part in name.split(".")[1:]:
+            found = getattr(found, part)
+    except reverie.errors.MissingPackageError:
+        pass
+    except AttributeError as error:
+        print(name, error)
+"""
+
+
+def test_a_name_on_a_page_is_there_behind_import_reverie_alone():
+    names = {
+        name
+        for page in _PAGES
+        for name in re.findall(r"\breverie(?:\.[A-Za-z_]\w*)+", page.read_text())
+    }
+    assert len(names) > 80
+    done = subprocess.run(
+        [sys.executable, "-c", _FIND_NAMES],
+        input="\n".join(sorted(names - _NO_NAMES)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("source", pictures.sources(), ids=lambda path: path.name)

@@ -10,6 +10,7 @@ Everything runs in C++, on threads of its own: environments, networks, replay. T
 ``reverie train``; see docs/concepts/learn.md.
 """
 
+from reverie._submodules import loaded_on_use
 from reverie.agents.cores import CoreTuning, tune_cores
 from reverie.agents.loop import Loop
 from reverie.agents.protocols import Learner, Policy
@@ -35,3 +36,5 @@ __all__ = [
     "train",
     "tune_cores",
 ]
+
+__getattr__ = loaded_on_use(__name__, "torch_agent")

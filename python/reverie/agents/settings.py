@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, NotFoundError
 
 _Class = TypeVar("_Class")
 
@@ -184,7 +184,7 @@ def checked_settings(settings: TrainSettings | None) -> TrainSettings:
     """The settings, or the defaults for None."""
     if settings is None:
         return TrainSettings()
-    return _checks.instance("settings", settings, TrainSettings)
+    return _checks.instance("settings", settings, TrainSettings, "a reverie.TrainSettings")
 
 
 def _option(field: dataclasses.Field[Any], value: object) -> OptionValue:
@@ -196,8 +196,5 @@ def _option(field: dataclasses.Field[Any], value: object) -> OptionValue:
         return _checks.integer(field.name, value, 0)
     if kind == "float":
         return _checks.number(field.name, value, finite=False)
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        raise UnsupportedTypeError(
-            f"{field.name} is {_checks.shown(value)}; it must be the widths, as (256, 256)"
-        )
-    return ",".join(str(_checks.integer(field.name, width)) for width in value)
+    widths = _checks.items(field.name, value, "the widths, as (256, 256)")
+    return ",".join(str(_checks.integer(field.name, width)) for width in widths)

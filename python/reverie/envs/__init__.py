@@ -1,5 +1,6 @@
 """Environments: pools of them stepped together, and native ones."""
 
+from reverie._submodules import loaded_on_use
 from reverie.envs.adapters import AgentRows, DmEnv, OldGym
 from reverie.envs.backend import Backend, EnvBatch, EnvFuture, EnvSpec
 from reverie.envs.pool import EnvPool
@@ -14,3 +15,5 @@ __all__ = [
     "EnvSpec",
     "OldGym",
 ]
+
+__getattr__ = loaded_on_use(__name__, "atari", "native", "vector_env")

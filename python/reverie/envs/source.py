@@ -292,7 +292,7 @@ def _gymnasium(env_id: str) -> Any:  # noqa: ANN401
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning about an old version comes when it is made
             gymnasium.spec(name)
-    except gymnasium.error.UnregisteredEnv as error:
+    except gymnasium.error.Error as error:  # unregistered, or malformed
         import difflib
 
         near = difflib.get_close_matches(name, list(gymnasium.registry), n=5, cutoff=0.5)
