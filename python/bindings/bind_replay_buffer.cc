@@ -10,6 +10,7 @@
 
 #include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
+#include "python/bindings/collected.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/replay_buffer.h"
 #include "python/bindings/writer_support.h"
@@ -67,11 +68,12 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
 
 void bind_replay_buffer(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<PyReplayBuffer>(m, "ReplayBuffer", "See ``reverie.ReplayBuffer``.")
+  nb::class_<PyReplayBuffer>(m, "ReplayBuffer", nb::type_slots(kCollected<PyReplayBuffer>),
+                             "See ``reverie.ReplayBuffer``.")
       .def("__init__", &init, "capacity"_a, "num_envs"_a, "frame_stack"_a, "n_step"_a, "gamma"_a,
-           "alpha"_a.none(), "beta"_a, "weights"_a, "seed"_a.none(), "sequence_length"_a.none(),
-           "period"_a.none(), "burn_in"_a, "pad_sequences"_a, "hindsight"_a.none(), "codec"_a,
-           "finished"_a,
+           "alpha"_a.none(), "beta"_a.none(), "weights"_a, "seed"_a.none(),
+           "sequence_length"_a.none(), "period"_a.none(), "burn_in"_a, "pad_sequences"_a,
+           "hindsight"_a.none(), "codec"_a, "finished"_a,
            nb::sig("def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: "
                    "int, gamma: float, alpha: float | None, beta: float | "
                    "collections.abc.Callable[[int], float], weights: str, seed: int | None, "
@@ -83,8 +85,8 @@ void bind_replay_buffer(nb::module_& m) {
       .def_static("_arguments_of", &PyReplayBuffer::arguments_of, "path"_a,
                   nb::sig("def _arguments_of(path: str) -> dict[str, typing.Any]"))
       .def("add", &PyReplayBuffer::add, "obs"_a.none(), "action"_a.none(), "reward"_a.none(),
-           "next_obs"_a.none(), "terminated"_a.none(), "truncated"_a.none() = false, nb::kw_only(),
-           "mask"_a = nb::none(), "extra"_a,
+           "next_obs"_a.none(), "terminated"_a = nb::none(), "truncated"_a.none() = false,
+           nb::kw_only(), "mask"_a = nb::none(), "extra"_a,
            nb::sig("def add(self, obs: typing.Any, action: typing.Any, reward: typing.Any, "
                    "next_obs: typing.Any, terminated: typing.Any, truncated: typing.Any = False, "
                    "*, mask: typing.Any = None, **extra: typing.Any) -> None"),
@@ -116,9 +118,10 @@ Raises:
         is stored.
     UnsupportedTypeError: what is given is no array of numbers, or is a masked array.
     CancelledError: the buffer is closed.)")
-      .def("sample", &PyReplayBuffer::sample, "batch_size"_a, nb::kw_only(), "beta"_a = nb::none(),
-           "distinct"_a = false, "timeout_s"_a.none() = 0.0, "out"_a = nb::none(),
-           "output"_a = nb::none(), "device"_a = nb::none(), "pin_memory"_a.none() = false,
+      .def("sample", &PyReplayBuffer::sample, "batch_size"_a.none(), nb::kw_only(),
+           "beta"_a = nb::none(), "distinct"_a.none() = false, "timeout_s"_a.none() = 0.0,
+           "out"_a = nb::none(), "output"_a = nb::none(), "device"_a = nb::none(),
+           "pin_memory"_a.none() = false,
            nb::sig("def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool "
                    "= False, timeout_s: float | None = 0.0, out: dict[str, typing.Any] | None = "
                    "None, output: str | None = None, device: typing.Any = None, pin_memory: bool = "

@@ -16,28 +16,21 @@
 namespace reverie::python {
 namespace {
 
-// Counts one level of a walk; raises RecursionError for a nest within itself.
-class Level {
- public:
-  Level() {
-    if (Py_EnterRecursiveCall(" while flattening a nest") != 0) raise_pending();
-  }
-  Level(const Level&) = delete;
-  Level& operator=(const Level&) = delete;
-  ~Level() { Py_LeaveRecursiveCall(); }
-};
-
 std::string key_text(nb::handle key) {
   if (!PyUnicode_Check(key.ptr()) && (!PyLong_Check(key.ptr()) || PyBool_Check(key.ptr()))) {
     raise_type_error(format("a dict in the nest has the key {}, a {}; keys must be str or int",
-                            str_of(nb::repr(key)), type_name_of(key.ptr())));
+                            shown(key), type_name_of(key.ptr())));
   }
   nb::object plain = nb::borrow(key);  // an enumerator counts as its number
   if (PyLong_Check(key.ptr())) plain = owned(PyNumber_Long(key.ptr()));
   nb::object text = nb::str(plain);
   Py_ssize_t size = 0;
   const char* const utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
-  if (utf8 == nullptr) raise_pending();
+  if (utf8 == nullptr) {
+    PyErr_Clear();
+    raise(invalid_argument(
+        "a dict in the nest has the key {}; it must be text that UTF-8 can write", shown(key)));
+  }
   return {utf8, static_cast<std::size_t>(size)};
 }
 
@@ -45,30 +38,53 @@ std::string join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : format("{}/{}", path, key);
 }
 
-// Builds a structure: the nodes and leaves first, then the canonical order.
+// Whether a key comes first: numbers before texts. As the numbers and texts that they are, whatever
+// a class of the program's makes of "<": the sort relies on an order.
+bool is_before(PyObject* a, PyObject* b) {
+  const bool a_is_text = PyUnicode_Check(a);
+  const bool b_is_text = PyUnicode_Check(b);
+  if (a_is_text != b_is_text) return b_is_text;
+  if (a_is_text) return PyUnicode_Compare(a, b) < 0;
+  static const auto compare =
+      reinterpret_cast<richcmpfunc>(PyType_GetSlot(&PyLong_Type, Py_tp_richcompare));
+  return owned(compare(a, b, Py_LT)).ptr() == Py_True;
+}
+
+// Builds a structure: the nodes and leaves first, then the canonical order. Python code may run
+// meanwhile (a property of a dataclass, a mapping's own), and change the nest: what is looked at is
+// held.
 class Builder {
  public:
   explicit Builder(Leaves& leaves) : leaves_(&leaves) {}
 
-  Nest::Node visit(PyObject* object, const std::string& path) {
+  // `depth` containers are around the object.
+  Nest::Node visit(PyObject* given, const std::string& path, std::size_t depth) {
+    PyObject* const object = leaves_->keep(nb::borrow(given));
     Nest::Node node;
-    node.kind = nest_kind(object);
+    node.kind = nest_kind(object, *leaves_);
+    if (node.kind == NestKind::kLeaf) {
+      node.leaf = paths.size();
+      leaves_->add(object);
+      paths.push_back(path);
+      return node;
+    }
+    if (depth == kNestDepthMax) {
+      raise(invalid_argument("the nest is more than {} deep, or lies within itself; flatten it",
+                             kNestDepthMax));
+    }
     switch (node.kind) {
       case NestKind::kLeaf:
-        node.leaf = paths.size();
-        leaves_->add(object);
-        paths.push_back(path);
-        return node;
+        break;
       case NestKind::kDict:
-        visit_dict(object, path, node);
+        visit_dict(object, path, node, depth + 1);
         break;
       case NestKind::kList:
       case NestKind::kTuple:
-        visit_sequence(object, path, node);
+        visit_sequence(object, path, node, depth + 1);
         break;
       case NestKind::kNamedTuple:
       case NestKind::kDataclass:
-        visit_fields(object, path, node);
+        visit_fields(object, path, node, depth + 1);
         break;
     }
     return node;
@@ -77,35 +93,32 @@ class Builder {
   std::vector<std::string> paths;
 
  private:
-  void visit_dict(PyObject* object, const std::string& path, Nest::Node& node) {
-    const Level level;
-    object = as_dict(object, *leaves_);
-    Py_ssize_t position = 0;
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    while (PyDict_Next(object, &position, &key, &value) != 0) {
-      const nb::object held = nb::borrow(value);  // a key's own code may run
+  void visit_dict(PyObject* object, const std::string& path, Nest::Node& node, std::size_t depth) {
+    const nb::object items = owned(PyDict_Items(as_dict(object, *leaves_)));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.ptr()); ++i) {
+      PyObject* const pair = PyList_GET_ITEM(items.ptr(), i);
+      const nb::handle key = PyTuple_GET_ITEM(pair, 0);
       node.keys.push_back(nb::borrow(key));
-      node.children.push_back(visit(value, join(path, key_text(key))));
+      node.children.push_back(visit(PyTuple_GET_ITEM(pair, 1), join(path, key_text(key)), depth));
     }
   }
 
-  void visit_sequence(PyObject* object, const std::string& path, Nest::Node& node) {
-    const Level level;
+  void visit_sequence(PyObject* object, const std::string& path, Nest::Node& node,
+                      std::size_t depth) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
       node.children.push_back(
-          visit(PySequence_Fast_GET_ITEM(object, i), join(path, format("{}", i))));
+          visit(PySequence_Fast_GET_ITEM(object, i), join(path, format("{}", i)), depth));
     }
   }
 
-  void visit_fields(PyObject* object, const std::string& path, Nest::Node& node) {
-    const Level level;
+  void visit_fields(PyObject* object, const std::string& path, Nest::Node& node,
+                    std::size_t depth) {
     node.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
     remember_class(node.type);
     node.keys = field_names(node.kind, object);
     for (const nb::object& name : node.keys) {
       PyObject* const value = leaves_->keep(owned(PyObject_GetAttr(object, name.ptr())));
-      node.children.push_back(visit(value, join(path, key_text(name))));
+      node.children.push_back(visit(value, join(path, key_text(name)), depth));
     }
   }
 
@@ -147,13 +160,7 @@ class Canonical {
   static std::vector<std::size_t> sorted(const Nest::Node& node) {
     std::vector<std::size_t> order = in_order(node);
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      PyObject* const x = node.keys[a].ptr();
-      PyObject* const y = node.keys[b].ptr();
-      const bool x_is_text = PyUnicode_Check(x);
-      const bool y_is_text = PyUnicode_Check(y);
-      if (x_is_text != y_is_text) return y_is_text;
-      if (x_is_text) return PyUnicode_Compare(x, y) < 0;
-      return PyObject_RichCompareBool(x, y, Py_LT) == 1;
+      return is_before(node.keys[a].ptr(), node.keys[b].ptr());
     });
     return order;
   }
@@ -200,7 +207,7 @@ StructureText structure_text(const Nest::Node& root) {
 std::unique_ptr<Nest> Nest::of(nb::handle nest, Leaves& leaves) {
   auto made = std::make_unique<Nest>();
   Builder builder(leaves);
-  made->root_ = builder.visit(nest.ptr(), "");
+  made->root_ = builder.visit(nest.ptr(), "", 0);
   made->paths_ = std::move(builder.paths);
   StructureText structure = structure_text(made->root_);
   made->text_ = std::move(structure.text);
@@ -216,40 +223,45 @@ std::unique_ptr<Nest> Nest::of(nb::handle nest, Leaves& leaves) {
 }
 
 bool Nest::match(const Node& node, PyObject* object, Leaves& leaves) {
-  if (nest_kind(object) != node.kind) return false;
+  if (nest_kind(object, leaves) != node.kind) return false;
+  if (node.kind == NestKind::kLeaf) {
+    leaves.add(object);
+    return true;
+  }
+  // Python code that runs on the way may change the nest.
+  const nb::object held = nb::borrow(object);
+  const std::size_t count = node.children.size();
   switch (node.kind) {
     case NestKind::kLeaf:
-      leaves.add(object);
-      return true;
+      break;
     case NestKind::kDict: {
       object = as_dict(object, leaves);
-      if (PyDict_GET_SIZE(object) != static_cast<Py_ssize_t>(node.keys.size())) return false;
+      if (PyDict_GET_SIZE(object) != static_cast<Py_ssize_t>(count)) return false;
       Py_ssize_t position = 0;
       PyObject* key = nullptr;
       PyObject* value = nullptr;
-      for (std::size_t i = 0; PyDict_Next(object, &position, &key, &value) != 0; ++i) {
+      std::size_t i = 0;
+      for (; i < count && PyDict_Next(object, &position, &key, &value) != 0; ++i) {
         if (!is_same_key(key, node.keys[i].ptr())) return false;
         if (!match(node.children[i], value, leaves)) return false;
       }
-      return true;
+      return i == count;
     }
     case NestKind::kNamedTuple:
       if (node.type.ptr() != reinterpret_cast<PyObject*>(Py_TYPE(object))) return false;
       [[fallthrough]];
     case NestKind::kList:
-    case NestKind::kTuple: {
-      const std::size_t count = node.children.size();
-      if (PySequence_Fast_GET_SIZE(object) != static_cast<Py_ssize_t>(count)) return false;
+    case NestKind::kTuple:
       for (std::size_t i = 0; i < count; ++i) {
+        if (PySequence_Fast_GET_SIZE(object) != static_cast<Py_ssize_t>(count)) return false;
         PyObject* const item = PySequence_Fast_GET_ITEM(object, static_cast<Py_ssize_t>(i));
         if (!match(node.children[i], item, leaves)) return false;
       }
-      return true;
-    }
+      return PySequence_Fast_GET_SIZE(object) == static_cast<Py_ssize_t>(count);
     case NestKind::kDataclass:
       if (node.type.ptr() != reinterpret_cast<PyObject*>(Py_TYPE(object))) return false;
       leaves.hold();  // a field may be a property
-      for (std::size_t i = 0; i < node.keys.size(); ++i) {
+      for (std::size_t i = 0; i < count; ++i) {
         PyObject* const value = leaves.keep(owned(PyObject_GetAttr(object, node.keys[i].ptr())));
         if (!match(node.children[i], value, leaves)) return false;
       }

@@ -29,6 +29,10 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
+// A structure is stored as JSON, which Python's parser reads by recursion, two or three levels for
+// each of these.
+inline constexpr std::size_t kNestDepthMax = 100;
+
 enum class NestKind : std::uint8_t { kLeaf, kDict, kList, kTuple, kNamedTuple, kDataclass };
 
 // Leaves that were found in a nest, in visiting order: borrowed from it, or held.
@@ -70,8 +74,8 @@ class Nest {
     std::vector<Node> children;
   };
 
-  // Splits `nest` for the first time and adds its leaves. Raises for keys that are not str or int,
-  // for two leaves with the same path, and for a nest within itself.
+  // Splits `nest` for the first time and adds its leaves, which are held. Raises for keys that are
+  // not str or int, for two leaves with the same path, and for a nest that is too deep.
   static std::unique_ptr<Nest> of(nb::handle nest, Leaves& leaves);
 
   // Adds the leaves of `nest`, without an allocation, if it has this structure: the same keys in

@@ -30,11 +30,15 @@ NestKind find_kind(PyTypeObject* type) {
   return is_mapping == 1 ? NestKind::kDict : NestKind::kLeaf;
 }
 
-NestKind kind_of_type(PyTypeObject* type) {
+NestKind kind_of_type(PyObject* object, Leaves& leaves) {
   static auto* const known = new std::vector<KnownType>;
+  PyTypeObject* const type = Py_TYPE(object);
   for (const KnownType& entry : *known) {
     if (entry.type.ptr() == reinterpret_cast<PyObject*>(type)) return entry.kind;
   }
+  // Python code runs now.
+  leaves.hold();
+  const nb::object held = nb::borrow(object);
   const NestKind kind = find_kind(type);
   if (known->size() >= kKnownTypesMax) known->clear();
   known->push_back({nb::borrow(reinterpret_cast<PyObject*>(type)), kind});
@@ -53,7 +57,7 @@ Classes& classes() {
 
 }  // namespace
 
-NestKind nest_kind(PyObject* object) {
+NestKind nest_kind(PyObject* object, Leaves& leaves) {
   if (PyDict_Check(object)) return NestKind::kDict;
   if (PyArray_CheckExact(object) || PyFloat_CheckExact(object) || PyLong_Check(object) ||
       PyUnicode_Check(object) || PyBytes_Check(object)) {
@@ -62,11 +66,12 @@ NestKind nest_kind(PyObject* object) {
   if (PyTuple_CheckExact(object)) return NestKind::kTuple;
   if (PyList_Check(object)) return NestKind::kList;
   if (PyType_Check(object)) return NestKind::kLeaf;
-  return kind_of_type(Py_TYPE(object));
+  return kind_of_type(object, leaves);
 }
 
 PyObject* as_dict(PyObject* mapping, Leaves& leaves) {
   if (PyDict_Check(mapping)) return mapping;
+  leaves.hold();  // Python code runs now
   nb::object dict = owned(PyDict_New());
   if (PyDict_Update(dict.ptr(), mapping) < 0) raise_pending();
   return leaves.keep(std::move(dict));

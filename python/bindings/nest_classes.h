@@ -12,10 +12,12 @@
 namespace reverie::python {
 
 // A dict or other mapping, a list, a tuple, a named tuple, an instance of a dataclass; a leaf is
-// any other type. Runs no Python code for a type that was seen before.
-NestKind nest_kind(PyObject* object);
+// any other type. Runs no Python code for a type that was seen before; else `leaves` are held
+// first.
+NestKind nest_kind(PyObject* object, Leaves& leaves);
 
-// A mapping's items as a dict: itself if it is one, else a copy that `leaves` keeps.
+// A mapping's items as a dict: itself if it is one, else a copy that `leaves` keeps. Runs a
+// mapping's code; `leaves` are held first.
 PyObject* as_dict(PyObject* mapping, Leaves& leaves);
 
 // The names of the fields of a named tuple or a dataclass (an instance or the class), in order.

@@ -36,6 +36,13 @@ PyReplayBuffer::AddMark::AddMark(PyReplayBuffer& buffer) : buffer_(buffer) {
   buffer.in_add_ = true;
 }
 
+PyReplayBuffer::AddMark::~AddMark() {
+  for (NestArgument* const one : {&buffer_.obs_, &buffer_.action_, &buffer_.next_obs_}) {
+    one->release();
+  }
+  buffer_.in_add_ = false;
+}
+
 PyReplayBuffer::FillMark::FillMark(PyReplayBuffer& buffer, nb::handle batch)
     : buffer_(buffer), batch_(batch.ptr()) {
   if (std::ranges::count(buffer.filled_, batch_) > 0) {
@@ -76,6 +83,11 @@ void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, n
                          nb::handle terminated, nb::handle truncated, nb::handle mask,
                          nb::kwargs extra) {
   unwrap(check());
+  if (terminated.is_none()) {  // or not given, which its signature does not permit
+    raise_type_error(
+        "terminated is missing: True where the episode ended for good. A done flag that is also "
+        "True where it was cut off (a time limit) is terminated | truncated: give both");
+  }
   const AddMark mark(*this);
   const bool is_first = buffer_ == nullptr;
   nb::object held;
@@ -252,7 +264,7 @@ std::vector<TensorSpec> PyReplayBuffer::specs(const char* what, const NestArgume
   return made;
 }
 
-nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, bool distinct,
+nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, nb::handle distinct,
                                   nb::handle timeout_s, nb::handle out, nb::handle output,
                                   nb::handle device, nb::handle pin_memory) {
   unwrap(check());
@@ -264,7 +276,7 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   }
   ReplayBufferDraw draw;
   draw.count = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
-  draw.distinct = distinct;
+  draw.distinct = flag_argument("distinct", distinct);
   draw.deadline = deadline(timeout_s);
   draw.beta = beta(given_beta);
   draw.over_buffer = weighs_over_buffer_;
@@ -397,7 +409,7 @@ double PyReplayBuffer::checked_beta(nb::handle source) const {
       raise_type_error(
           format("{} is {}; beta must be a number, or a function that gives one for the number of "
                  "updates so far",
-                 name, str_of(nb::repr(given))));
+                 name, shown(given)));
     }
     value = number_argument(name, given);
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -30,8 +31,9 @@ class PyReplayBuffer {
 
   void add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
            nb::handle terminated, nb::handle truncated, nb::handle mask, nb::kwargs extra);
-  nb::object sample(nb::handle batch_size, nb::handle beta, bool distinct, nb::handle timeout_s,
-                    nb::handle out, nb::handle output, nb::handle device, nb::handle pin_memory);
+  nb::object sample(nb::handle batch_size, nb::handle beta, nb::handle distinct,
+                    nb::handle timeout_s, nb::handle out, nb::handle output, nb::handle device,
+                    nb::handle pin_memory);
   // Items [begin, begin + count) by age, oldest first, as a batch; fewer if there are fewer.
   nb::object read(nb::handle begin, nb::handle count);
   std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
@@ -64,17 +66,22 @@ class PyReplayBuffer {
   const std::shared_ptr<ReplayBuffer>& buffer() const;
   const std::shared_ptr<LocalService>& service() const { return service_; }
   const ReplayStructures& structures() const { return structures_; }
+  int visit_references(visitproc visit, void* arg) const {  // see collected.h
+    Py_VISIT(beta_.ptr());
+    return 0;
+  }
+  void drop_references() { const nb::object gone = std::exchange(beta_, nb::object(nb::none())); }
   // The current exponent of weights; none if draws are uniform. `given` null: the buffer's own.
   std::optional<double> beta(nb::handle given = {}) const;
 
  private:
-  // Marks the buffer as being added to. Raises if it is already.
+  // Marks the buffer as being added to, and releases the step at the end. Raises if it is already.
   class AddMark {
    public:
     explicit AddMark(PyReplayBuffer& buffer);
     AddMark(const AddMark&) = delete;
     AddMark& operator=(const AddMark&) = delete;
-    ~AddMark() { buffer_.in_add_ = false; }
+    ~AddMark();
 
    private:
     PyReplayBuffer& buffer_;
@@ -107,7 +114,7 @@ class PyReplayBuffer {
   const TransitionOptions options_;
   const std::optional<double> alpha_;
   const bool is_prioritized_;
-  const nb::object beta_;
+  nb::object beta_;  // a number or the user's function, which may lead back to the buffer
   const bool weighs_over_buffer_;
   // Whether a sample is passed to the Python object's _finished(batch), which returns the result.
   // Python holds the function, so that its garbage collector finds it.

@@ -144,6 +144,7 @@ void NestArgument::read(nb::handle nest, const std::string* structure) {
     raise(invalid_argument("{} has the structure {}, but the first step's had {}", name_,
                            nest_->text(), *structure));
   }
+  if (nest_->root().kind != NestKind::kLeaf) leaves_.hold();  // the caller holds a leaf
   const std::size_t count = nest_->leaf_count();
   if (count == 0) raise(invalid_argument("{} has no leaves; give it at least one array", name_));
   values_.begin(count);
@@ -157,6 +158,12 @@ void NestArgument::read(nb::handle nest, const std::string* structure) {
   }
   views_.clear();
   for (const ColumnValue& value : values_.values()) views_.push_back(value.value);
+}
+
+void NestArgument::release() {
+  views_.clear();
+  leaves_.clear();
+  cast_arrays_.clear();
 }
 
 void FloatArgument::read(std::string_view name, nb::handle given) {

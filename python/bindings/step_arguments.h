@@ -26,8 +26,11 @@ class NestArgument {
   // `name` is for messages.
   explicit NestArgument(const char* name) : name_(name) {}
 
-  // Raises for another structure than `structure`, unless that is null.
+  // Raises for another structure than `structure`, unless that is null. Until release() it holds
+  // what lies in the nest, which other threads may change.
   void read(nb::handle nest, const std::string* structure);
+  // leaves() are invalid from now on.
+  void release();
 
   // Casts leaves whose type differs from the first step's, if NumPy considers that safe (int32 to
   // int64, float32 to float64), and Python numbers if the value is preserved. Others are unchanged,

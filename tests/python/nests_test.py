@@ -1,6 +1,8 @@
 """Nests go in as columns and come out as nests."""
 
 import collections
+import collections.abc
+import contextlib
 import dataclasses
 import enum
 import json
@@ -221,8 +223,13 @@ def test_two_leaves_of_one_path_are_refused(nest):
 def test_a_nest_within_itself_is_refused():
     nest = {}
     nest["self"] = nest
-    with pytest.raises(RecursionError):
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="lies within itself"):
         _reverie.flatten(nest)
+
+
+def test_a_key_that_is_no_text_is_refused():
+    with pytest.raises(reverie.errors.InvalidArgumentError, match=r"'\\ud800'; it must be text"):
+        _reverie.flatten({"\ud800": 1})
 
 
 def test_a_leaf_that_changes_its_nest_while_it_is_read_does_no_harm(client):
@@ -248,3 +255,140 @@ def test_a_step_that_appends_to_its_own_writer_is_refused(client):
         writer.append({"a": Recursive()})
     writer.append({"a": 1.0})
     writer.close()
+
+
+def test_a_nest_of_the_largest_depth_comes_back_and_a_deeper_one_is_refused(client):
+    def nest_of(depth):
+        nest = np.ones(2)
+        for level in range(depth):
+            nest = ({"a": nest}, [nest], (nest,))[level % 3]
+        return nest
+
+    client.insert(nest_of(100), {"t": 1.0})
+    data = client.sample_batch("t", 1).data
+    assert paths_of(data) == paths_of(nest_of(100))
+    for depth in (101, 250, 100_000):
+        with pytest.raises(reverie.errors.InvalidArgumentError, match="more than 100 deep"):
+            client.insert(nest_of(depth), {"t": 1.0})
+
+
+def test_keys_with_an_order_of_their_own_are_sorted_as_numbers():
+    class Key(int):
+        """As the program has it, it comes before every other one."""
+
+        def __lt__(self, other):
+            return True
+
+        def __gt__(self, other):
+            return True
+
+        __hash__ = int.__hash__
+
+    nest = {Key(i): np.float32(i) for i in range(500)}
+    assert paths_of(nest) == [str(i) for i in range(500)]
+    assert paths_of({**nest, "a": 1.0})[:2] == ["0", "1"]
+
+
+def changing(kind, change):
+    """A mapping or a dataclass whose code runs while the nest around it is read."""
+    kept = []
+
+    def read():
+        change()
+        # What was freed is used again.
+        kept[:] = [np.zeros(count) for count in (10_000, 5_000) for _ in range(20)]
+        return 1.0
+
+    if kind == "dataclass":
+
+        @dataclasses.dataclass
+        class Changing:
+            field: Any = None
+
+        Changing.field = property(lambda _: read(), lambda _self, _value: None)
+        return Changing()
+
+    class Mapping(collections.abc.Mapping):
+        def __getitem__(self, key):
+            return read()
+
+        def __iter__(self):
+            return iter("x")
+
+        def __len__(self):
+            return 1
+
+    return Mapping()
+
+
+def nests_that_change(kind):
+    """Nests of ones and sevens, each of which loses what was read, or is to be read next."""
+    nest = {"a": np.full(10_000, 7.0)}
+    nest["z"] = changing(kind, lambda: nest.update(a=None))
+    yield nest
+    numbers = iter(range(10**6))
+    grown = {"a": np.full(10_000, 7.0)}
+    grown["z"] = changing(kind, lambda: grown.update({f"more {next(numbers)}": 1.0}))
+    grown["zz"] = 1.0
+    yield grown
+    rows = [np.full(5_000, 7.0)]
+    rows += [changing(kind, lambda: rows.__delitem__(slice(2, None))), *[1.0] * 20]
+    yield {"a": rows}
+    inner = {}
+    columns = [np.full(10_000, 7.0), changing(kind, inner.clear), 1.0, np.full(5_000, 7.0)]
+    inner["a"] = {"b": columns}
+    del columns
+    yield inner
+
+
+@pytest.mark.parametrize("kind", ["mapping", "dataclass"])
+@pytest.mark.parametrize("way", ["insert", "append", "add", "stack"])
+def test_a_nest_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(client, way, kind):
+    stored = []
+
+    def append(writer, nest):
+        writer.append(nest)
+        whole = _reverie.flatten(writer.history)
+        stored.extend(c[-1].numpy() for c in whole[1] if isinstance(c, reverie.ColumnHistory))
+
+    def appender():
+        writer = client.trajectory_writer(2)
+        return lambda nest: append(writer, nest)
+
+    def adder():
+        buffer = reverie.ReplayBuffer(10)
+
+        def add(nest):
+            buffer.add(nest, 0, 0.0, nest, False)
+            stored.extend(_reverie.flatten(buffer.sample(1)["obs"])[1])
+
+        return add
+
+    def stacker():
+        batcher = reverie.Batcher(1)
+
+        def stack(nest):
+            batcher.stack(nest)
+            leaves = _reverie.flatten(batcher.get())[1]
+            stored.extend(leaf for leaf in leaves if leaf is not None)  # as it was given
+
+        return stack
+
+    def inserter():
+        def insert(nest):
+            client.insert(nest, {"t": 1.0})
+            stored.extend(_reverie.flatten(client.sample_batch("t", 1).data)[1])
+
+        return insert
+
+    make = {"insert": inserter, "append": appender, "add": adder, "stack": stacker}[way]
+    for nest in nests_that_change(kind):
+        give = make()
+        with contextlib.suppress(reverie.ReverieError):
+            give(nest)
+        # Once more, by the structure that is known now.
+        with contextlib.suppress(reverie.ReverieError):
+            give(nest)
+    assert stored
+    for leaf in stored:
+        assert set(np.unique(leaf)) in ({1.0}, {7.0})
