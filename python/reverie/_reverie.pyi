@@ -8,7 +8,7 @@ from collections.abc import (
     Mapping,
     Sequence
 )
-from typing import Annotated, Any, Generic, Literal, overload
+from typing import Annotated, Any, Generic, Literal, NoReturn, overload
 from typing_extensions import TypeVar
 
 import numpy
@@ -566,6 +566,8 @@ def load_plugin(path: str) -> None:
 class NativeFuture:
     """The step or reset of a batch that is under way, or was last."""
 
+    def __iter__(self) -> NoReturn: ...
+
     def done(self) -> bool:
         """Whether ``result`` would return at once."""
 
@@ -819,6 +821,8 @@ class ReplayBuffer:
 
 class EnvFuture:
     """A step or reset under way."""
+
+    def __iter__(self) -> NoReturn: ...
 
     def done(self) -> bool:
         """Whether ``result`` would return at once."""
