@@ -13,6 +13,7 @@
 #include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/client.h"
+#include "python/bindings/collected.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/replay_arrays.h"
 #include "python/bindings/replay_buffer.h"
@@ -49,7 +50,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   // In a forked child the stream's threads stayed with the parent, and its locks may be held.
   ~Stream() {
-    if (fork_guard_.check("dataset").ok()) {
+    if (is_here()) {
       close();
     } else {
       leave_to_parent(std::move(native_));
@@ -58,6 +59,7 @@ class Stream {
 
   Native* operator->() const { return native_.get(); }
   void check() const { unwrap(fork_guard_.check("dataset")); }
+  bool is_here() const { return fork_guard_.check("dataset").ok(); }
 
   // Raises StopIteration if no batch came in time, or this is closed.
   T next(const WaitOptions& wait) { return *next_until(TimePoint::max(), wait); }
@@ -233,8 +235,18 @@ class PyReplayStream {
         stream_(std::make_unique<ReplayStream>(buffer().buffer(), options)),
         arrays_(stream_->layout()) {}
 
+  int visit_references(visitproc visit, void* arg) const {  // see collected.h
+    Py_VISIT(owner_.ptr());
+    return 0;
+  }
+  void drop_references() {
+    if (stream_.is_here()) stream_.close();
+    const nb::object gone = std::exchange(owner_, nb::object(nb::none()));
+  }
+
   nb::object next() {
     stream_.check();
+    if (owner_.is_none()) stop_iteration();
     // Batches drawn from now on get weights according to the updates so far.
     stream_->set_beta(buffer().beta().value_or(0));
     std::vector<Buffer> buffers = stream_.next(Waiting::for_signals());
@@ -299,7 +311,8 @@ void bind_dataset(nb::module_& m) {
           "``max_wait_s``.")
       .def("close", &SampleStream::close, "used"_a = nb::none(),
            nb::sig("def close(self, used: int | None = None) -> None"));
-  nb::class_<PyReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
+  nb::class_<PyReplayStream>(m, "ReplayStream", nb::type_slots(kCollected<PyReplayStream>),
+                             "See ``reverie.ReplayBuffer.dataset``.")
       .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),
            "distinct"_a, "prefetch"_a,
            nb::sig("def __init__(self, buffer: ReplayBuffer, batch_size: int, timeout_s: float | "

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -14,6 +15,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings/bind.h"
+#include "python/bindings/collected.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/process_bound.h"
 #include "python/bindings/rpc.h"
@@ -45,6 +47,14 @@ struct RpcGatherer {
   std::shared_ptr<CallGatherer> gatherer;
   std::shared_ptr<const RpcBatchOptions> options;  // null: single calls
   nb::object is_ready;
+
+  int visit_references(visitproc visit, void* arg) const {
+    Py_VISIT(is_ready.ptr());
+    return 0;  // the peer has no way back here
+  }
+  void drop_references() {
+    const nb::object gone = std::exchange(is_ready, nb::object(nb::none()));
+  }
 };
 
 std::optional<Duration> optional_seconds(nb::handle value) {
@@ -71,8 +81,8 @@ nb::object define_gathered(nb::object peer, const std::string& name, nb::object 
                                                 : BatchLeaves::kStack;
     options = std::make_shared<RpcBatchOptions>(RpcBatchOptions{size, is_cat, pads, device, kind});
   }
-  RpcPeer::Served served{std::move(function), is_ready, is_deferred, gathers.max_wait.has_value(),
-                         options};
+  RpcServed served{std::move(function), is_ready, is_deferred, gathers.max_wait.has_value(),
+                   options};
   auto gatherer = native.define_gathered(name, gathers, std::move(served));
   if (gathers.is_served) return nb::none();
   return nb::cast(std::make_unique<RpcGatherer>(RpcGatherer{
@@ -150,7 +160,7 @@ void bind_rpc(nb::module_& m) {
            nb::sig("def fail(self, error: BaseException | str) -> None"))
       .def("__len__", &RpcBatch::call_count)
       .def_prop_ro("function", &RpcBatch::function);
-  nb::class_<RpcGatherer>(m, "RpcGatherer")
+  nb::class_<RpcGatherer>(m, "RpcGatherer", nb::type_slots(kCollected<RpcGatherer>))
       .def("__len__", [](const RpcGatherer& self) { return self.gatherer->count(); })
       .def(
           "take",
@@ -171,6 +181,8 @@ void bind_rpc(nb::module_& m) {
         const std::optional<Duration> left = self.gatherer->time_left();
         return left ? std::optional(to_seconds(*left)) : std::nullopt;
       });
+  nb::class_<RpcFunctions>(m, "RpcFunctions", nb::type_slots(kCollected<RpcFunctions>),
+                           "What a peer calls: whoever holds it keeps that.");
   nb::class_<RpcPeer>(m, "RpcPeer", nb::is_weak_referenceable(), "See ``reverie.Rpc``.")
       .def(
           "__init__",
@@ -221,12 +233,15 @@ void bind_rpc(nb::module_& m) {
           "address"_a.none(), nb::sig("def connect(self, address: str) -> None"))
       .def(
           "define",
-          [](RpcPeer& self, nb::handle name, nb::object handler) {
-            self.define(std::string(text_argument("name", name)), std::move(handler));
+          [](RpcPeer& self, nb::handle name, nb::object handler, bool is_deferred) {
+            self.define(std::string(text_argument("name", name)), std::move(handler), is_deferred);
           },
-          "name"_a.none(), "handler"_a.none(),
-          nb::sig("def define(self, name: str, handler: collections.abc.Callable[..., object] | "
-                  "None) -> None"))
+          "name"_a.none(), "handler"_a, "deferred"_a = false,
+          nb::sig("def define(self, name: str, handler: collections.abc.Callable[..., object], "
+                  "deferred: bool = False) -> None"),
+          "With ``deferred`` calls of it come from ``next_task``, with the handler.")
+      .def("make_functions", &RpcPeer::make_functions,
+           "Where what is defined is kept from now on. Call it once, and keep it.")
       .def("define_gathered", &define_gathered, "name"_a, "function"_a.none(), "size"_a,
            "max_wait_s"_a.none(), "dynamic"_a, "cat"_a, "pad"_a, "device"_a.none(),
            "is_ready"_a.none(), "leaves"_a, "batched"_a, "deferred"_a,
@@ -305,6 +320,7 @@ void bind_rpc(nb::module_& m) {
           [](RpcPeer& self, std::size_t count) { self.tasks().set_threads_max(count); }, "count"_a)
       .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
       .def("note_thread_started", [](RpcPeer& self) { self.tasks().note_thread_started(); })
+      .def("note_thread_failed", [](RpcPeer& self) { self.tasks().note_thread_failed(); })
       .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })
       .def(
           "peers", [](RpcPeer& self) { return peer_list(self.peer()); },

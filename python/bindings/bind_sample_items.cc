@@ -18,6 +18,7 @@
 #include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/client.h"
+#include "python/bindings/collected.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
 #include "python/bindings/python_api.h"
@@ -40,7 +41,8 @@ nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
 class SampleItems {
  public:
   SampleItems(const ClientHandle& client, ItemReaderOptions options, bool emits_timesteps,
-              bool unpacks, nb::object info, nb::object redelivered_info, nb::object sample)
+              bool unpacks, nb::object info, nb::object redelivered_info, nb::object sample,
+              nb::object files)
       : client_(client),
         table_(options.table),
         emits_timesteps_(emits_timesteps),
@@ -48,7 +50,14 @@ class SampleItems {
         info_type_(std::move(info)),
         redelivered_info_type_(std::move(redelivered_info)),
         sample_type_(std::move(sample)),
+        files_(std::move(files)),
         reader_(client.service(), std::move(options), client.tables_drawn_ahead()) {}
+
+  int visit_references(visitproc visit, void* arg) const {  // see collected.h
+    Py_VISIT(files_.ptr());
+    return 0;
+  }
+  void drop_references() { const nb::object gone = std::exchange(files_, nb::object(nb::none())); }
 
   nb::object next() {
     unwrap(client_.check());
@@ -201,6 +210,7 @@ class SampleItems {
   const nb::object info_type_;
   const nb::object redelivered_info_type_;
   const nb::object sample_type_;
+  nb::object files_;  // what the client reads external columns with
   ItemReader reader_;
   bool is_busy_ = false;
   std::size_t step_count_ = 0;       // of the group's items
@@ -210,8 +220,8 @@ class SampleItems {
 
 void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle table,
                        nb::handle num_samples, nb::handle timeout_s, bool emit_timesteps,
-                       bool unpack, nb::object info, nb::object redelivered_info,
-                       nb::object sample) {
+                       bool unpack, nb::object info, nb::object redelivered_info, nb::object sample,
+                       nb::object files) {
   unwrap(client.check());
   ItemReaderOptions options;
   options.table = text_argument("table", table);
@@ -227,20 +237,21 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
   }
   options.timeout = timeout_argument(timeout_s);
   new (self) SampleItems(client, std::move(options), emit_timesteps, unpack, std::move(info),
-                         std::move(redelivered_info), std::move(sample));
+                         std::move(redelivered_info), std::move(sample), std::move(files));
 }
 
 }  // namespace
 
 void bind_sample_items(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<SampleItems>(m, "SampleItems", "See ``reverie.Client.sample``.")
+  nb::class_<SampleItems>(m, "SampleItems", nb::type_slots(kCollected<SampleItems>),
+                          "See ``reverie.Client.sample``.")
       .def("__init__", &init_sample_items, "client"_a, "table"_a, "num_samples"_a,
            "timeout_s"_a.none(), "emit_timesteps"_a, "unpack"_a, "info"_a, "redelivered_info"_a,
-           "sample"_a,
+           "sample"_a, "files"_a.none(),
            nb::sig("def __init__(self, client: Client, table: str, num_samples: int, timeout_s: "
                    "float | None, emit_timesteps: bool, unpack: bool, info: type, "
-                   "redelivered_info: type, sample: type) -> None"))
+                   "redelivered_info: type, sample: type, files: object) -> None"))
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> SampleItems"))

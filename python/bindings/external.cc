@@ -18,10 +18,12 @@ namespace {
 namespace nb = nanobind;
 
 // Calls a function that returns the rows as an array, or why there are none:
-// (is missing: bool, text).
+// (is missing: bool, text). The Python clients, and what reads for them, hold the function, so that
+// the collector of cycles sees it: it may lead back to them.
 class PyExternalFiles final : public ExternalFiles {
  public:
-  explicit PyExternalFiles(nb::object function) : function_(std::move(function)) {}
+  explicit PyExternalFiles(nb::handle function)
+      : function_(owned(PyWeakref_NewRef(function.ptr(), nullptr))) {}
 
   Status read(std::span<const ExternalRead> reads) override {
     for (const ExternalRead& one : reads) {
@@ -34,8 +36,12 @@ class PyExternalFiles final : public ExternalFiles {
 
  private:
   Status read_one(const ExternalRead& read) const {
+    const nb::object function = function_.get()();
+    if (function.is_none()) {
+      return cancelled("the client that reads '{}' was dropped", read.range.file);
+    }
     try {
-      const nb::object answer = function_.get()(
+      const nb::object answer = function(
           read.range.file, read.range.offset, read.range.size_bytes, read.first_row, read.row_count,
           numpy_dtype(read.spec->dtype), std::vector<std::int64_t>(read.spec->shape));
       if (nb::isinstance<nb::tuple>(answer)) {
@@ -55,7 +61,7 @@ class PyExternalFiles final : public ExternalFiles {
     }
   }
 
-  const HeldObject function_;
+  const HeldObject function_;  // a weak reference
 };
 
 }  // namespace
@@ -63,7 +69,7 @@ class PyExternalFiles final : public ExternalFiles {
 std::shared_ptr<ExternalFiles> external_files(nb::handle given) {
   if (given.is_none()) return nullptr;
   if (!nb::isinstance<nb::str>(given)) {
-    return std::make_shared<PyExternalFiles>(nb::borrow(given));
+    return std::make_shared<PyExternalFiles>(given);
   }
   const auto folder = nb::cast<std::string>(given);
   return unwrap(without_gil([&] { return FileRoot::open(folder); }));
@@ -75,8 +81,8 @@ std::optional<RowsColumn> external_column(nb::handle leaf, nb::handle external_t
   const nb::object descr = leaf.attr("dtype");
   const std::optional<DType> dtype = dtype_of(reinterpret_cast<const PyArray_Descr*>(descr.ptr()));
   if (!dtype) {
-    raise_type_error(format("column '{}' is External of dtype {}, which cannot be stored", name,
-                            str_of(nb::repr(descr))));
+    raise_type_error(
+        format("column '{}' is External of dtype {}, which cannot be stored", name, shown(descr)));
   }
   shape = nb::cast<std::vector<std::int64_t>>(leaf.attr("shape"));
   RowsColumn column{name, {*dtype, shape, {}}};

@@ -12,7 +12,8 @@
 
 namespace reverie::python {
 
-// Files below a folder (str), or a function of reverie/external.py; null for None.
+// Files below a folder (str), or a function of reverie/external.py, which the caller keeps; null
+// for None.
 std::shared_ptr<ExternalFiles> external_files(nanobind::handle given);
 
 // The column of a leaf of class `External` (reverie/external.py); none for any other leaf. `shape`

@@ -42,11 +42,38 @@ RpcErrorClasses& error_classes() {
   return *instance;
 }
 
+nb::object callbacks_task(const std::vector<nb::object>& callbacks, bool needs_help) {
+  nb::list found;
+  for (const nb::object& callback : callbacks) found.append(callback);
+  return nb::make_tuple(found, needs_help);
+}
+
 }  // namespace
 
 void set_rpc_error_classes(nb::object remote, nb::object restarted) {
   error_classes() = {std::move(remote), std::move(restarted)};
 }
+
+// --- The functions.
+
+int RpcFunctions::visit_references(visitproc visit, void* arg) const {
+  for (const auto& [name, handler] : handlers) Py_VISIT(handler.function.ptr());
+  for (const auto& [gatherer, one] : served) {
+    Py_VISIT(one.function.ptr());
+    Py_VISIT(one.is_ready.ptr());
+  }
+  for (const auto& [gatherer, one] : added) {
+    for (const nb::object& callback : one.callbacks) Py_VISIT(callback.ptr());
+  }
+  return 0;
+}
+
+void RpcFunctions::drop_references() {
+  // The end of a function may run Python code, which comes back here.
+  const RpcFunctions gone = std::exchange(*this, {});
+}
+
+// --- The peer.
 
 RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
     : pickle_(pickle),
@@ -70,16 +97,30 @@ const std::shared_ptr<Peer>& RpcPeer::shared_peer() {
   return peer_;
 }
 
-void RpcPeer::define(const std::string& function, nb::object handler) {
+std::shared_ptr<RpcFunctions> RpcPeer::make_functions() {
+  auto made = std::make_shared<RpcFunctions>();
+  functions_ = made;
+  return made;
+}
+
+std::shared_ptr<RpcFunctions> RpcPeer::functions() const {
+  auto found = functions_.lock();
+  if (!found) raise(cancelled("this Rpc was dropped"));
+  return found;
+}
+
+void RpcPeer::define(const std::string& function, nb::object handler, bool is_deferred) {
+  const auto kept = functions();
   unwrap(peer_->define(function, [tasks = tasks_](Request request) {
     tasks->push({.request = std::move(request)});
   }));
-  if (!handler.is_none()) handlers_[function] = std::move(handler);
+  kept->handlers[function] = {std::move(handler), is_deferred};
 }
 
 std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& function,
                                                        const CallGatherer::Options& options,
-                                                       Served served) {
+                                                       RpcServed served) {
+  const auto kept = functions();
   auto gatherer = std::make_shared<CallGatherer>(options);
   unwrap(peer_->define(function, [tasks = tasks_, gatherer](Request request) {
     if (gatherer->add(request)) {
@@ -90,14 +131,14 @@ std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& functi
   }));
   all_gatherers_->add(gatherer);
   if (options.is_served) {
-    gatherers_[function] = gatherer;
-    served_[gatherer.get()] = std::make_shared<Served>(std::move(served));
+    kept->gatherers[function] = gatherer;
+    kept->served[gatherer.get()] = std::move(served);
   }
   return gatherer;
 }
 
 void RpcPeer::when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback) {
-  Added& added = added_[gatherer.get()];
+  RpcFunctions::Added& added = functions()->added[gatherer.get()];
   added.gatherer = gatherer;
   added.callbacks.push_back(std::move(callback));
   gatherer->notify_on_next();
@@ -105,24 +146,18 @@ void RpcPeer::when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::obje
 
 bool RpcPeer::undefine(const std::string& function) {
   const bool was_defined = peer().undefine(function);
-  nb::object gone;  // its end may run Python code
-  const auto place = handlers_.find(function);
-  if (place != handlers_.end()) {
-    gone = std::move(place->second);
-    handlers_.erase(place);
-  }
-  const auto gathered = gatherers_.find(function);
-  if (gathered != gatherers_.end()) {
-    const auto gatherer = std::move(gathered->second);
-    gatherers_.erase(gathered);
-    const auto served = served_.find(gatherer.get());
-    const auto kept = std::move(served->second);
-    served_.erase(served);
-    for (const Request& request : gatherer->close()) {
-      peer_->fail(request.id,
-                  {StatusCode::kNotFound, "",
-                   format("'{}' was undefined before its batch was complete", function), ""});
-    }
+  const auto kept = functions_.lock();
+  if (!kept) return was_defined;
+  // What goes may run Python code at its end: once all is done here.
+  const auto handler = kept->handlers.extract(function);
+  const auto gathered = kept->gatherers.extract(function);
+  if (gathered.empty()) return was_defined;
+  const std::shared_ptr<CallGatherer>& gatherer = gathered.mapped();
+  const auto served = kept->served.extract(gatherer.get());
+  for (const Request& request : gatherer->close()) {
+    peer_->fail(request.id,
+                {StatusCode::kNotFound, "",
+                 format("'{}' was undefined before its batch was complete", function), ""});
   }
   return was_defined;
 }
@@ -134,12 +169,7 @@ void RpcPeer::close() {
   tasks_->close();
   all_gatherers_->close();
   drop_lent_arrays();
-  std::unordered_map<std::string, nb::object> gone;
-  gone.swap(handlers_);
-  std::unordered_map<const CallGatherer*, std::shared_ptr<Served>> served;
-  served.swap(served_);
-  std::unordered_map<const CallGatherer*, Added> added;
-  added.swap(added_);
+  if (const auto kept = functions_.lock()) kept->drop_references();
 }
 
 Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs) {
@@ -212,52 +242,61 @@ nb::object RpcPeer::next_task() {
     }
     if (!next) return nb::none();
     ServingTask& task = *next;
-    const bool needs_help = task.needs_help;
     if (task.done) {
-      const auto place = callbacks_.find(task.done.get());
-      if (place == callbacks_.end()) continue;
-      nb::list callbacks;
-      for (const nb::object& callback : place->second) callbacks.append(callback);
-      callbacks_.erase(place);
+      const auto callbacks = callbacks_.extract(task.done.get());
+      if (callbacks.empty()) continue;
       task.done->set_notified();
-      return nb::make_tuple(callbacks, needs_help);
-    }
-    if (task.gatherer) {
-      const auto served = served_.find(task.gatherer.get());
-      if (served == served_.end()) {
-        const auto added = added_.find(task.gatherer.get());
-        if (added == added_.end()) continue;
-        nb::list callbacks;
-        for (const nb::object& callback : added->second.callbacks) callbacks.append(callback);
-        added_.erase(added);
-        return nb::make_tuple(callbacks, needs_help);
-      }
-      if (needs_help) {
-        tasks_->give_back(std::move(task));
-        return nb::tuple();
-      }
-      serve(task.gatherer, std::shared_ptr(served->second));
-      continue;
+      return callbacks_task(callbacks.mapped(), task.needs_help);
     }
     if (task.is_withdrawn) {
-      return nb::make_tuple(task.request.id.session, task.request.id.call, nb::none(), needs_help);
+      return nb::make_tuple(task.request.id.session, task.request.id.call, nb::none(),
+                            task.needs_help);
     }
-    const auto found = handlers_.find(task.request.function);
-    const nb::object handler = found != handlers_.end() ? found->second : nb::object();
-    if (handler.is_valid()) {
-      if (needs_help) {
-        tasks_->give_back(std::move(task));
-        return nb::tuple();
-      }
-      serve(std::move(task.request), handler);
-      continue;
-    }
-    const Request& request = task.request;
-    const nb::object arguments = arguments_of(*peer_, request, pickle_);
-    if (!arguments.is_valid()) continue;
-    return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
-                          arguments, needs_help);
+    // Empty ones where the Rpc is gone: its requests are told that nothing is defined.
+    auto functions = functions_.lock();
+    if (!functions) functions = std::make_shared<RpcFunctions>();
+    nb::object found =
+        task.gatherer ? serve_gathered(task, *functions) : serve_request(task, *functions);
+    if (found.is_valid()) return found;
   }
+}
+
+nb::object RpcPeer::serve_gathered(ServingTask& task, RpcFunctions& functions) {
+  const auto place = functions.served.find(task.gatherer.get());
+  if (place == functions.served.end()) {
+    const auto added = functions.added.extract(task.gatherer.get());
+    if (added.empty()) return {};
+    return callbacks_task(added.mapped().callbacks, task.needs_help);
+  }
+  if (task.needs_help) {
+    tasks_->give_back(std::move(task));
+    return nb::tuple();
+  }
+  serve(task.gatherer, RpcServed(place->second));  // a copy, so that it lives while it runs
+  return {};
+}
+
+nb::object RpcPeer::serve_request(ServingTask& task, RpcFunctions& functions) {
+  const Request& request = task.request;
+  const auto place = functions.handlers.find(request.function);
+  if (place == functions.handlers.end()) {
+    peer_->fail(request.id,
+                {StatusCode::kNotFound, "", format("'{}' is not defined", request.function), ""});
+    return {};
+  }
+  const RpcFunctions::Handler handler = place->second;
+  if (!handler.is_deferred) {
+    if (task.needs_help) {
+      tasks_->give_back(std::move(task));
+      return nb::tuple();
+    }
+    serve(std::move(task.request), handler.function);
+    return {};
+  }
+  const nb::object arguments = arguments_of(*peer_, request, pickle_);
+  if (!arguments.is_valid()) return {};
+  return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
+                        arguments, handler.function, task.needs_help);
 }
 
 void RpcPeer::serve(Request request, nb::handle handler) {
@@ -277,14 +316,13 @@ void RpcPeer::serve(Request request, nb::handle handler) {
   }
 }
 
-void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
-                    const std::shared_ptr<Served>& served) {
+void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServed& served) {
   std::size_t asked = 0;
   while (!gatherer->is_closed()) {
     const std::size_t seen = gatherer->count();
     std::vector<Request> calls;
     try {
-      calls = gatherer->take(closes_at(served->is_ready, asked, seen));
+      calls = gatherer->take(closes_at(served.is_ready, asked, seen));
     } catch (nb::python_error& error) {  // it cannot be decided for these calls
       const RemoteError told = remote_error_of(error.value());
       for (const Request& call : gatherer->take(seen)) peer_->fail(call.id, told);
@@ -293,10 +331,10 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
     }
     if (!calls.empty()) {
       asked = 0;
-      run(std::move(calls), *served);
+      run(std::move(calls), served);
       continue;
     }
-    if (seen == 0 || !served->has_limit) {
+    if (seen == 0 || !served.has_limit) {
       if (gatherer->leave(seen)) return;
       continue;
     }
@@ -305,7 +343,7 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer,
   }
 }
 
-void RpcPeer::run(std::vector<Request> calls, const Served& served) {
+void RpcPeer::run(std::vector<Request> calls, const RpcServed& served) {
   auto batch = std::make_shared<RpcBatch>(peer_, pickle_, served.options, std::move(calls));
   const nb::object joined = batch->join();
   if (!joined.is_valid()) return;

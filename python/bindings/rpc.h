@@ -4,6 +4,11 @@
 //     PendingCall                                --> wait_for() on the thread that called
 //
 // The I/O thread never takes the interpreter's lock.
+//
+// RpcFunctions has what the program gave, which may lead back to the peer (`rpc.define("act",
+// self.act)`). The Rpc owns it, in sight of Python's collector of cycles; the peer, which serving
+// threads hold, only looks it up. So an Rpc that nothing but its own functions refers to is
+// dropped.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +34,36 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
+// A function whose calls are served together, and its options.
+struct RpcServed {
+  nb::object function;
+  nb::object is_ready;       // called with the number of calls that wait; or None
+  bool is_deferred = false;  // is given the batch first, and answers through it
+  bool has_limit = false;    // waiting calls become a batch in time, even without further calls
+  std::shared_ptr<const RpcBatchOptions> options;
+};
+
+// What a peer calls. The interpreter's lock guards it.
+struct RpcFunctions {
+  struct Handler {
+    nb::object function;
+    bool is_deferred = false;  // is given an answer first, by Python code
+  };
+  // The callbacks that wait for the next call of a gatherer.
+  struct Added {
+    std::shared_ptr<CallGatherer> gatherer;
+    std::vector<nb::object> callbacks;
+  };
+
+  int visit_references(visitproc visit, void* arg) const;  // see collected.h
+  void drop_references();
+
+  std::unordered_map<std::string, Handler> handlers;
+  std::unordered_map<std::string, std::shared_ptr<CallGatherer>> gatherers;  // that are served
+  std::unordered_map<const CallGatherer*, RpcServed> served;
+  std::unordered_map<const CallGatherer*, Added> added;
+};
+
 // The interpreter's lock guards what holds Python objects.
 class RpcPeer {
  public:
@@ -41,21 +76,15 @@ class RpcPeer {
   Peer& peer() { return *shared_peer(); }
   const std::shared_ptr<Peer>& shared_peer();
   Pickle pickle() const { return pickle_; }
-  // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; if the
-  // handler is None, they become tasks for the caller of next_task().
-  void define(const std::string& function, nb::object handler);
-  // A function whose calls are served together, and its options.
-  struct Served {
-    nb::object function;
-    nb::object is_ready;       // called with the number of calls that wait; or None
-    bool is_deferred = false;  // is given the batch first, and answers through it
-    bool has_limit = false;    // waiting calls become a batch in time, even without further calls
-    std::shared_ptr<const RpcBatchOptions> options;
-  };
+  // Where functions are kept from now on; the caller owns them. Call it first, and once.
+  std::shared_ptr<RpcFunctions> make_functions();
+  // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; with
+  // `is_deferred` they become tasks for the caller of next_task().
+  void define(const std::string& function, nb::object handler, bool is_deferred);
   // If `options` say that it is not served, take() returns its calls.
   std::shared_ptr<CallGatherer> define_gathered(const std::string& function,
                                                 const CallGatherer::Options& options,
-                                                Served served);
+                                                RpcServed served);
   // Calls `callback` once after the next call, on a thread that serves tasks.
   void when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback);
   // The next batch: (batch, args, kwargs); without `options` the next call: (session, call, caller,
@@ -79,7 +108,7 @@ class RpcPeer {
   bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool even_if_done);
 
   // Serves requests that have a handler, and returns the next task for Python code:
-  // (session, call, caller, function, arguments, needs_help) for a request; (callbacks,
+  // (session, call, caller, function, arguments, handler, needs_help) for a request; (callbacks,
   // needs_help); (session, call, None, needs_help) for a request that is not wanted any more, after
   // tell_withdrawn(); () if a thread is needed beside this one; None at the end.
   nb::object next_task();
@@ -89,16 +118,15 @@ class RpcPeer {
             const std::string& text, const std::string& traceback);
 
  private:
-  // The callbacks that wait for the next call of a gatherer.
-  struct Added {
-    std::shared_ptr<CallGatherer> gatherer;
-    std::vector<nb::object> callbacks;
-  };
-
+  // Raises if nothing keeps them any more.
+  std::shared_ptr<RpcFunctions> functions() const;
+  // Returns a task for Python code, or serves it and returns null.
+  nb::object serve_request(ServingTask& task, RpcFunctions& functions);
+  nb::object serve_gathered(ServingTask& task, RpcFunctions& functions);
   void serve(Request request, nb::handle handler);
   // Runs batches while there are calls that can form one.
-  void serve(const std::shared_ptr<CallGatherer>& gatherer, const std::shared_ptr<Served>& served);
-  void run(std::vector<Request> calls, const Served& served);
+  void serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServed& served);
+  void run(std::vector<Request> calls, const RpcServed& served);
   // The payload refers to large arrays: no thread may change them until it was copied or sent.
   Payload encode_arguments(nb::handle args, nb::handle kwargs);
 
@@ -109,11 +137,9 @@ class RpcPeer {
   const PendingCall::SharedOnDone on_done_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
+  // The callbacks of calls in progress, which the end of the peer ends.
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;
-  std::unordered_map<std::string, nb::object> handlers_;
-  std::unordered_map<std::string, std::shared_ptr<CallGatherer>> gatherers_;  // that are served
-  std::unordered_map<const CallGatherer*, std::shared_ptr<Served>> served_;
-  std::unordered_map<const CallGatherer*, Added> added_;
+  std::weak_ptr<RpcFunctions> functions_;
 };
 
 // Waits for `call` until `deadline`. False if the time is up first. Raises for Ctrl-C.

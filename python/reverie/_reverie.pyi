@@ -933,7 +933,7 @@ class ReplayStream:
 class SampleItems:
     """See ``reverie.Client.sample``."""
 
-    def __init__(self, client: Client, table: str, num_samples: int, timeout_s: float | None, emit_timesteps: bool, unpack: bool, info: type, redelivered_info: type, sample: type) -> None: ...
+    def __init__(self, client: Client, table: str, num_samples: int, timeout_s: float | None, emit_timesteps: bool, unpack: bool, info: type, redelivered_info: type, sample: type, files: object) -> None: ...
 
     def __iter__(self) -> SampleItems: ...
 
@@ -1196,6 +1196,9 @@ class RpcGatherer:
 
     def time_left(self) -> float | None: ...
 
+class RpcFunctions:
+    """What a peer calls: whoever holds it keeps that."""
+
 class RpcPeer:
     """See ``reverie.Rpc``."""
 
@@ -1205,7 +1208,13 @@ class RpcPeer:
 
     def connect(self, address: str) -> None: ...
 
-    def define(self, name: str, handler: Callable[..., object] | None) -> None: ...
+    def define(self, name: str, handler: Callable[..., object], deferred: bool = False) -> None:
+        """
+        With ``deferred`` calls of it come from ``next_task``, with the handler.
+        """
+
+    def make_functions(self) -> RpcFunctions:
+        """Where what is defined is kept from now on. Call it once, and keep it."""
 
     def define_gathered(self, name: str, function: object, size: int, max_wait_s: float | None, dynamic: bool, cat: bool, pad: bool, device: object, is_ready: object, leaves: str, batched: bool, deferred: bool) -> RpcGatherer | None: ...
 
@@ -1236,6 +1245,8 @@ class RpcPeer:
     def expect_thread(self) -> None: ...
 
     def note_thread_started(self) -> None: ...
+
+    def note_thread_failed(self) -> None: ...
 
     def check_open(self) -> None: ...
 

@@ -145,7 +145,8 @@ class Client(Closing):
             raises_on_corrupt(on_corrupt),
             protocol,
         )
-        self._native.set_files(native_files(files))
+        self._files = native_files(files)  # kept here, where the collector of cycles sees it
+        self._native.set_files(self._files)
         self._codec = "auto"
         self._datasets: dict[str, weakref.WeakSet[Dataset[Any]]] = {}  # of a server, by table
         self._addresses = addresses
@@ -166,9 +167,11 @@ class Client(Closing):
         )
 
     @classmethod
-    def _embedded(cls, native: _reverie.Client, codec: str) -> Client:
+    def _embedded(cls, native: _reverie.Client, codec: str, files: Files | None) -> Client:
         client = cls.__new__(cls)
         client._native = native
+        client._files = native_files(files)
+        native.set_files(client._files)
         client._codec = codec
         client._datasets = {}
         client._addresses = []
@@ -475,6 +478,7 @@ class Client(Closing):
             SampleInfo,
             RedeliveredInfo,
             ReplaySample,
+            self._files,
         )
 
     def sample_batch(
@@ -621,6 +625,7 @@ class Client(Closing):
             ),
             output,
         )
+        made._files = self._files
         if self._connection is not None:
             made._flush = self.flush
             self._datasets.setdefault(table, weakref.WeakSet()).add(made)

@@ -61,6 +61,7 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         self._stream = stream
         self._is_open = True
         self._flush: Callable[..., None] | None = None  # of the client's updates
+        self._files: object = None  # what the client reads external columns with
         self._convert = convert if convert is None else _checks.function("convert", convert)
         self._is_ahead = _checks.flag("is_ahead", is_ahead)
         self._prefetched: list[BatchT] = []  # at most one batch, converted already

@@ -25,7 +25,7 @@ from reverie.errors import (
     InvalidArgumentError,
     ReverieError,
 )
-from reverie.rpc_calls import DeferredReturn, Future, Handler, ServingThreads
+from reverie.rpc_calls import DeferredReturn, Future, Handler, ServingThreads, Withdrawals
 from reverie.rpc_names import create_uid
 from reverie.tls import PeerTls
 
@@ -131,7 +131,10 @@ class Rpc(ProcessBound, Closing):
             None if tls is None else _checks.instance("tls", tls, PeerTls)._options(),
             pickles,
         )
-        self._pool = ServingThreads(native, threads_max)
+        # The peer and its threads do not hold these: they may lead back to this object.
+        self._functions = native.make_functions()
+        self._withdrawals = Withdrawals()
+        self._pool = ServingThreads(native, threads_max, self._withdrawals)
         self._native = native
         self._streams: rpc_streams.Streams | None = None
 
@@ -351,12 +354,10 @@ class Rpc(ProcessBound, Closing):
 
     def undefine(self, name: str) -> bool:
         """Stop serving ``name``; False if it was not defined. Calls that run continue."""
-        self._pool.handlers.pop(_checks.text("name", name), None)
         return self._native.undefine(name)
 
     def _define(self, name: str, handler: Handler) -> None:
-        self._native.define(_checks.text("name", name), None)
-        self._pool.handlers[name] = handler
+        self._native.define(_checks.text("name", name), handler, deferred=True)
         self._pool.help_if_none()
 
     # --- Calls.

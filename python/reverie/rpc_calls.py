@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
     FailedPreconditionError,
+    ResourceExhaustedError,
     ReverieError,
     UnsupportedTypeError,
 )
 
-_NOT_FOUND, _INTERNAL = 5, 13
+_INTERNAL = 13
 Handler = Callable[["DeferredReturn", tuple[Any, ...], dict[str, Any]], None]
 """Serves a call: it answers through the first argument, now or later."""
 
@@ -198,8 +200,7 @@ class DeferredReturn(ProcessBound):
                 f"this call of {self.function!r} by {self.caller!r} has been answered"
             )
         self._answered = True
-        if self._pool.withdrawals:
-            self._pool.withdrawals.pop((self._session, self._call), None)
+        self._pool.forget((self._session, self._call))
 
     def _fail(self, error: BaseException | str) -> None:
         self._native.fail(self._session, self._call, _INTERNAL, *error_parts(error))
@@ -218,30 +219,66 @@ def error_parts(error: BaseException | str) -> tuple[str, str, str]:
     return name, text, trace
 
 
+class Withdrawals(dict[tuple[int, int], Callable[[], object]]):
+    """What is called when no caller waits for the answer of a request any more. Of an Rpc."""
+
+    __slots__ = ("__weakref__",)
+
+
 class ServingThreads:
     """The threads that serve an Rpc: one waits for the next task, others run what they took.
 
-    The threads hold this and not the Rpc, so that dropping the Rpc ends them.
+    The threads hold this, and neither the Rpc nor its functions: dropping the Rpc ends them.
     """
 
-    def __init__(self, native: _reverie.RpcPeer, threads_max: int) -> None:
+    def __init__(
+        self, native: _reverie.RpcPeer, threads_max: int, withdrawals: Withdrawals
+    ) -> None:
         self.native = native
         self.fork_guard = ForkGuard()
         self.threads_max = threads_max
-        self.handlers: dict[str, Handler] = {}
-        self.withdrawals: dict[tuple[int, int], Callable[[], object]] = {}
+        self._withdrawals = weakref.ref(withdrawals)
         self._lock = threading.Lock()
         self._count = 0
         native.set_threads_max(threads_max)
 
     def help(self) -> None:
-        """One more thread, if there may be one."""
+        """One more thread, if there may be one.
+
+        Raises:
+            ResourceExhaustedError: the system starts none.
+        """
         with self._lock:
             if self._count >= self.threads_max:
                 return
             self._count += 1
         self.native.expect_thread()
-        threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._count -= 1
+            self.native.note_thread_failed()
+            raise ResourceExhaustedError(
+                f"no thread can be started that serves calls: {error}; end other threads, or raise "
+                "the limits of processes (ulimit -u) and of the container"
+            ) from None
+
+    def _help_or_serve(self) -> None:
+        """The same for a serving thread: it does the work where no other can be started."""
+        try:
+            self.help()
+        except ResourceExhaustedError as error:
+            import logging
+
+            with self._lock:
+                self.threads_max = max(1, self._count)
+            self.native.set_threads_max(self.threads_max)
+            logging.getLogger("reverie").warning(
+                "%s; calls are served by %d threads until set_max_threads()",
+                error,
+                self.threads_max,
+            )
 
     def set_threads_max(self, count: int) -> None:
         """How many threads there may be; what is above it ends with its task."""
@@ -254,17 +291,25 @@ class ServingThreads:
 
     def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
         """Run ``callback()`` once no caller waits for the request's answer."""
+        withdrawals = self._withdrawals()
+        if withdrawals is None:  # the Rpc was dropped
+            return
         self.native.tell_withdrawn()
-        self.withdrawals[request] = callback
+        withdrawals[request] = callback
         # Requests that were withdrawn before are not reported.
         if not self.native.is_wanted(*request):
             self.withdraw(request)
 
     def withdraw(self, request: tuple[int, int]) -> None:
         """Run what waits for the request to be withdrawn, once."""
-        callback = self.withdrawals.pop(request, None)
+        callback = self.forget(request)
         if callback is not None:
             run_logged(callback)
+
+    def forget(self, request: tuple[int, int]) -> Callable[[], object] | None:
+        """What waits for the request to be withdrawn; it is not called any more."""
+        withdrawals = self._withdrawals()
+        return withdrawals.pop(request, None) if withdrawals else None
 
     def help_if_none(self) -> None:
         """Start the first thread, unless there is one."""
@@ -276,14 +321,14 @@ class ServingThreads:
             self.native.note_thread_started()
             while (task := self.native.next_task()) is not None:
                 if not task:
-                    self.help()
+                    self._help_or_serve()
                 elif len(task) == 4:
                     if task[-1]:
-                        self.help()
+                        self._help_or_serve()
                     self.withdraw(task[:2])
                 else:
                     if task[-1]:
-                        self.help()
+                        self._help_or_serve()
                     if len(task) == 2:
                         for callback in task[0]:
                             run_logged(callback)
@@ -301,12 +346,9 @@ class ServingThreads:
         caller: str,
         function: str,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        handler: Handler,
     ) -> None:
         answer = DeferredReturn._of(self, session, call, caller, function)
-        handler = self.handlers.get(function)
-        if handler is None:
-            self.native.fail(session, call, _NOT_FOUND, "", f"{function!r} is not defined", "")
-            return
         try:
             handler(answer, *arguments)
         except BaseException as error:  # the caller is to know; this thread serves on
@@ -315,10 +357,10 @@ class ServingThreads:
 
 
 def run_logged(callback: Callable[[], object]) -> None:
-    """Run it; exceptions are logged."""
+    """Run it; exceptions are logged, SystemExit too: the thread serves others."""
     try:
         callback()
-    except Exception:
+    except BaseException:
         import logging
 
         logging.getLogger("reverie").exception("a callback of a call raised")

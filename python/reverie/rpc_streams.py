@@ -13,6 +13,7 @@ more values are made: a slow reader blocks the server, and a full inbox the call
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
     FailedPreconditionError,
+    ResourceExhaustedError,
     UnsupportedTypeError,
 )
 
@@ -297,8 +299,7 @@ class Stream(ProcessBound, Closing):
         made._watch = made._call_server("watch", timeout_s=None)
         made._is_over = False
         try:
-            for _ in range(window):
-                made._ask()
+            made._ask_for_all()
         except BaseException:  # more calls than may be under way
             made.close()
             raise
@@ -307,9 +308,11 @@ class Stream(ProcessBound, Closing):
     def _call_server(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
         return self._rpc.async_(self._peer, STREAMS, self._number, *what, timeout_s=timeout_s)
 
-    def _ask(self) -> None:
-        self._wanted.append(self._call_server("next", self._asked, timeout_s=None))
-        self._asked += 1
+    def _ask_for_all(self) -> None:
+        """Have as many values on their way as there is room for."""
+        while len(self._wanted) < self._window:
+            self._wanted.append(self._call_server("next", self._asked, timeout_s=None))
+            self._asked += 1
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -325,6 +328,8 @@ class Stream(ProcessBound, Closing):
             wanted = self._wanted  # another one once it is closed
             if self._is_over:
                 raise StopIteration
+            if not wanted:
+                self._ask_for_all()
             future = wanted[0]
             if not future.wait(self._timeout_s):
                 raise DeadlineExceededError(
@@ -343,7 +348,9 @@ class Stream(ProcessBound, Closing):
                 self.close()
                 raise StopIteration
             if not self._is_over:
-                self._ask()
+                # Where too many calls are under way now, the value has arrived all the same.
+                with contextlib.suppress(ResourceExhaustedError):
+                    self._ask_for_all()
             return value
 
     def send(self, value: object) -> None:

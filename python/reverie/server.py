@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._closing import Scoped
-from reverie._options import CODECS, Codec, Durability, OnCorrupt, native_files, raises_on_corrupt
+from reverie._options import CODECS, Codec, Durability, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
 from reverie.client import Client
@@ -236,8 +236,7 @@ class Server(Checkpointed, ProcessBound, Scoped):
             files: where external columns are, as for ``reverie.Client``.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
-        native.set_files(native_files(files))
-        return Client._embedded(native, self._codec)
+        return Client._embedded(native, self._codec, files)
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Ends all calls that wait, then the connections. Idempotent.

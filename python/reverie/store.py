@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reverie import _checks, _options, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._closing import Closing
-from reverie._options import CODECS, Durability, OnCorrupt, native_files, raises_on_corrupt
+from reverie._options import CODECS, Durability, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
 from reverie.client import Client
@@ -137,8 +137,7 @@ class Store(Checkpointed, ProcessBound, Closing):
                 folder.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
-        native.set_files(native_files(files))
-        return Client._embedded(native, self._codec)
+        return Client._embedded(native, self._codec, files)
 
     def close(self) -> None:
         """Ends all calls that wait, and later ones, with ``CancelledError``. Idempotent."""

@@ -12,16 +12,34 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reverie import _reverie
 from reverie.envs import messages, rows, source, worker
 from reverie.envs.process import ProcessPool, at_exit
-from reverie.errors import UnimplementedError
+from reverie.errors import FailedPreconditionError, UnimplementedError
 
 _CLOSE_S = 2.0
 _THREADS_MAX = 32  # unless more are asked for
+
+
+class _Source:
+    """What makes environments. The pool keeps it, and its threads look it up when they make some.
+
+    So a pool whose ``env`` leads back to it is collected: a thread would hold what it holds.
+    """
+
+    def __init__(self, described: dict[str, Any]) -> None:
+        self.described = described
+        self._make: Callable[[int], Any] | None = None
+
+    def make(self, index: int) -> Any:  # noqa: ANN401
+        """Environment ``index`` of a batch."""
+        if self._make is None:
+            self._make = source.maker(self.described)
+        return self._make(index)
 
 
 class ThreadPool(ProcessPool):
@@ -64,7 +82,9 @@ class ThreadPool(ProcessPool):
     def _source(
         self, env: object, env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object]
     ) -> Any:  # noqa: ANN401
-        return source.local(env, env_kwargs, wrappers, self.num_envs)
+        self._env_source = _Source(source.local(env, env_kwargs, wrappers, self.num_envs))
+        # What the threads may hold: a name, as worker processes get it.
+        return {"each": [{"name": source.name_of(self._env_source.described)}]}
 
     def _mail(self) -> rows.Mail | rows.ThreadMail:
         return rows.ThreadMail()
@@ -85,7 +105,7 @@ class ThreadPool(ProcessPool):
         self._workers.set_thread(index, None)
         thread = threading.Thread(
             target=_work,
-            args=(self._workers, index, task, theirs, mail),
+            args=(self._workers, weakref.ref(self._env_source), index, task, theirs, mail),
             name=f"reverie-env-{index}",
             daemon=True,  # one that hangs in a step keeps no program from ending
         )
@@ -93,8 +113,19 @@ class ThreadPool(ProcessPool):
         thread.start()
 
 
+def _maker(env_source: weakref.ref[_Source]) -> Callable[[int], Any]:
+    def make(index: int) -> Any:  # noqa: ANN401
+        found = env_source()
+        if found is None:
+            raise FailedPreconditionError("the pool of this thread was dropped; make another")
+        return found.make(index)
+
+    return make
+
+
 def _work(
     workers: _reverie.WorkerProcesses,
+    env_source: weakref.ref[_Source],
     index: int,
     task: dict[str, Any],
     connection: socket.socket,
@@ -105,7 +136,7 @@ def _work(
         # The pool may be gone, or closed, at any time: that ends the thread, and nothing else.
         with connection, contextlib.suppress(EOFError, ConnectionError):
             messages.receive(connection)
-            envs, make = worker.start(connection, task, source.maker, mail)
+            envs, make = worker.start(connection, task, lambda _: _maker(env_source), mail)
             if envs:
                 worker.run(connection, task, envs, make)
     except BaseException as error:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie, server, table
-from reverie._options import Durability, OnCorrupt, native_files, raises_on_corrupt
+from reverie._options import Durability, OnCorrupt, raises_on_corrupt
 from reverie.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
@@ -267,8 +267,7 @@ class Server(server.Server):
     def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process: nothing travels."""
         native = self._native.client(raises_on_corrupt(on_corrupt))
-        native.set_files(native_files(files))
-        made: Client = Client._embedded(native, self._codec)  # type: ignore[assignment]
+        made: Client = Client._embedded(native, self._codec, files)  # type: ignore[assignment]
         return made
 
     def __repr__(self) -> str:

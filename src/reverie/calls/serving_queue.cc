@@ -102,6 +102,11 @@ void ServingQueue::expect_thread() {
   ++starting_threads_;
 }
 
+void ServingQueue::note_thread_failed() {
+  MutexLock lock(mutex_);
+  --starting_threads_;
+}
+
 void ServingQueue::note_thread_started() {
   MutexLock lock(mutex_);
   --starting_threads_;

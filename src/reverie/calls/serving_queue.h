@@ -65,6 +65,8 @@ class ServingQueue {
   // A thread was started, and will call wait().
   void expect_thread();
   void note_thread_started();
+  // The expected thread could not be started.
+  void note_thread_failed();
   // Ends all waits, once no task is left.
   void close();
 

@@ -77,6 +77,14 @@ TEST_F(ServingQueueTest, SaysWhetherAThreadIsNeededForTheNextTask) {
   EXPECT_TRUE(queue_.take()->needs_help) << "that one is here, and has a task";
 }
 
+TEST_F(ServingQueueTest, CountsOnNoThreadThatCouldNotBeStarted) {
+  for (std::uint64_t call = 1; call <= 2; ++call) queue_.push(request(call));
+  EXPECT_TRUE(queue_.take()->needs_help);
+  queue_.expect_thread();
+  queue_.note_thread_failed();
+  EXPECT_TRUE(queue_.take()->needs_help);
+}
+
 TEST_F(ServingQueueTest, WakesAThreadForEachTaskAndAllWhenItCloses) {
   std::atomic<std::uint64_t> sum{0};
   std::atomic<int> ended{0};
