@@ -10,6 +10,7 @@
 
 #include "reverie/base/check.h"
 #include "reverie/base/random.h"
+#include "reverie/base/stream_copy.h"
 
 namespace reverie {
 
@@ -177,7 +178,7 @@ Status SharedArena::write(std::size_t offset, std::span<const std::byte> from) {
     if (is_fresh) touched_end_ = offset + from.size();
   }
   if (is_fresh) return memory_.write(offset, from);
-  std::memcpy(memory_.bytes().data() + offset, from.data(), from.size());
+  stream_copy(memory_.bytes().subspan(offset, from.size()), from);  // another process reads it
   return {};
 }
 
