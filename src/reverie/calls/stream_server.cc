@@ -1,0 +1,317 @@
+// Tested in stream_test.cc.
+#include "reverie/calls/stream_server.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+
+// --- One stream.
+
+void ServedStream::set_changed(Changed changed) {
+  {
+    MutexLock lock(mutex_);
+    changed_ = std::make_shared<Changed>(std::move(changed));
+  }
+  tell();
+}
+
+bool ServedStream::has_room() const {
+  MutexLock lock(mutex_);
+  return core_.has_room();
+}
+
+Status ServedStream::put(Payload value) {
+  StreamCore::Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (core_.is_closed()) {
+      return cancelled("'{}' has closed this stream or disconnected", caller_);
+    }
+    if (core_.is_over()) {
+      return failed_precondition("this stream of '{}' has ended; no value can follow", caller_);
+    }
+    if (!core_.has_room()) {
+      return resource_exhausted(
+          "'{}' has no room for another value of this stream; put it when has_room()", caller_);
+    }
+    core_.put(std::move(value), answers);
+  }
+  carry_out(std::move(answers));
+  return {};
+}
+
+void ServedStream::end(Payload result) {
+  StreamCore::Answers answers;
+  {
+    MutexLock lock(mutex_);
+    core_.end(std::move(result), answers);
+  }
+  carry_out(std::move(answers));
+}
+
+void ServedStream::fail(const RemoteError& error) {
+  StreamCore::Answers answers;
+  {
+    MutexLock lock(mutex_);
+    core_.fail(error, answers);
+  }
+  carry_out(std::move(answers));
+}
+
+bool ServedStream::is_closed() const {
+  MutexLock lock(mutex_);
+  return core_.is_closed();
+}
+
+std::optional<Payload> ServedStream::take() {
+  StreamCore::Answers answers;
+  std::optional<Payload> value;
+  {
+    MutexLock lock(mutex_);
+    value = core_.take(answers);
+  }
+  carry_out(std::move(answers));
+  return value;
+}
+
+bool ServedStream::is_finished() const {
+  MutexLock lock(mutex_);
+  return core_.is_finished();
+}
+
+void ServedStream::on_message(StreamMessage message, InboundId request) {
+  StreamCore::Answers answers;
+  {
+    MutexLock lock(mutex_);
+    switch (message.ask) {
+      case StreamAsk::kNext:
+        core_.want(message.number, request, answers);
+        break;
+      case StreamAsk::kSend:
+        core_.send(message.number, std::move(message.value), request, answers);
+        break;
+      case StreamAsk::kFinish:
+        core_.finish(message.number, request, answers);
+        break;
+      case StreamAsk::kWatch:
+      case StreamAsk::kClose:
+        break;  // the server's
+    }
+  }
+  carry_out(std::move(answers));
+  tell();
+}
+
+void ServedStream::on_close() {
+  StreamCore::Answers answers;
+  {
+    MutexLock lock(mutex_);
+    core_.close(answers);
+  }
+  carry_out(std::move(answers));
+  tell();
+}
+
+void ServedStream::carry_out(StreamCore::Answers answers) {
+  if (answers.empty()) return;
+  const std::shared_ptr<Peer> peer = peer_.lock();
+  if (!peer) return;
+  std::vector<Peer::Answer> given;
+  for (StreamCore::Answer& answer : answers) {
+    if (answer.error) {
+      peer->fail(answer.request, *answer.error);
+    } else {
+      given.push_back({answer.request, std::move(answer.payload)});
+    }
+  }
+  if (!given.empty()) peer->answer(std::move(given), /*copies_bulk=*/true);
+}
+
+// Calls back once for all that happens meanwhile, one thread at a time.
+void ServedStream::tell() {
+  const auto self = shared_from_this();
+  while (true) {
+    std::shared_ptr<Changed> changed;
+    {
+      MutexLock lock(mutex_);
+      has_news_ = true;
+      if (is_telling_ || !changed_) return;
+      is_telling_ = true;
+      has_news_ = false;
+      changed = changed_;
+    }
+    (*changed)(*this);
+    changed.reset();
+    std::shared_ptr<Changed> gone;  // what it holds is released under no lock
+    MutexLock lock(mutex_);
+    is_telling_ = false;
+    if (core_.is_closed()) gone = std::move(changed_);
+    if (!has_news_ || !changed_) return;
+  }
+}
+
+// --- The server.
+
+struct StreamServer::State : std::enable_shared_from_this<State> {
+  struct Place {
+    std::shared_ptr<ServedStream> stream;
+    InboundId begun;
+    bool is_watched = false;  // its end is noticed
+  };
+  using Watch = std::pair<std::uint64_t, std::uint64_t>;  // session and call
+
+  std::weak_ptr<Peer> peer;
+  mutable Mutex mutex;
+  std::unordered_map<std::uint64_t, Place> streams REVERIE_GUARDED_BY(mutex);
+  std::map<Watch, std::uint64_t> watches REVERIE_GUARDED_BY(mutex);
+  std::uint64_t next REVERIE_GUARDED_BY(mutex) = 1;
+  std::vector<std::string> functions REVERIE_GUARDED_BY(mutex);
+  bool is_closed REVERIE_GUARDED_BY(mutex) = false;
+
+  // Adds a stream; 0 if there are too many. Those of an earlier connection of the same caller that
+  // it died too early to watch are closed.
+  std::uint64_t add(const std::shared_ptr<ServedStream>& stream, InboundId begun) {
+    std::vector<std::uint64_t> lost;
+    std::uint64_t number = 0;
+    {
+      MutexLock lock(mutex);
+      for (const auto& [key, place] : streams) {
+        if (!place.is_watched && place.begun.session != begun.session &&
+            place.stream->caller() == stream->caller()) {
+          lost.push_back(key);
+        }
+      }
+      if (!is_closed && streams.size() - lost.size() < kStreamsMax) {
+        number = next++;
+        streams[number] = {stream, begun, false};
+      }
+    }
+    for (const std::uint64_t key : lost) drop(key);
+    return number;
+  }
+
+  void begin(const Begin& begin, Request request) {
+    const std::shared_ptr<Peer> here = peer.lock();
+    if (!here) return;
+    const std::shared_ptr<ServedStream> stream(new ServedStream(peer, request.caller));
+    const InboundId id = request.id;
+    const std::uint64_t number = add(stream, id);
+    if (number == 0) {
+      return here->fail(id, {StatusCode::kResourceExhausted, "",
+                             format("peer '{}' serves {} streams already, or serves none now",
+                                    here->name(), kStreamsMax),
+                             ""});
+    }
+    begin(stream, std::move(request));
+    Payload payload;
+    ValueWriter(payload).integer(static_cast<std::int64_t>(number));
+    here->answer(id, std::move(payload));
+  }
+
+  void serve(Request request) {
+    const std::shared_ptr<Peer> here = peer.lock();
+    if (!here) return;
+    Result<StreamMessage> message = decode_stream_message(std::move(request.message.payload));
+    if (!message.ok()) {
+      return here->fail(request.id, {message.status().code(), "", message.status().message(), ""});
+    }
+    std::shared_ptr<ServedStream> stream;
+    {
+      MutexLock lock(mutex);
+      const auto place = streams.find(message->stream);
+      if (place != streams.end() && place->second.stream->caller() == request.caller) {
+        stream = place->second.stream;
+        if (message->ask == StreamAsk::kWatch) {
+          place->second.is_watched = true;
+          watches[{request.id.session, request.id.call}] = message->stream;
+        }
+      }
+    }
+    if (!stream) return here->answer(request.id, encode_stream_answer({.is_end = true}));
+    if (message->ask == StreamAsk::kWatch) {
+      if (!here->is_wanted(request.id)) withdraw(request.id);  // it was withdrawn just now
+      return;
+    }
+    if (message->ask == StreamAsk::kClose) {
+      drop(message->stream);
+      return here->answer(request.id, encode_stream_answer({.is_end = true}));
+    }
+    stream->on_message(*std::move(message), request.id);
+  }
+
+  void withdraw(InboundId request) {
+    std::uint64_t number = 0;
+    {
+      MutexLock lock(mutex);
+      const auto watch = watches.find({request.session, request.call});
+      if (watch == watches.end()) return;
+      number = watch->second;
+      watches.erase(watch);
+    }
+    drop(number);
+  }
+
+  void drop(std::uint64_t number) {
+    std::shared_ptr<ServedStream> gone;
+    {
+      MutexLock lock(mutex);
+      const auto place = streams.find(number);
+      if (place == streams.end()) return;
+      gone = std::move(place->second.stream);
+      streams.erase(place);
+    }
+    gone->on_close();
+  }
+};
+
+Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<Peer>& peer) {
+  const auto state = std::make_shared<State>();
+  state->peer = peer;
+  const std::weak_ptr<State> weak = state;
+  REVERIE_RETURN_IF_ERROR(peer->define(std::string(kStreamsFunction), [weak](Request request) {
+    if (const auto open = weak.lock()) open->serve(std::move(request));
+  }));
+  peer->add_withdrawn([weak](InboundId request) {
+    if (const auto open = weak.lock()) open->withdraw(request);
+  });
+  return std::unique_ptr<StreamServer>(new StreamServer(state));
+}
+
+StreamServer::~StreamServer() {
+  std::unordered_map<std::uint64_t, State::Place> gone;
+  std::vector<std::string> functions;
+  {
+    MutexLock lock(state_->mutex);
+    state_->is_closed = true;
+    gone.swap(state_->streams);
+    functions.swap(state_->functions);
+  }
+  if (const std::shared_ptr<Peer> peer = state_->peer.lock()) {
+    for (const std::string& function : functions) peer->undefine(function);
+    peer->undefine(std::string(kStreamsFunction));
+  }
+  for (const auto& [number, place] : gone) place.stream->on_close();
+}
+
+Status StreamServer::define(const std::string& function, Begin begin) {
+  const std::shared_ptr<Peer> peer = state_->peer.lock();
+  if (!peer) return failed_precondition("the peer of these streams is gone");
+  REVERIE_RETURN_IF_ERROR(peer->define(
+      function, [weak = std::weak_ptr(state_), begin = std::move(begin)](Request request) {
+        if (const auto open = weak.lock()) open->begin(begin, std::move(request));
+      }));
+  MutexLock lock(state_->mutex);
+  state_->functions.push_back(function);
+  return {};
+}
+
+std::size_t StreamServer::count() const {
+  MutexLock lock(state_->mutex);
+  return state_->streams.size();
+}
+
+}  // namespace reverie
