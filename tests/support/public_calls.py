@@ -220,6 +220,7 @@ VALID = {
     "convert.source": "a",
     "convert.target": "b",
     "train.env": "CartPole-v1",
+    "train.agent_timeout_s": None,
     "train.checkpoint_every_s": 60.0,
     "train.device": "cpu",
     "train.env_backend": "auto",
@@ -233,6 +234,8 @@ VALID = {
     "train.settings": lambda _: reverie.TrainSettings(
         seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4
     ),
+    "tune_cores.device": "cpu",
+    "tune_cores.learner": "native",
     "action": transition_item("action"),
     "actions": lambda _: [0, 0],
     "address": "localhost:1",
