@@ -4,8 +4,8 @@
 //
 // `Kept` visits each reference that it alone owns, and drops them where only a cycle holds it:
 //
-//     int visit_references(visitproc visit, void* arg) const { Py_VISIT(function_.ptr()); return 0;
-//     } void drop_references();
+//     int visit_references(visitproc visit, void* arg) const { ... }  // Py_VISIT for each
+//     void drop_references() { ... }
 //
 // What a thread uses without the interpreter's lock it must hold by a reference of its own.
 #pragma once
