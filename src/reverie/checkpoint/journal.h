@@ -157,6 +157,8 @@ class Journal final : public StoreLog {
   // Removes the files up to this number.
   Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
   void fail(const Status& status);
+  // Logs why it has failed, once. Requires that the caller holds no lock.
+  void log_failure() REVERIE_EXCLUDES(mutex_);
   // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
   void complete_waiters(Stage stage);
@@ -197,7 +199,8 @@ class Journal final : public StoreLog {
   std::vector<OpenDraws> open_draws_ REVERIE_GUARDED_BY(mutex_);  // of each table
   // Why nothing is confirmed any more.
   Status failed_ REVERIE_GUARDED_BY(mutex_);
-  std::atomic<bool> has_failed_{false};  // whether it is not ok
+  std::atomic<bool> has_failed_{false};              // whether it is not ok
+  std::string unlogged_ REVERIE_GUARDED_BY(mutex_);  // of the failure, until the log has it
   // Failed, but a checkpoint that ends the failure is being written: records are kept, not written.
   bool is_recovering_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;

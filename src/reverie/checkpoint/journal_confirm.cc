@@ -104,13 +104,14 @@ void Journal::run() {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
       const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
-      while (!is_closed_ && waiters.empty() && !is_ring_due()) {
+      while (!is_closed_ && waiters.empty() && !is_ring_due() && unlogged_.empty()) {
         is_idle_ = true;
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
       is_idle_ = false;
-      if (is_closed_) return;
+      if (is_closed_) break;
     }
+    log_failure();
     // Waiting requests get the error, later ones get it by check().
     if (syncs_groups()) {
       (void)sync();
@@ -122,6 +123,7 @@ void Journal::run() {
     }
     complete_waiters(kWritten);
   }
+  log_failure();
 }
 
 void Journal::run_syncs() {
