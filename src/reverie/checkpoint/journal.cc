@@ -314,7 +314,6 @@ void Journal::fail(const Status& status) {
                             "on",
                             status.message()));
     has_failed_.store(true, std::memory_order_release);
-    unlogged_ = status.message();
     // Records after the cut of a checkpoint in progress are still needed, since it repairs the
     // journal.
     if (!is_recovering_) drop_records();
@@ -322,19 +321,7 @@ void Journal::fail(const Status& status) {
     // to this number: never, although everything before it may be in the ring.
     last_record_.fetch_add(1, std::memory_order_release);
   }
-  // A log may wait for a thread that waits for io_mutex_ (Python's, for its interpreter's lock), so
-  // the thread that confirms writes the line, without a lock.
-  if (!options_.has_thread) return log_failure();
-  changed_.notify_all();
-}
-
-void Journal::log_failure() {
-  std::string text;
-  {
-    MutexLock lock(mutex_);
-    text = std::exchange(unlogged_, {});
-  }
-  if (!text.empty()) log_warning("the journal in '{}' cannot be written: {}", root_, text);
+  log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
 }
 
 Status Journal::sync() {
@@ -389,11 +376,12 @@ void Journal::close() {
   record([](RecordWriter& writer) { writer.mark(); });
   if (!write_pending(/*syncs=*/false).ok()) return;
   open_.reset();
-  MutexLock lock(mutex_);
-  if (!ring_) return;
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(ring_, nullptr)) return;
+  }
   // The files have everything.
-  ring_.reset();
-  Status status = files_.remove_file(join_path(root_, kRingName));
+  const Status status = files_.remove_file(join_path(root_, kRingName));
   if (!status.ok()) log_warning("the journal's ring stays: {}", status.message());
 }
 

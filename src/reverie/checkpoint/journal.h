@@ -157,8 +157,6 @@ class Journal final : public StoreLog {
   // Removes the files up to this number.
   Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
   void fail(const Status& status);
-  // Logs why it has failed, once. Requires that the caller holds no lock.
-  void log_failure() REVERIE_EXCLUDES(mutex_);
   // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
   void complete_waiters(Stage stage);
@@ -199,8 +197,7 @@ class Journal final : public StoreLog {
   std::vector<OpenDraws> open_draws_ REVERIE_GUARDED_BY(mutex_);  // of each table
   // Why nothing is confirmed any more.
   Status failed_ REVERIE_GUARDED_BY(mutex_);
-  std::atomic<bool> has_failed_{false};              // whether it is not ok
-  std::string unlogged_ REVERIE_GUARDED_BY(mutex_);  // of the failure, until the log has it
+  std::atomic<bool> has_failed_{false};  // whether it is not ok
   // Failed, but a checkpoint that ends the failure is being written: records are kept, not written.
   bool is_recovering_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
@@ -210,7 +207,9 @@ class Journal final : public StoreLog {
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 
-  // Held by the thread that writes. Taken before mutex_.
+  // Held by the thread that writes, which may log, and so wait for Python's interpreter lock. A
+  // call that may have that lock in hand only tries to take this one: confirm(). Taken before
+  // mutex_.
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;

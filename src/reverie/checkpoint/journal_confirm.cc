@@ -32,13 +32,14 @@ void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller
   const Stage stage = stage_of(table);
   const auto is_done = [&] { return reached(stage) >= position; };
   const bool has_thread = options_.has_thread;
-  // A write in progress ends soon, a sync does not.
-  if (!is_done() && (!has_thread || (caller == Caller::kWaits && stage == kWritten))) {
+  if (!is_done() && !has_thread) {
     MutexLock io(io_mutex_);
     // The thread that had the lock may have written this too.
     if (!is_done()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
-  } else if (!is_done() && caller == Caller::kWaits && syncs_groups() && io_mutex_.try_lock()) {
-    (void)write_pending(/*syncs=*/true);
+  } else if (!is_done() && caller == Caller::kWaits && (stage == kWritten || syncs_groups()) &&
+             io_mutex_.try_lock()) {
+    // Quicker than to wake the thread.
+    if (!is_done()) (void)write_pending(/*syncs=*/stage == kSynced);
     io_mutex_.unlock();
   }
   if (!is_done() && has_thread && wait_for(stage, position, done)) return;
@@ -104,14 +105,13 @@ void Journal::run() {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
       const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
-      while (!is_closed_ && waiters.empty() && !is_ring_due() && unlogged_.empty()) {
+      while (!is_closed_ && waiters.empty() && !is_ring_due()) {
         is_idle_ = true;
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
       is_idle_ = false;
-      if (is_closed_) break;
+      if (is_closed_) return;
     }
-    log_failure();
     // Waiting requests get the error, later ones get it by check().
     if (syncs_groups()) {
       (void)sync();
@@ -123,7 +123,6 @@ void Journal::run() {
     }
     complete_waiters(kWritten);
   }
-  log_failure();
 }
 
 void Journal::run_syncs() {
