@@ -70,7 +70,7 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing, rooms of 
 	@$(MAKE) --no-print-directory .venv/with-wheel
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
-	  release benchmarks dev asan asan-python tsan fuzz tidy arm64
+	  release benchmarks asan asan-python tsan fuzz tidy arm64
 
 .PHONY: soak
 soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it

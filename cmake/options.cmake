@@ -40,6 +40,8 @@ endif()
 if(REVERIE_SANITIZE)
   add_compile_options(-fsanitize=${REVERIE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${REVERIE_SANITIZE})
+  # The standard library checks its indices and iterators, which no sanitizer sees within a capacity.
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
   if(REVERIE_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()

@@ -2,7 +2,7 @@
 # half of what a small source costs is the standard library and fmt.
 #
 # Only headers that never change here, in angle brackets: ours would make every source depend on them,
-# and paths of this checkout would hide the result from a compiler cache. The dev preset goes without,
+# and paths of this checkout would hide the result from a compiler cache. The tidy preset goes without,
 # and so notices a missing include.
 set(reverie_common_headers
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring>

@@ -2,8 +2,8 @@
 # source costs are the headers and templates that its neighbours need too, so this halves a build.
 #
 # So names in the unnamed namespaces of one folder must differ, tests apart from sources; a source whose
-# names are best as they are stands below. The dev and tidy presets compile each source by itself, and so
-# notice a missing include.
+# names are best as they are stands below. The tidy preset compiles each source of the library by itself, and so
+# notices a missing include.
 set(reverie_united_max 8)
 set(reverie_alone
     # Their parts for other processors, or another library's table, stand behind macros.

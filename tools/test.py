@@ -70,17 +70,12 @@ def configure_and_build(run: Run, preset: str, *options: str, target: str = "") 
     )
 
 
-def preset(run: Run, name: str, *options: str, full: bool = True) -> None:
+def preset(run: Run, name: str, *options: str) -> None:
     """Builds a preset and runs its tests under ctest, with full counts if the run has them."""
     results = run.expect(BUILD / name / "tests.xml")
     if configure_and_build(run, name, *options):
-        counts = {FULL: "1"} if run.full and full else {}
+        counts = {FULL: "1"} if run.full else {}
         run.step(f"test {name}", run.ctest, "--preset", name, "--output-junit", results, **counts)
-
-
-def dev(run: Run) -> None:
-    """A build of each source by itself, with assertions, which a quick count of inputs reaches."""
-    preset(run, "dev", full=False)
 
 
 def fuzz(run: Run) -> None:
@@ -121,7 +116,6 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "arm64": arm64,
     "asan-python": asan_python,
     "benchmarks": benchmarks,
-    "dev": dev,
     "fuzz": fuzz,
     "tidy": tidy,
 }
