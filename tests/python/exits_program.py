@@ -171,11 +171,15 @@ class World:
         return reverie.EnvPool(OneStepEnv, 2, num_batches=1, num_workers=1, backend="process")
 
     @cached_property
+    def rpc_server(self):
+        server = reverie.Rpc("server")
+        server.define("echo", lambda value: value)
+        server.define_deferred("never", lambda _: None)
+        return server
+
+    @cached_property
     def rpc(self):
         """A peer that is connected to one that serves."""
-        self.rpc_server = reverie.Rpc("server")
-        self.rpc_server.define("echo", lambda value: value)
-        self.rpc_server.define_deferred("never", lambda _: None)
         rpc = reverie.Rpc("client")
         rpc.connect(self.rpc_server.listen())
         rpc.sync("server", "echo", 1)

@@ -1,8 +1,8 @@
 """Programs end while daemon threads are inside the package: with their own status, without a word.
 
 Every public method and attribute has a case in ``exits_program.py``: what a call does, waiting or
-busy, while the interpreter finalizes. All cases run in one process for each way to end; one by one
-with ``--full``.
+busy, while the interpreter finalizes. All cases run in one process for each way to end; a few in
+each process, and in all ways, with ``--full``.
 """
 
 import importlib
@@ -223,7 +223,7 @@ def part_of(name):
     return next((part for part, words in PARTS.items() if words.match(name)), "stores")
 
 
-# All ways to end, and both doors; all pairs of them with --full, call by call.
+# All ways to end, and both doors; all pairs of them with --full, a few calls at a time.
 @pytest.mark.parametrize(
     ("part", "door", "how"),
     [
@@ -239,13 +239,21 @@ def test_a_program_ends_while_threads_are_inside_every_call(part, door, how):
     check(door, how, [name for name in exits_program.CASES if part_of(name) == part])
 
 
+def groups_of(count):
+    """All cases, those of one part together."""
+    for part in ("stores", *PARTS):
+        names = [name for name in exits_program.CASES if part_of(name) == part]
+        for i in range(0, len(names), count):
+            yield names[i : i + count]
+
+
 @pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("door", ["embedded", "served"])
-@pytest.mark.parametrize("name", exits_program.CASES)
-def test_a_program_ends_while_a_thread_is_inside_one_call(name, door):
+@pytest.mark.parametrize("names", list(groups_of(5)), ids=lambda names: names[0])
+def test_a_program_ends_while_threads_are_inside_a_few_calls(names, door):
     for how in STATUS:
-        check(door, how, [name])
+        check(door, how, names)
 
 
 STEPPING = """
