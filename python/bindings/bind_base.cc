@@ -3,6 +3,7 @@
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/log_lines.h"
 #include "reverie/base/machine.h"
 
 namespace reverie::python {
@@ -22,7 +23,8 @@ void bind_base(nb::module_& m) {
       "size_bytes"_a, nb::sig("def measure_memory(size_bytes: int) -> tuple[float, float]"),
       "Bytes a second that memcpy copies, and nanoseconds of a load that waits for the one "
       "before.");
-  set_log_sink([](LogLevel level, std::string_view text) { log_to_python(level, text); });
+  log_to_python();
+  m.def("want_log_lines", &LogQueue::want, "level"_a);
 }
 
 }  // namespace reverie::python

@@ -21,7 +21,6 @@
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_records.h"
-#include "reverie/base/log_queue.h"
 #include "reverie/base/random.h"
 
 namespace reverie::python {
@@ -145,8 +144,6 @@ void bind_rpc(nb::module_& m) {
           },
           "timeout_s"_a.none(),
           nb::sig("def _value_within(self, timeout_s: float | None) -> typing.Any"));
-  m.def("want_log_lines", &LogQueue::want, "level"_a);
-  m.def("take_log_lines", [] { return without_gil([] { return LogQueue::here().take(); }); });
   m.def("register_record", &register_record, "type"_a, "name"_a, "fields"_a, "are_arguments"_a);
   m.def("set_rpc_batch_helpers", &set_rpc_batch_helpers, "join_leaves"_a, "error_parts"_a);
   nb::class_<RpcBatch>(

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "python/bindings/log_lines.h"
 #include "python/bindings/numpy_api.h"
 #include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
@@ -29,16 +30,16 @@ nb::object class_of(StatusCode code) {
   return nb::borrow(PyExc_RuntimeError);
 }
 
-nb::object text_object(std::string_view text) {
-  return owned(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
-
 [[noreturn]] void raise_as(const nb::object& type, std::string_view text) {
   PyErr_SetObject(type.ptr(), text_object(text).ptr());
   raise_pending();
 }
 
 }  // namespace
+
+nb::object text_object(std::string_view text) {
+  return owned(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
 
 void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missing_package) {
   for (auto [code, type] : by_code) {
@@ -173,7 +174,7 @@ WaitOptions Waiting::for_signals() {
   WaitOptions options;
   options.interrupted = [] {
     const GilHeld held;
-    return PyErr_CheckSignals() != 0;
+    return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
   };
   return options;
 }
@@ -187,24 +188,9 @@ WaitOptions Waiting::options() {
 void Waiting::report(double waited_s) const {
   const Result<BlockedReport> why = why_blocked_and_wait(*service_, table_);
   if (!why.ok()) return;
-  log_to_python(LogLevel::kWarning,
-                format("waiting for {:.0f} s; {}", waited_s, why->text(std::string(table_))));
-}
-
-void log_to_python(LogLevel level, std::string_view text) {
-  const GilAnywhere held;
-  if (!held) return;
-  // A failed warning must not end the waiting call.
-  const nb::error_scope pending;
-  try {
-    const char* const method = level == LogLevel::kInfo      ? "info"
-                               : level == LogLevel::kWarning ? "warning"
-                                                             : "error";
-    nb::module_::import_("logging").attr("getLogger")("reverie").attr(method)("%s",
-                                                                              text_object(text));
-  } catch (nb::python_error& error) {
-    error.discard_as_unraisable("reverie log");
-  }
+  const GilHeld held;
+  log_here(LogQueue::kWarning,
+           format("waiting for {:.0f} s; {}", waited_s, why->text(std::string(table_))));
 }
 
 }  // namespace reverie::python

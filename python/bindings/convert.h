@@ -17,7 +17,6 @@
 
 #include "python/bindings/gil.h"
 #include "reverie/base/clock.h"
-#include "reverie/base/log.h"
 #include "reverie/base/status.h"
 #include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
@@ -110,6 +109,8 @@ auto without_gil_in_waits(bool is_brief, WaitOptions wait, F&& f) {
 inline constexpr std::size_t kBriefBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kBriefItems = 1024;
 
+// A str of UTF-8, in which what is no UTF-8 is replaced.
+nb::object text_object(std::string_view text);
 // str(object), as UTF-8.
 std::string str_of(nb::handle object);
 // repr(object) for a message, cut short; its type where repr() raises.
@@ -163,8 +164,5 @@ class Waiting {
   ReplayService* service_;
   std::string_view table_;
 };
-
-// Writes one line to Python's logger "reverie". Takes the interpreter's lock.
-void log_to_python(LogLevel level, std::string_view text);
 
 }  // namespace reverie::python

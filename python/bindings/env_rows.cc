@@ -9,6 +9,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/log_lines.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -130,8 +131,8 @@ void NestRows::warn_of_narrowing(const TensorSpec& spec, nb::handle value) {
   const std::optional<DType> given = dtype_of(PyArray_DESCR(as_array(value)));
   if (!given || dtype_size_bytes(*given) <= dtype_size_bytes(spec.dtype)) return;
   has_warned_ = true;
-  log_to_python(
-      LogLevel::kWarning,
+  log_here(
+      LogQueue::kWarning,
       format("{} has dtype {}, but its space says {}: it is narrowed, here and from now on; give "
              "the environment a space of {}, or convert what it returns",
              named(what_, spec), dtype_name(*given), dtype_name(spec.dtype), dtype_name(*given)));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "python/bindings/log_lines.h"
 #include "reverie/base/fork.h"
 
 namespace reverie::python {
@@ -51,6 +52,7 @@ bool enter_foreign() {
 void end_program(std::uint32_t generation) {
   constexpr auto kWaitMax = std::chrono::milliseconds(500);
   constexpr auto kPause = std::chrono::microseconds(100);
+  pass_log_lines();
   program_ends.store(true);
   if (generation != fork_generation()) return;  // those threads are the parent's
   const auto until = std::chrono::steady_clock::now() + kWaitMax;
@@ -116,6 +118,10 @@ bool holds_gil() {
 void sleep_until_the_end() {
   const GilReleased released_for_good;
   while (true) pause();
+}
+
+bool program_has_ended() {
+  return program_ends.load();
 }
 
 void guard_exit() {

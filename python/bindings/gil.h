@@ -64,6 +64,9 @@ bool holds_gil();
 // it holds the lock, which it releases.
 [[noreturn]] void sleep_until_the_end();
 
+// Whether the program's end has begun: GilAnywhere refuses the library's threads.
+bool program_has_ended();
+
 // Makes GilAnywhere refuse the library's threads once the program ends. Call once, in the module.
 void guard_exit();
 

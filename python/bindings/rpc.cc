@@ -8,9 +8,9 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/log_lines.h"
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc_values.h"
-#include "reverie/base/log_queue.h"
 
 namespace reverie::python {
 namespace {
@@ -88,7 +88,8 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
   peer_->set_on_event([](Peer::EventKind kind, const std::string& text) {
     // It repeats while a peer does not exist.
     const bool is_common = kind == Peer::EventKind::kNotReached;
-    LogQueue::here().add(is_common ? LogQueue::kDebug : LogQueue::kInfo, text);
+    const LogQueue::Level level = is_common ? LogQueue::kDebug : LogQueue::kInfo;
+    if (LogQueue::wants(level)) add_log_line(level, text);
   });
 }
 

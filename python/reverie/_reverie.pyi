@@ -33,6 +33,8 @@ def measure_memory(size_bytes: int) -> tuple[float, float]:
     Bytes a second that memcpy copies, and nanoseconds of a load that waits for the one before.
     """
 
+def want_log_lines(level: int) -> None: ...
+
 def flatten(nest: object) -> tuple[list[str], list[Any], str]:
     """
     The paths and leaves of a nest in canonical order, and the text that folds them back.
@@ -1161,10 +1163,6 @@ class RpcCall:
     def done(self) -> bool: ...
 
     def wait(self, timeout_s: float | None) -> bool: ...
-
-def want_log_lines(level: int) -> None: ...
-
-def take_log_lines() -> list[tuple[int, str]]: ...
 
 def register_record(type: object, name: str, fields: Sequence[str], are_arguments: Sequence[bool]) -> None: ...
 

@@ -16,7 +16,7 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 // Replaces the sink of the process (at first: a line on stderr). An empty one restores it.
 void set_log_sink(LogSink sink);
 
-// Thread-safe. The sink is called on the caller's thread, one line at a time.
+// Thread-safe. Calls the sink on this thread, which may hold a lock: a sink must not wait.
 void log_message(LogLevel level, std::string_view text);
 
 template <typename... Args>

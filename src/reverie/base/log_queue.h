@@ -1,7 +1,8 @@
 // LogQueue: keeps log lines of threads that must not wait until another thread passes them on.
 //
-// A peer's I/O thread, which answers heartbeats, adds lines here; a thread of Python, which waits
-// for the interpreter's lock, takes them for `logging`.
+// Native code logs wherever it is: on a peer's I/O thread, which answers heartbeats, or with a lock
+// in hand. `logging` of Python takes the interpreter's lock, and its holder may wait for that
+// thread.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,11 @@ namespace reverie {
 class LogQueue {
  public:
   // As in Python's `logging`.
-  enum Level : int { kDebug = 10, kInfo = 20 };
+  enum Level : int { kDebug = 10, kInfo = 20, kWarning = 30, kError = 40 };
+  struct Line {
+    Level level;
+    std::string text;
+  };
   // Further waiting lines are dropped, and counted.
   static constexpr std::size_t kWaitingMax = 1000;
 
@@ -39,27 +45,31 @@ class LogQueue {
     return *found;
   }
 
-  // The lowest level that is kept; at first no line is.
+  // The lowest level of the lines that are only logged if asked for; at first none is.
   static void want(int level) { lowest_.store(level, std::memory_order_relaxed); }
+  static bool wants(Level level) { return level >= lowest_.load(std::memory_order_relaxed); }
 
-  void add(Level level, const std::string& text) {
-    if (level < lowest_.load(std::memory_order_relaxed)) return;
+  void add(Level level, std::string_view text) {
     MutexLock lock(mutex_);
     if (waiting_.size() >= kWaitingMax) {
       ++dropped_;
       return;
     }
-    waiting_.emplace_back(level, text);
+    waiting_.push_back({level, std::string(text)});
     added_.notify_all();
   }
 
   // Waits until there are lines.
-  std::vector<std::pair<int, std::string>> take() {
-    std::vector<std::pair<int, std::string>> taken;
+  void wait() {
     MutexLock lock(mutex_);
     while (waiting_.empty()) added_.wait(mutex_);
-    taken.swap(waiting_);
-    if (dropped_ > 0) taken.emplace_back(kInfo, format("{} lines were dropped", dropped_));
+  }
+
+  // The lines that wait, oldest first.
+  std::vector<Line> take() {
+    MutexLock lock(mutex_);
+    std::vector<Line> taken = std::exchange(waiting_, {});
+    if (dropped_ > 0) taken.push_back({kWarning, format("{} lines were dropped", dropped_)});
     dropped_ = 0;
     return taken;
   }
@@ -71,7 +81,7 @@ class LogQueue {
   const std::uint32_t generation_ = fork_generation();
   Mutex mutex_;
   CondVar added_;
-  std::vector<std::pair<int, std::string>> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Line> waiting_ REVERIE_GUARDED_BY(mutex_);
   std::size_t dropped_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,43 +9,56 @@
 namespace reverie {
 namespace {
 
-using QueuedLines = std::vector<std::pair<int, std::string>>;
+std::vector<std::string> texts(const std::vector<LogQueue::Line>& lines) {
+  std::vector<std::string> found;
+  for (const LogQueue::Line& line : lines) found.push_back(line.text);
+  return found;
+}
 
-// The queue is the process's, so each test takes what it has added.
-class LogQueueTest : public ::testing::Test {
+// Takes what another test has left.
+class LogQueueOfThisProcess : public ::testing::Test {
  protected:
-  void SetUp() override { LogQueue::want(LogQueue::kInfo); }
-  void TearDown() override { LogQueue::want(LogQueue::kInfo + 100); }
-
-  LogQueue& queue_ = LogQueue::here();
+  LogQueueOfThisProcess() { LogQueue::here().take(); }
 };
 
-TEST_F(LogQueueTest, KeepsLinesOfTheWantedLevelsInOrder) {
-  queue_.add(LogQueue::kInfo, "connected");
-  queue_.add(LogQueue::kDebug, "tried");
-  LogQueue::want(LogQueue::kDebug);
-  queue_.add(LogQueue::kDebug, "tried again");
-  EXPECT_EQ(queue_.take(), (QueuedLines{{20, "connected"}, {10, "tried again"}}));
+TEST_F(LogQueueOfThisProcess, HandsOutEachLineOnceAndInOrder) {
+  LogQueue& queue = LogQueue::here();
+  queue.add(LogQueue::kWarning, "a");
+  queue.add(LogQueue::kError, "b");
+  const auto lines = queue.take();
+  EXPECT_EQ(texts(lines), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(lines[1].level, LogQueue::kError);
+  EXPECT_TRUE(queue.take().empty());
 }
 
-TEST_F(LogQueueTest, DropsLinesBeyondItsBoundAndSaysHowMany) {
-  for (std::size_t i = 0; i < LogQueue::kWaitingMax + 3; ++i) {
-    queue_.add(LogQueue::kInfo, std::to_string(i));
-  }
-  const QueuedLines taken = queue_.take();
-  ASSERT_EQ(taken.size(), LogQueue::kWaitingMax + 1);
-  EXPECT_EQ(taken.front().second, "0");
-  EXPECT_EQ(taken.back().second, "3 lines were dropped");
-  queue_.add(LogQueue::kInfo, "after");
-  EXPECT_EQ(queue_.take(), (QueuedLines{{20, "after"}})) << "the count begins again";
+TEST_F(LogQueueOfThisProcess, IsBoundedAndCountsWhatItDrops) {
+  LogQueue& queue = LogQueue::here();
+  for (std::size_t i = 0; i < LogQueue::kWaitingMax + 3; ++i) queue.add(LogQueue::kInfo, "x");
+  const auto lines = queue.take();
+  ASSERT_EQ(lines.size(), LogQueue::kWaitingMax + 1);
+  EXPECT_EQ(lines.back().text, "3 lines were dropped");
+  queue.add(LogQueue::kInfo, "y");
+  EXPECT_EQ(texts(queue.take()), std::vector<std::string>{"y"});
 }
 
-TEST_F(LogQueueTest, WakesTheThreadThatWaits) {
-  QueuedLines taken;
-  std::thread reader([&] { taken = queue_.take(); });
-  queue_.add(LogQueue::kInfo, "here");
-  reader.join();
-  EXPECT_EQ(taken, (QueuedLines{{20, "here"}}));
+TEST_F(LogQueueOfThisProcess, KnowsWhichLevelsAreWanted) {
+  EXPECT_FALSE(LogQueue::wants(LogQueue::kInfo));
+  LogQueue::want(LogQueue::kInfo);
+  EXPECT_TRUE(LogQueue::wants(LogQueue::kInfo));
+  EXPECT_FALSE(LogQueue::wants(LogQueue::kDebug));
+  LogQueue::want(LogQueue::kError + 1);
+}
+
+TEST_F(LogQueueOfThisProcess, WakesTheThreadThatWaitsForLines) {
+  LogQueue& queue = LogQueue::here();
+  std::vector<LogQueue::Line> taken;
+  std::thread waiting([&] {
+    queue.wait();
+    taken = queue.take();
+  });
+  queue.add(LogQueue::kInfo, "x");
+  waiting.join();
+  EXPECT_EQ(texts(taken), std::vector<std::string>{"x"});
 }
 
 }  // namespace

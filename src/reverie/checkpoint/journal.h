@@ -207,9 +207,8 @@ class Journal final : public StoreLog {
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 
-  // Held by the thread that writes, which may log, and so wait for Python's interpreter lock. A
-  // call that may have that lock in hand only tries to take this one: confirm(). Taken before
-  // mutex_.
+  // Held by the thread that writes, for as long as the disk takes. A call that may have Python's
+  // interpreter lock in hand only tries to take this one: confirm(). Taken before mutex_.
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;
