@@ -1,4 +1,4 @@
-"""What all Python tests have in common: the log, and which of them take minutes."""
+"""Settings of all Python tests: the log, and the tests that take minutes."""
 
 import logging
 import sys
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def settings():
-    """Other tests of this process find the log, and what moolib's names configure, as it was."""
+    """Restores the log level and what moolib's functions configure, for other tests."""
     logger = logging.getLogger("reverie")
     level, handlers = logger.level, list(logger.handlers)
     yield

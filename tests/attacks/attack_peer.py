@@ -1,4 +1,4 @@
-"""A hostile peer on a bare socket: HTTP/2 frames and gRPC messages as bytes, right or wrong."""
+"""A hostile peer on a bare socket: builds HTTP/2 frames and gRPC messages, valid or not."""
 
 import re
 import socket
@@ -37,19 +37,19 @@ def _length(size, prefix_bits, first):
 
 
 def field(name, value, *, is_indexed=False):
-    """A header field, spelled out; with ``is_indexed`` the peer keeps it, as entry 62."""
+    """A literal header field; with ``is_indexed`` the peer adds it to its table, as entry 62."""
     name, value = name.encode(), value.encode()
     head = b"\x40" if is_indexed else b"\x00"
     return head + _length(len(name), 7, 0) + name + _length(len(value), 7, 0) + value
 
 
 def entry(index):
-    """A field out of the peer's table."""
+    """A header field that refers to an entry of the dynamic table."""
     return _length(index, 7, 0x80)
 
 
 def call_fields(method, *more):
-    """The headers of a call of ``method``."""
+    """The header fields of a call of ``method``."""
     fields = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -63,12 +63,12 @@ def call_fields(method, *more):
 
 
 def grpc_message(content, *, is_compressed=False, size=None):
-    """A message behind its prefix, which may lie about the size."""
+    """A message with its gRPC prefix, which may state a wrong size."""
     return struct.pack(">BI", int(is_compressed), len(content) if size is None else size) + content
 
 
 def varint(value):
-    """As protobuf writes it."""
+    """An unsigned integer as protobuf writes it."""
     out = bytearray()
     while value >= 128:
         out.append(value % 128 + 128)
@@ -88,13 +88,13 @@ def block(tag, content):
 
 
 def sample_request(table, count, *, is_packed=False):
-    """A ``SampleStreamRequest``; packed as a client of ours asks for it."""
+    """A ``SampleStreamRequest``; ``is_packed`` asks for the answers that our own client reads."""
     request = block(1, table) + number(2, count)
     return request + (number(1000, 1) if is_packed else b"")
 
 
 def tensor(content, shape, dtype=1):
-    """A ``TensorProto``; the first axis is the rows."""
+    """A ``TensorProto``; the first axis counts the rows."""
     axes = b"".join(block(2, number(1, size)) for size in shape)
     return number(1, dtype) + block(2, axes) + block(4, content)
 
@@ -126,7 +126,7 @@ def insert_request(chunks=(), items=(), keep=()):
 
 
 def literal(content):
-    """A Snappy block that copies nothing."""
+    """A Snappy block of literals only, without copies."""
     out = bytearray(varint(len(content)))
     for at in range(0, len(content), 65_536):
         part = content[at : at + 65_536]
@@ -135,7 +135,7 @@ def literal(content):
 
 
 def repeats(length, size):
-    """A Snappy block that decodes to that many equal bytes, or more."""
+    """A Snappy block of about ``size`` bytes that decodes to ``length`` equal bytes."""
     copied = 64 if length // 64 * 3 >= size else 32
     count, rest = divmod(length - 1, copied)
     rest_block = b"" if rest == 0 else bytes([(rest - 1) << 2 | 2, 1, 0])
@@ -143,7 +143,7 @@ def repeats(length, size):
 
 
 class Peer:
-    """A connection that has said hello, if it was asked to."""
+    """A connection that has sent the HTTP/2 preface, unless ``says_hello`` is False."""
 
     def __init__(self, address, *, says_hello=True, acknowledges=True):
         host, port = address.rsplit(":", 1)
@@ -153,7 +153,7 @@ class Peer:
         self._received = b""
         self._stream = 1
         if says_hello:
-            # The server's settings hold from when they are acknowledged.
+            # The server's settings take effect once they are acknowledged.
             self.send(PREFACE + frame(SETTINGS) + (frame(SETTINGS, ACK) if acknowledges else b""))
 
     def __enter__(self):
@@ -166,12 +166,12 @@ class Peer:
         self.socket.close()
 
     def send(self, data):
-        """All of it, or an error after ``PATIENCE_S``."""
+        """Sends all of ``data``, or raises after ``PATIENCE_S``."""
         self.socket.sendall(data)
         self.sent += len(data)
 
     def try_send(self, data):
-        """As much as the server lets through; False when it hung up."""
+        """Like ``send``, but returns False if the server hung up or stopped reading."""
         try:
             self.send(data)
         except (ConnectionError, TimeoutError):
@@ -192,7 +192,7 @@ class Peer:
         return out
 
     def read_frame(self):
-        """(type, flags, stream, payload); None once the server hung up."""
+        """The next frame as (type, flags, stream, payload); None once the server hung up."""
         while True:
             if len(self._received) >= 9:
                 size = int.from_bytes(self._received[:3], "big")
@@ -209,7 +209,7 @@ class Peer:
             self._received += part
 
     def read_until(self, kind, *, flags=0, stream=None):
-        """The payload of the first such frame; fails when the server hangs up before."""
+        """The payload of the next matching frame; fails if the server hangs up first."""
         while True:
             found = self.read_frame()
             assert found is not None, f"hung up before a frame of type {kind}"
@@ -231,7 +231,7 @@ class Peer:
         return code
 
     def is_closed_within(self, seconds):
-        """Whether the server hangs up so soon."""
+        """Whether the server hangs up within ``seconds``."""
         until = time.monotonic() + seconds
         self.socket.settimeout(seconds)
         try:
@@ -244,12 +244,12 @@ class Peer:
 
 
 def resident_mib(pid):
-    """What a process holds in memory, as the system counts it."""
+    """The resident memory of a process, as the kernel reports it."""
     return _status_mib(pid, "VmRSS")
 
 
 def peak_mib(pid):
-    """The most that it has ever held."""
+    """The highest resident memory that the process has had."""
     return _status_mib(pid, "VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""A hostile peer of `reverie.Rpc` on a bare socket: frames and encoded values, right or wrong."""
+"""A hostile peer of `reverie.Rpc` on a bare socket: builds frames and values, valid or not."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ PATIENCE_S = 30.0
 
 
 def varint(number):
-    """Seven bits a byte, the lowest first."""
+    """A varint: seven bits per byte, the lowest first."""
     out = bytearray()
     while number >= 128:
         out.append(number % 128 + 128)
@@ -35,7 +35,7 @@ def value(what):
 
 
 def frame(kind, head=b"", *, name="", bulk=b"", sequence=0, received=0, call=0, sizes=None):
-    """One frame, whose header may lie about the sizes of head and bulk."""
+    """One frame; ``sizes`` may make its header state wrong sizes of head and bulk."""
     head_size, bulk_size = sizes or (len(head), len(bulk))
     header = b"RvR2" + struct.pack(
         "<BBHIIQQQQ", kind, 0, len(name), head_size, 0, bulk_size, sequence, received, call
@@ -45,7 +45,7 @@ def frame(kind, head=b"", *, name="", bulk=b"", sequence=0, received=0, call=0, 
 
 
 def hello(name):
-    """The first frame of a peer of that name."""
+    """The first frame that a peer with that name sends."""
     numbers = struct.unpack("<6Q", os.urandom(48))
     return frame(HELLO, value((name, *numbers, "", [], b"")))
 
@@ -61,7 +61,7 @@ class RpcPeer:
             self.meet(name)
 
     def meet(self, name):
-        """The handshake, to its end."""
+        """Completes the handshake."""
         self.send(hello(name))
         assert self.read()[0] == WELCOME
         session = struct.unpack("<Q", os.urandom(8))[0] | 1
@@ -72,7 +72,7 @@ class RpcPeer:
         self._socket.sendall(data)
 
     def try_send(self, data):
-        """False once the other side has hung up, or takes no more."""
+        """False if the other side hung up or stopped reading."""
         try:
             self._socket.sendall(data)
         except OSError:
@@ -94,7 +94,7 @@ class RpcPeer:
         return kind, self._read(head), self._read(bulk)
 
     def read_answer(self):
-        """The next frame that answers a call."""
+        """The next frame that is an answer or an error."""
         found = self.read()
         while found[0] not in (ANSWER, ERROR):
             found = self.read()
@@ -110,7 +110,7 @@ class RpcPeer:
         return bytes(data)
 
     def is_hung_up_within(self, seconds):
-        """Reads on until the end."""
+        """Whether the connection ends within ``seconds``; reads and drops what arrives."""
         self._socket.settimeout(seconds)
         try:
             is_open = True

@@ -1,4 +1,4 @@
-"""The server under attack, and the honest client beside the attackers."""
+"""Fixtures: the server under attack, and an honest client that runs beside the attackers."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ CALLS_BESIDE = 20
 
 
 class _Process:
-    """A program of this folder that answers lines."""
+    """A program of this folder that answers each line of its input."""
 
     def __init__(self, name, *arguments, **keywords):
         self.process = subprocess.Popen(
@@ -55,13 +55,13 @@ class _Process:
 
 
 class Honest(_Process):
-    """A client beside the attackers."""
+    """An honest client that runs beside the attackers."""
 
     def __init__(self, address):
         super().__init__("honest.py", address)
 
     def report(self, least):
-        """The figures of the calls since the last report, once there were `least` of them."""
+        """The figures since the last report; waits until there were at least `least` calls."""
         report = self.ask(json.dumps([least, PATIENCE_S]))
         assert not report["errors"], report["errors"][:3]
         assert report["calls"] >= least, "the honest client was not served"
@@ -69,7 +69,7 @@ class Honest(_Process):
 
 
 class Target(_Process):
-    """The server, and how it is doing."""
+    """The server under attack, with the figures of its honest client."""
 
     def __init__(self, limits=None, **keywords):
         super().__init__("target.py", json.dumps(limits or {}), **keywords)
@@ -92,7 +92,7 @@ class Target(_Process):
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def wait_until(self, condition, seconds, what):
-        """Polls; every poll is a question to the server, not a sleep."""
+        """Polls `condition`; between two polls it calls the server instead of sleeping."""
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"not within {seconds} s: {what}"
@@ -103,7 +103,7 @@ class Target(_Process):
 
     @contextlib.contextmanager
     def attacked(self, name, *, growth_mib=50.0):
-        """The honest client is served meanwhile, and afterwards memory is back; prints both."""
+        """Checks that the honest client is served and memory falls back; prints the figures."""
         self._report(1)
         before = self.resident_mib()
         yield
@@ -115,7 +115,7 @@ class Target(_Process):
             f"{self.quiet['p99_ms']:.1f}); resident {peak:+.1f} MiB",
             end="",
         )
-        # A sanitizer keeps what was freed resident, on purpose.
+        # A sanitizer keeps freed memory resident on purpose.
         if "ASAN_OPTIONS" not in os.environ:
             self.wait_until(
                 lambda: self.resident_mib() < before + growth_mib,
@@ -126,12 +126,12 @@ class Target(_Process):
 
 @pytest.fixture(scope="session")
 def is_full(request):
-    """Whether full counts are asked for."""
+    """Whether the run uses full counts."""
     return bool(request.config.getoption("--full", False))
 
 
 @pytest.fixture(scope="session")
 def target():
-    """A server with its usual limits."""
+    """A server with its default limits."""
     with contextlib.closing(Target()) as started:
         yield started

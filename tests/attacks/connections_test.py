@@ -1,4 +1,4 @@
-"""Connections that say little or nothing, and descriptors that run out."""
+"""Connections that send little or nothing, and servers that run out of descriptors."""
 
 import contextlib
 import resource
@@ -10,16 +10,16 @@ import pytest
 from attack_peer import GOAWAY, HEADERS, PREFACE, SETTINGS, Peer, call_fields, frame
 from conftest import Honest, Target
 
-# What a peer that opens connections may take at most, while others are served.
-SERVED_S = 60  # first calls may take an hour
+# The honest client must be served within this time, while silent connections are open.
+SERVED_S = 60  # far below the server's timeout for first calls, which is an hour
 
 
 @contextlib.contextmanager
 def poor(descriptors):
-    """A server with few descriptors, which waits long for first calls."""
+    """A server with few descriptors and a long timeout for first calls."""
     limits = {"first_call_s": 3600}
     started = Target(limits=limits, stderr=subprocess.PIPE)
-    # Not in the child before it starts: once JAX has been imported, a fork is warned of.
+    # Set from here, not in the child before exec: once JAX is imported, a fork causes a warning.
     resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
     with contextlib.closing(started):
         yield started
@@ -49,7 +49,7 @@ def test_silent_connections_make_way_for_those_that_call(descriptors, count):
 
 
 def test_connections_that_call_nothing_are_closed():
-    """No first call, headers that never end, and no further call."""
+    """Connections without a first call, with headers that never end, or without a further call."""
     with (
         contextlib.closing(Target(limits={"first_call_s": 1, "idle_s": 1})) as target,
         target.attacked("no calls"),
@@ -65,7 +65,7 @@ def test_connections_that_call_nothing_are_closed():
 
 
 def test_what_never_says_hello_is_dropped_in_the_end(target):
-    """The deadline is 20 s: here only that they harm no other client and take nothing."""
+    """The deadline is 20 s; this test only checks that they harm no other client."""
     with target.attacked("half a hello", growth_mib=10), contextlib.ExitStack() as stack:
         before = target.resident_mib()
         for at in range(100):
@@ -75,7 +75,7 @@ def test_what_never_says_hello_is_dropped_in_the_end(target):
 
 
 def test_half_open_tls_takes_nothing(target):
-    """Bytes of a handshake where none is expected, and nothing behind them."""
+    """Sends a TLS handshake to a server without TLS, and then nothing."""
     hello = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):

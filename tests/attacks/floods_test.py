@@ -1,4 +1,4 @@
-"""Floods of frames that cost little to send: each is answered, dropped or borne."""
+"""Floods of frames that cost little to send: the server answers, drops or tolerates each."""
 
 import struct
 
@@ -23,7 +23,7 @@ CANCEL = struct.pack(">I", 8)
 
 
 def flood(target, name, part, count, *, growth_mib=20):
-    """Sends ``part(peer)`` so often, until the server hangs up."""
+    """Sends ``part(peer)`` ``count`` times, or until the server hangs up."""
     with target.attacked(name, growth_mib=growth_mib), target.peer() as peer:
         before = target.resident_mib()
         for _ in range(count):
@@ -61,7 +61,7 @@ def test_settings(target, is_full):
 
 
 def test_settings_that_change_the_window_of_many_calls(target, is_full):
-    """Each has the server walk all calls of the connection."""
+    """Each change makes the server visit every call of the connection."""
     sizes = [struct.pack(">HI", 4, size) for size in (0, 2**31 - 1)]
     change = frame(SETTINGS, payload=sizes[0]) + frame(SETTINGS, payload=sizes[1])
     with target.attacked("settings and calls"), target.peer() as peer:

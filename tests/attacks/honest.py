@@ -1,6 +1,6 @@
-"""An honest client, in a process of its own: inserts and samples until its input ends.
+"""An honest client in its own process: inserts and samples until its input ends.
 
-It answers each line with what happened since the last: calls, latencies, and what went wrong.
+For each line of input it prints what happened since the last one: calls, latencies and errors.
 """
 
 import json
@@ -17,7 +17,7 @@ SHAPE = (64,)
 
 
 class Worker:
-    """One loop of insert and sample, which checks what it gets."""
+    """A thread that inserts and samples in a loop, and checks what it gets."""
 
     def __init__(self, address: str) -> None:
         self._client = reverie.Client(address, retry_timeout_s=30.0)
@@ -34,7 +34,7 @@ class Worker:
         self._thread.join()
 
     def report(self, least: int, timeout_s: float) -> dict[str, object]:
-        """The figures since the last report, once there were `least` calls, or one failed."""
+        """The figures since the last report, after at least `least` calls or an error."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._latencies) >= least or bool(self._errors), timeout_s

@@ -1,6 +1,6 @@
-"""What a peer can make the server hold: bounded, and given back when the peer is gone.
+"""The memory that a peer can make the server hold: it is bounded, and freed after the peer left.
 
-Beyond a megabyte a connection, no more than twice what was sent.
+The bound is one megabyte per connection plus twice the bytes that the peer sent.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ from attack_peer import (
 )
 
 CONNECTION_MIB = 64
-SLACK_MIB = 40  # pieces on their way, what the C heap keeps
-UNFOLDED_MIB = 128  # what the columns of one chunk may become when they are decoded
+SLACK_MIB = 40  # buffers in transit, and what the C heap keeps
+UNFOLDED_MIB = 128  # the limit for the decoded columns of one chunk
 
 
 def bound_mib(before, *peers):
-    """What may be resident after what these have sent; the last are pages that heaps keep."""
+    """The bound on resident memory after ``peers`` have sent; 4 MiB for pages that heaps keep."""
     return before + sum(2 * peer.sent / 2**20 + 1 for peer in peers) + 4
 
 
@@ -76,9 +76,9 @@ def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
 
 
 def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full):
-    """Each tensor is a few bytes of a message, and a column."""
+    """Each tensor takes a few bytes of the message, and is a column in the store."""
     chunks = 64 if is_full else 3
-    tensors = [tensor(b"\0", (1, 0))] * 60_000  # empty, as Snappy has them
+    tensors = [tensor(b"\0", (1, 0))] * 60_000  # an empty Snappy block each
     with target.attacked("tensors of no bytes"), target.peer() as peer:
         before = target.resident_mib()
         for key in range(1, chunks + 1):
@@ -91,7 +91,7 @@ def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full)
 
 
 def test_a_chunk_that_unfolds_costs_its_reader_its_bound_at_most(target, is_full):
-    """12 MB of Snappy: 128 MiB, of which an item has a row of a thousandth."""
+    """12 MB of Snappy that decode to 128 MiB; the item uses one of 1024 rows."""
     rows, size = 1024, 12 << 20 if is_full else 2 << 20
     unfolded = (UNFOLDED_MIB << 20) if is_full else (32 << 20)
     block_of_rows = repeats(unfolded, size)
@@ -114,7 +114,7 @@ def test_a_chunk_that_unfolds_costs_its_reader_its_bound_at_most(target, is_full
 
 
 def test_gzip_bombs_are_refused_before_they_are_inflated(target, is_full):
-    bomb = gzip.compress(bytes(1 << (30 if is_full else 26)), 9)  # a thousandth of it
+    bomb = gzip.compress(bytes(1 << (30 if is_full else 26)), 9)  # compresses to a thousandth
     assert len(bomb) < 1_200_000
     with target.attacked("gzip bombs"), target.peer() as peer:
         before = target.resident_mib()
@@ -128,7 +128,7 @@ def test_gzip_bombs_are_refused_before_they_are_inflated(target, is_full):
 
 
 def send_slowly(peer, stream, message):
-    """Within the windows: a part at a time, each once the server has read the one before."""
+    """Respects flow control: sends a part once the server has read the one before."""
     for at in range(0, len(message), 250_000):
         peer.send(frame(DATA, 0, stream, message[at : at + 250_000]))
         peer.round_trip()
@@ -145,7 +145,7 @@ def test_promises_of_long_messages_take_nothing(target, is_full):
 
 
 def test_answers_that_nobody_reads_end_the_connection(target, is_full):
-    """Resets that the server owes an answer for, without reading one."""
+    """The server owes a reset for each call, and the peer reads none of them."""
     with target.attacked("unread answers"), target.peer(acknowledges=False) as peer:
         before = target.resident_mib()
         bad = call_fields(SERVICE + "None")

@@ -1,6 +1,6 @@
-"""A client that draws one item of a table, in a process of its own, and says what that took.
+"""A client in its own process that draws one item of a table and prints the memory it took.
 
-Usage: reader.py ADDRESS TABLE; prints MiB: what was resident most, beyond what it began with.
+Usage: reader.py ADDRESS TABLE; prints the peak of resident memory above the start, in MiB.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A broker and a peer to be attacked, in a process of their own: says where it listens."""
+"""A broker and a peer to attack, in their own process; prints the address that it listens at."""
 
 import sys
 
@@ -11,7 +11,7 @@ ANSWER_BYTES = 1 << 20
 
 def main() -> None:
     answer = np.zeros(ANSWER_BYTES, np.uint8)
-    # Hostile peers send no heartbeat; they are to be borne, not taken for dead.
+    # Hostile peers send no heartbeats; they must not be declared dead for that.
     with reverie.Rpc("target", dead_after_s=60.0) as rpc, reverie.Broker(rpc):
         rpc.define("double", lambda value: 2 * value)
         rpc.define("large", lambda: answer)

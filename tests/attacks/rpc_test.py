@@ -1,4 +1,4 @@
-"""Attacks on the port of peers, which is the broker's too, with an honest peer beside them."""
+"""Attacks on the port of a peer, which is also the broker's, with an honest peer beside them."""
 
 import contextlib
 import random
@@ -52,7 +52,7 @@ class RpcTarget:
         self.serves()
 
     def serves(self):
-        """The honest peer's calls are answered, right; the longest of them in seconds."""
+        """Checks that the honest peer's calls are answered correctly; returns the longest, in s."""
         longest = 0.0
         for number in range(CALLS_BESIDE):
             begin = time.perf_counter()
@@ -65,7 +65,7 @@ class RpcTarget:
 
     @contextlib.contextmanager
     def attacked(self, name, growth_mib=50.0):
-        """Memory grows by that at most meanwhile, and is back afterwards; honest calls go on."""
+        """Checks that memory grows by at most ``growth_mib``, falls back, and calls are served."""
         before = self.resident_mib()
         yield
         peak = self.resident_mib() - before
@@ -75,7 +75,7 @@ class RpcTarget:
         eventually(lambda: self.resident_mib() < before + 50.0, 15)
 
     def close(self):
-        """Ends the process; what it said."""
+        """Ends the process; returns what it wrote to stderr."""
         self._honest.close()
         self._process.stdin.close()
         try:
@@ -121,7 +121,7 @@ def test_a_hello_that_does_not_come_to_its_end_is_hung_up_on(target):
             peers.append(stack.enter_context(RpcPeer(target.address)))
             peers[-1].send(words[:size])
         silent = stack.enter_context(RpcPeer(target.address))
-        silent.send(words)  # and no more
+        silent.send(words)  # a complete hello, and nothing after it
         for peer in [*peers, silent]:
             assert peer.is_hung_up_within(2 * HANDSHAKE_S)
 
@@ -161,7 +161,7 @@ def test_what_is_announced_takes_no_memory(target):
 
 
 def nested(size):
-    """Tuples in tuples, each of which says that all the rest is its own."""
+    """Nested tuples, each of which claims all the remaining bytes as its elements."""
     head = b""
     for _ in range(62):
         head += bytes([TUPLE]) + varint(size - 8 * 62)
@@ -169,7 +169,7 @@ def nested(size):
 
 
 def sets(size):
-    """Empty sets, which are small on the wire alone."""
+    """Empty sets, which are small in the message and large in memory."""
     return bytes([TUPLE]) + varint(2) + bytes([TUPLE]) + varint(size) + bytes([SET, 0]) * size
 
 
@@ -185,7 +185,7 @@ def test_values_take_memory_for_what_is_there_alone(target):
 
 @pytest.mark.full
 def test_answers_that_are_not_read_are_bounded(target):
-    """An eighth of the memory, or a GiB: what is beyond is refused, in few bytes."""
+    """The bound is an eighth of the memory, at least a GiB; further answers are short errors."""
     memory_mib = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
     bound_mib = max(1024, memory_mib // 8)
     if bound_mib > 3072:

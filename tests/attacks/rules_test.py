@@ -1,8 +1,8 @@
-"""The rules of HTTP/2 (RFC 9113) that a peer may break, section by section, and what it gets.
+"""The rules of HTTP/2 (RFC 9113) that a peer may break, by section, and the server's answers.
 
-The cases are those that the conformance tool h2spec has, as far as they apply to a server of gRPC,
-written anew: the error of a stream or of the connection, or nothing where the rule says ignore.
-Left out: a stream with a number below the last, which nghttp2 takes for one that is closed.
+The cases are those of the conformance tool h2spec that apply to a gRPC server, written anew. The
+answer is an error of the stream or of the connection, or nothing where the rule says to ignore.
+Left out: a stream with a number below the last one, which nghttp2 takes for a closed stream.
 """
 
 import struct
@@ -40,7 +40,7 @@ def setting(name, value):
 
 
 def request(*fields):
-    """A call whose headers are these alone."""
+    """A call with only these headers."""
     return frame(HEADERS, END_HEADERS, 1, b"".join(field(*one) for one in fields))
 
 
@@ -49,7 +49,7 @@ SCHEME = (":scheme", "http")
 PATH = (":path", SERVICE + "InsertStream")
 TYPE = ("content-type", "application/grpc")
 
-# Section, what is sent behind the hello, the codes of the connection's end.
+# Section and rule: the bytes sent after the preface, and the allowed codes of the GOAWAY.
 OF_CONNECTION = {
     "4.2 a frame beyond the size that was offered": (b"\xff\xff\xff\0\0\0\0\0\1", {SIZE}),
     "4.3 a malformed header block": (
@@ -105,7 +105,7 @@ OF_CONNECTION = {
     ),
 }
 
-# The codes of the stream's end, or the connection's.
+# The same, with the allowed codes of the stream's reset or of the GOAWAY.
 OF_STREAM = {
     "5.1 data behind the end": (DONE + frame(DATA, 0, 1, b"x"), {CLOSED, 0}),
     "5.1 headers behind the end": (DONE + DONE, {CLOSED, 0, PROTOCOL}),
@@ -149,9 +149,10 @@ IGNORED = {
 
 
 def end_of(peer):
-    """The codes that the server said: of stream 1, and of the connection."""
+    """The error codes that the server sent: of stream 1, and of the connection."""
     stream = connection = None
-    # Answers to pings overtake others: what was answered before the first is here by the second.
+    # Ping answers overtake other frames; whatever was queued before the first answer has arrived
+    # with the second.
     peer.send(frame(PING, payload=b"all sent"))
     pings = 0
     while (found := peer.read_frame()) is not None:

@@ -1,8 +1,8 @@
 """Runs a server and clients for long, with kills, freezes and slow readers; prints a line a minute.
 
-The line has the server's resident memory, threads and descriptors, and the batches that the clients
-checked. The status is 0 if every checksum was right, every client was served in each minute, and
-memory, threads and descriptors at the end are what they were after the first minute.
+Each line has the server's resident memory, threads and descriptors, and the batches that the
+clients checked. The exit status is 0 if every checksum was right, every client was served in each
+minute, and memory, threads and descriptors did not grow after the first minute.
 
 Usage: soak.py [--minutes N] [--seed N]
 """
@@ -30,7 +30,7 @@ GROWTH_DESCRIPTORS = 40
 
 
 class Program:
-    """A process of this folder that is started again when it was killed."""
+    """A process of this folder that is restarted after it was killed."""
 
     def __init__(self, python, name, *arguments):
         self._command = [str(python), str(HERE / name), *map(str, arguments)]
@@ -62,7 +62,7 @@ class Program:
 
     def _end(self):
         self.process.wait()
-        self._reader.join()  # at the end of what it printed
+        self._reader.join()  # returns at the end of the process's output
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -88,7 +88,7 @@ class Soak:
         for program in [*self._clients, self._server]:
             program.close()
 
-    # --- What happens to them
+    # --- Faults
 
     def _kill_client(self):
         client = self._rng.choice(self._clients)
@@ -128,7 +128,7 @@ class Soak:
         self._rng.choice(happenings)()
         self._wait(STEP_S)
 
-    # --- How they are doing
+    # --- Checks
 
     def wrong(self):
         return [
@@ -149,7 +149,7 @@ class Soak:
 
 
 def run(minutes, seed):
-    """The faults that were found."""
+    """Runs the soak; returns the faults found."""
     print(f"soak of {minutes} minutes, seed {seed}", flush=True)
     soak = Soak(seed)
     wrong = []
@@ -158,7 +158,7 @@ def run(minutes, seed):
         for minute in range(1, minutes + 1):
             before = soak.counts()
             until = time.monotonic() + 60
-            # The server is killed early in a minute only, so that its figures mean something.
+            # The server is only killed early in a minute, so that its figures are comparable.
             while time.monotonic() < until and not wrong:
                 soak.step(kills_server=minute % 5 == 2 and until - time.monotonic() > 50)
                 wrong += soak.wrong()
@@ -172,7 +172,7 @@ def run(minutes, seed):
                 flush=True,
             )
             wrong += [f"client {at} was not served" for at, one in enumerate(served) if one == 0]
-            if first is None or minute % 5 == 3:  # a new server
+            if first is None or minute % 5 == 3:  # the server has been restarted
                 first = memory, threads, descriptors
         else:
             most = (first[0] + GROWTH_MIB, first[1] + GROWTH_THREADS, first[2] + GROWTH_DESCRIPTORS)

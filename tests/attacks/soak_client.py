@@ -1,7 +1,7 @@
 """A client of the soak: inserts rows that carry their checksum, samples, and checks.
 
-Runs under an environment with Reverie, or with dm-reverb (``--reverb``). Says each second how many
-batches it checked; a wrong one ends it with status 3.
+Runs in an environment with Reverie, or with dm-reverb (``--reverb``). Prints each second how many
+batches it checked; a wrong batch ends it with status 3.
 """
 
 import sys
@@ -16,14 +16,14 @@ WRONG = 3
 
 
 def row(rng: np.random.Generator) -> list[np.ndarray]:
-    """Bytes, half of them alike, and what they add up to."""
+    """Bytes, half of them equal, and their checksum."""
     data = rng.integers(0, 256, BYTES, np.uint8)
     data[: BYTES // 2] = data[0]
     return [data, np.array(zlib.crc32(data.tobytes()), np.int64)]
 
 
 def is_right(data: np.ndarray, checksum: np.ndarray) -> bool:
-    """Whether each row adds up to what came with it."""
+    """Whether each row has the checksum that it came with."""
     rows = data.reshape(-1, BYTES)
     return all(
         zlib.crc32(one.tobytes()) == int(wanted)

@@ -1,4 +1,4 @@
-"""The server of the soak, at a port that it gets again after a kill."""
+"""The server of the soak; it listens at the same port after each restart."""
 
 import sys
 

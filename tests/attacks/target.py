@@ -1,4 +1,4 @@
-"""A server to be attacked, in a process of its own: says where it listens, answers questions."""
+"""A server to attack, in its own process: prints its address, then answers questions."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
-// What every codec must do: give rows back as they went in, and refuse whatever is not its own
-// bytes without reading outside them. A codec joins with one line:
+// What every codec must do: return rows unchanged, and refuse bytes that it did not write, without
+// reading outside of them. A codec joins with one line:
 //
 //     INSTANTIATE_TEST_SUITE_P(Raw, CodecSuite, ::testing::Values(CodecId::kRaw));
 #pragma once
@@ -29,7 +29,7 @@ class CodecSuite : public ::testing::TestWithParam<CodecId> {
   static Result<ColumnRows> decode(const TensorSpec& spec, std::size_t rows,
                                    std::span<const std::byte> bytes) {
     Result<ColumnRows> decoded = decode_column(GetParam(), spec, rows, bytes);
-    // What is refused without decoding is never something that can be decoded.
+    // Bytes that check_column() refuses must not be decodable.
     if (decoded.ok()) {
       const Status checked = check_column(GetParam(), spec, rows, bytes);
       EXPECT_TRUE(checked.ok()) << checked.to_string();
@@ -44,7 +44,7 @@ class CodecSuite : public ::testing::TestWithParam<CodecId> {
       ASSERT_EQ(bytes_of((*decoded)[r]), rows[r]) << spec_text(spec) << " row " << r;
     }
   }
-  // Rows of `spec`: of values that repeat, or of noise.
+  // Random rows of `spec`: noise, or values that repeat.
   static Rows random_rows(const TensorSpec& spec, std::size_t count, bool noise, Random& random) {
     Rows rows(count);
     const auto elements = static_cast<std::size_t>(element_count(spec.shape));
@@ -91,7 +91,7 @@ TEST_P(CodecSuite, EveryShorterOrLongerStringOfBytesIsRefused) {
        {TensorSpec{"obs", DType::kFloat32, {3}}, TensorSpec{"words", DType::kBytes, {2}}}) {
     const std::vector<std::byte> bytes = encode(spec, random_rows(spec, 5, true, random));
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-      // A copy of its own, so that the sanitizer sees a read behind its end.
+      // A separate allocation, so that the sanitizer detects a read past its end.
       const std::vector<std::byte> cut(bytes.begin(),
                                        bytes.begin() + static_cast<std::ptrdiff_t>(size));
       expect_refused(decode(spec, 5, cut).status(), StatusCode::kDataLoss, {spec.name});

@@ -1,5 +1,5 @@
-// What every Connection promises, whatever carries it: a way to make a connected pair is all that
-// an implementation gives to join.
+// What every Connection must do. An implementation joins by giving a function that makes a
+// connected pair.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace reverie::test {
 
 struct ConnectionMaker {
   std::string name;
-  // Two connected ends, on the two loops of `threads`.
+  // Two connected ends, one on each of the two loops of `threads`.
   std::function<ConnectionPair(IoThreads& threads)> make;
 };
 
@@ -84,7 +84,7 @@ TEST_P(ConnectionSuite, APeerThatIsGoneMakesWritesFailAndHarmsNobody) {
   second_->loop().run_and_wait([&] {
     const std::string text = numbered(1 << 20);
     const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-    // The first may still be taken by the system.
+    // The system may still accept the first write.
     for (int i = 0; i < 3 && status.ok(); ++i) {
       status = second_->connection().write({&piece, 1}).status;
     }

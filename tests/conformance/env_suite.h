@@ -1,5 +1,4 @@
-// What every native environment must do, whatever it simulates. One joins with one line, its name
-// and options:
+// What every native environment must do. An environment joins with one line, its name and options:
 //
 //     INSTANTIATE_TEST_SUITE_P(CartPole, EnvSuite, ::testing::Values(EnvCase{"CartPole-v1", {}}));
 #pragma once
@@ -23,14 +22,14 @@ namespace reverie {
 struct EnvCase {
   std::string id;
   Options options;
-  bool is_state_whole = true;  // whether a state that was set goes on as the original did
+  bool is_state_whole = true;  // whether a restored state continues exactly as the original
 };
 
 class EnvSuite : public ::testing::TestWithParam<EnvCase> {
  protected:
   static constexpr std::size_t kEnvs = 7;
 
-  // A pool of the case with everything it ever gave, to be compared.
+  // A pool of the case, with a record of all its outputs for comparison.
   struct Run {
     explicit Run(std::size_t threads, std::uint64_t seed = 1, std::size_t envs = kEnvs) {
       NativePoolOptions options;
@@ -59,7 +58,7 @@ class EnvSuite : public ::testing::TestWithParam<EnvCase> {
       ASSERT_TRUE(pool->reset(0, seed).ok());
       take();
     }
-    // Actions of the whole range, the same for the same generator.
+    // Steps with random actions from the whole range; equal generators give equal actions.
     void step(Random& random) {
       const std::size_t count = pool->env_count();
       std::vector<std::byte> actions;
@@ -74,7 +73,7 @@ class EnvSuite : public ::testing::TestWithParam<EnvCase> {
           continue;
         }
         for (std::size_t j = 0; j < spec().action_low.size(); ++j) {
-          const auto share = static_cast<float>(1.2 * random.uniform() - 0.1);  // a bit outside too
+          const auto share = static_cast<float>(1.2 * random.uniform() - 0.1);  // also out of range
           add(spec().action_low[j] + share * (spec().action_high[j] - spec().action_low[j]));
         }
       }
@@ -207,7 +206,7 @@ TEST_P(EnvSuite, EpisodesEndAndTheNextBeginsInTheSameStep) {
       ++steps[i];
       ASSERT_EQ(run.rows().truncated[i], steps[i] == run.spec().max_episode_steps);
       if (run.ended(i)) {
-        // The last of the old episode is kept beside the first of the new one.
+        // The last observation of the old episode is kept beside the first of the new one.
         EXPECT_NE(copy(run.final_observation(i)), copy(run.observation(i)));
         ++ends;
         steps[i] = 0;
@@ -279,7 +278,7 @@ TEST_P(EnvSuite, AStateGoesThereAndBack) {
     EXPECT_EQ(copy(b.observation(i)), copy(a.observation(i)));
   }
   if (!GetParam().is_state_whole) return;
-  // Until an episode ends: then each draws a new beginning from its own generator.
+  // Equal only until an episode ends: each pool draws new starts from its own generator.
   Random random_a(std::uint64_t{4});
   Random random_b(std::uint64_t{4});
   for (int step = 0; step < 100; ++step) {

@@ -1,4 +1,4 @@
-// Every native environment that ships, with each of its options.
+// The suite for every built-in native environment, with each of its options.
 #include "tests/conformance/env_suite.h"
 
 namespace reverie {
@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(MountainCar, EnvSuite,
 INSTANTIATE_TEST_SUITE_P(Pendulum, EnvSuite,
                          ::testing::Values(EnvCase{"Pendulum-v1", {}},
                                            EnvCase{"Pendulum-v1", {{"g", 9.81}}}));
-// Box2D keeps more from step to step than it tells.
+// Box2D keeps state between steps that it does not expose.
 INSTANTIATE_TEST_SUITE_P(
     LunarLander, EnvSuite,
     ::testing::Values(EnvCase{"LunarLander-v3", {}, false},

@@ -1,5 +1,5 @@
-// What every file system must do, as far as nothing goes wrong: the machine's own and the fake.
-// One joins with a line:
+// What every file system must do when no fault occurs: the real one and the fake.
+// A file system joins with one line:
 //
 //     INSTANTIATE_TEST_SUITE_P(Posix, FileSystemSuite, ::testing::Values(&open_posix));
 #pragma once
@@ -14,10 +14,10 @@
 
 namespace reverie {
 
-// A file system and a folder of it that is empty and absolute.
+// A file system, and an empty folder in it, as an absolute path.
 struct FileSystemCase {
   FileSystem* files;
-  std::shared_ptr<void> owner;  // of what is cleaned up afterwards; may be null
+  std::shared_ptr<void> owner;  // cleans up when it is destroyed; may be null
   std::string folder;
 };
 

@@ -1,4 +1,4 @@
-// What every ReplayService promises, whatever lies behind it.
+// What every ReplayService must do.
 //
 // A new implementation joins with one line in a test file:
 //
@@ -30,26 +30,26 @@
 
 namespace reverie::testing {
 
-// What a service may lack, because whatever it speaks has no word for it.
+// Features that a service may lack because its protocol cannot express them.
 enum class Lack {
-  kLookUps,    // of items by key
-  kDistinct,   // samples without replacement, of which there are max_size
-  kReasons,    // why a request waits, and which bound holds
-  kCounts,     // of requests that wait, of updates that found no item
-  kAllShards,  // one of them does not answer, and a reset says so when the others have done theirs
-  kMoreThanLeast,  // a sample draws min_count items, not as many as there are up to count
+  kLookUps,        // reading items by key
+  kDistinct,       // drawing as many as max_size items without replacement
+  kReasons,        // why a request waits, and which bound holds
+  kCounts,         // of requests that wait, and of updates that found no item
+  kAllShards,      // one shard does not answer; a reset reports that after the others were reset
+  kMoreThanLeast,  // a sample draws exactly min_count items, and never more up to count
 };
 
 struct ServiceKind {
   std::string name;
-  // A service with those tables, whose deadlines follow `clock`.
+  // Opens a service with those tables; its deadlines follow `clock`.
   std::function<std::shared_ptr<ReplayService>(std::vector<TableOptions>, Clock& clock)> open;
   std::vector<Lack> lacks = {};
-  // Elsewhere: answers take a moment, and deadlines follow the system's clock.
+  // Answers come later from another thread, and deadlines follow the system's clock.
   bool is_far = false;
 };
 
-// What a completion was given, on whatever thread.
+// The value that a completion gets, on any thread.
 template <typename T>
 class Outcome {
  public:
@@ -66,7 +66,7 @@ class Outcome {
     MutexLock lock(state_->mutex);
     return state_->count;
   }
-  // Waits for it, 20 s at most.
+  // Waits for the value, at most 20 s.
   T take() {
     const TimePoint until = Clock::system().now() + seconds(20);
     MutexLock lock(state_->mutex);
@@ -97,7 +97,7 @@ class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
   }
   static bool is_far() { return GetParam().is_far; }
   static bool lacks(Lack what) { return std::ranges::count(GetParam().lacks, what) > 0; }
-  // What is asked for now: a service that is far gets a moment.
+  // The deadline `s` seconds from now. A far service gets at least kMomentS to answer.
   TimePoint in(double s) {
     if (is_far()) return Clock::system().now() + seconds(std::max(s, kMomentS));
     return clock_.now() + seconds(s);
@@ -138,8 +138,8 @@ class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
     return options;
   }
 
-  // "Now" of a service whose answers come from another thread. A sanitizer's build beside others
-  // was once kept waiting for longer than half a second.
+  // The shortest deadline for a service whose answers come from another thread. A sanitizer build
+  // on a busy machine has needed more than half a second.
 #ifdef NDEBUG
   static constexpr double kMomentS = 0.5;
 #else
@@ -184,7 +184,7 @@ TEST_P(ReplayServiceSuite, AnItemThatCannotBeDecodedLeavesItsTableAsIfItHadNotBe
   for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
   const SampleResult drawn = sample(*service, 3);
   ASSERT_TRUE(drawn.status.ok());
-  std::vector<CorruptItem> corrupt;  // one per draw, of few items or one
+  std::vector<CorruptItem> corrupt;  // one per draw; an item may be drawn several times
   for (const ItemKey key : drawn.batch.keys()) corrupt.push_back({key, 7, "damaged"});
   const std::set<ItemKey> gone(drawn.batch.keys().begin(), drawn.batch.keys().end());
   const auto count = static_cast<std::int64_t>(gone.size());
@@ -233,7 +233,7 @@ TEST_P(ReplayServiceSuite, InsertingAtOnceLeavesWhatCannotGoInAsItWas) {
   std::vector<Item> items;
   for (ItemKey key = 1; key <= 3; ++key) items.push_back(make_item(key, 1.0));
   std::size_t done = service->insert_at_once("t", items);
-  // A service that cannot tell leaves all of them.
+  // A service that cannot tell whether items fit inserts none of them at once.
   EXPECT_TRUE(done == 2 || done == 0) << done;
   for (; done < items.size(); ++done) {
     EXPECT_FALSE(items[done].trajectory.empty());
@@ -243,10 +243,10 @@ TEST_P(ReplayServiceSuite, InsertingAtOnceLeavesWhatCannotGoInAsItWas) {
   EXPECT_EQ(service->insert_at_once("t", {&last, 1}), 0u) << "3 waits before it";
   EXPECT_EQ(service->insert_at_once("none", {&last, 1}), 0u);
   auto keys = keys_of(sample(*service, 3, 1).batch);
-  // What a silent shard was given first comes late from another.
+  // Items that a silent shard got first arrive later, through another shard.
   if (lacks(Lack::kAllShards)) std::ranges::sort(keys);
   EXPECT_EQ(keys, (std::vector<ItemKey>{1, 2, 3}));
-  // What is refused is left to insert(), and what comes before it goes in.
+  // An invalid item is left to insert(); the items before it go in.
   std::vector<Item> bad;
   bad.push_back(make_item(5, 1.0));
   bad.push_back(make_item(6, std::nan("")));
@@ -392,7 +392,7 @@ TEST_P(ReplayServiceSuite, AnItemWhoseReaderWentAwayIsMarkedFromThenOn) {
   options.rate_limiter.max_diff = 16;
   const auto service = open({options});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key, 1.0, 0, 5).ok());
-  // The first item is drawn for the last time, the second once.
+  // Item 1 is drawn for the last time, item 2 for the first.
   SampleBatch batch = sample(*service, 3).batch;
   ASSERT_EQ(keys_of(batch), (std::vector<ItemKey>{1, 1, 2}));
   EXPECT_TRUE(batch.redelivered().empty());
@@ -514,7 +514,7 @@ TEST_P(ReplayServiceSuite, ABriefBatchHasTheTicketsAndTheTrajectories) {
   update.tickets = result.batch.tickets().first(1);
   update.ticket_priorities = seven;
   EXPECT_EQ(mutate_and_wait(*service, update).updated, 1u);
-  // A batch that is passed in again becomes the kind that is asked for then.
+  // A reused batch takes the form that the new request asks for.
   SampleRequest again;
   again.table = "t";
   again.deadline = in(0);

@@ -18,7 +18,7 @@
 namespace reverie::testing {
 namespace {
 
-// A server, and a client of it over a socket.
+// A server, and a client of Reverb's protocol over a socket.
 struct Served {
   IoThreads io_threads{1};
   std::unique_ptr<Server> server;
@@ -37,7 +37,7 @@ struct Served {
   }
 };
 
-// A server, and a client of it over our own protocol.
+// A server, and a client of our own protocol over a socket.
 struct PeerServed {
   IoThreads io_threads{1};
   LinkLoops loops{io_threads};
@@ -63,7 +63,7 @@ std::shared_ptr<ReplayService> open_local(std::vector<TableOptions> tables, Cloc
   return LocalService::open(std::move(tables), options).value();
 }
 
-// A store with a journal in a folder of its own.
+// A store with a journal in a new folder.
 ServiceKind durable(const std::string& name, checkpoint::Durability durability) {
   return {name,
           [durability](std::vector<TableOptions> tables, Clock&) {
@@ -84,12 +84,12 @@ ServiceKind durable(const std::string& name, checkpoint::Durability durability) 
                   std::filesystem::remove_all(folder, ignored);
                 });
           },
-          // It says how long requests wait, by a clock that is not the test's.
+          // The stats of waits use the system's clock, not the test's.
           {Lack::kReasons},
-          /*is_far=*/true};  // confirmed by the thread that writes
+          /*is_far=*/true};  // confirmed by the thread that writes the journal
 }
 
-// The tables on each of `count` shards.
+// A service over `count` shards, each with all the tables.
 ServiceKind sharded(int count) {
   return {"Sharded" + std::to_string(count),
           [count](const std::vector<TableOptions>& tables, Clock& clock) {
@@ -104,7 +104,7 @@ ServiceKind sharded(int count) {
           {Lack::kDistinct}};
 }
 
-// Three shards, of which the first is frozen: nothing that it is asked is answered.
+// Three shards, of which the first is frozen: it answers no request.
 ServiceKind with_a_frozen_shard() {
   return {"FrozenShard",
           [](const std::vector<TableOptions>& tables, Clock&) {
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(OneShard, ReplayServiceSuite, ::testing::Values(sharded
 INSTANTIATE_TEST_SUITE_P(ThreeShards, ReplayServiceSuite, ::testing::Values(sharded(3)));
 INSTANTIATE_TEST_SUITE_P(FrozenShard, ReplayServiceSuite, ::testing::Values(with_a_frozen_shard()));
 
-// Reverb's protocol, between ends of ours.
+// Reverb's protocol, between our own client and server.
 INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{
                              "Reverb",
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,
                              },
                              kReverbLacks, /*is_far=*/true}));
 
-// Our own protocol. How long a request waits is said by the server's clock, not the test's.
+// Our own protocol. The waiting times of requests use the server's clock, not the test's.
 INSTANTIATE_TEST_SUITE_P(Peer, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{
                              "Peer",
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Peer, ReplayServiceSuite,
                              {Lack::kReasons},
                              /*is_far=*/true}));
 
-// Reverb's protocol without what we add to it: as a client of dm-reverb is served.
+// Reverb's protocol without our extensions, as a client of dm-reverb is served.
 INSTANTIATE_TEST_SUITE_P(ReverbEntries, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{
                              "ReverbEntries",

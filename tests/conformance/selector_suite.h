@@ -1,4 +1,4 @@
-// What every Selector promises, held against a model that says how likely each item is next.
+// What every Selector must do, compared with a model that gives each item's probability.
 //
 // A selector joins with one line in a test file:
 //
@@ -31,17 +31,17 @@ namespace reverie::testing {
 struct SelectorItem {
   Slot slot = kNoSlot;
   double priority = 0;
-  std::uint64_t inserted = 0;  // the later, the higher
-  std::uint64_t renewed = 0;   // the same for its insertion or last update
+  std::uint64_t inserted = 0;  // higher for items inserted later
+  std::uint64_t renewed = 0;   // higher for items inserted or updated later
 };
 
 struct SelectorKind {
-  std::string name;  // what name() says
-  // A selector, with a fixed seed where it has one.
+  std::string name;  // what Selector::name() returns
+  // Makes a selector; one that draws at random has a fixed seed.
   std::function<std::unique_ptr<Selector>()> make;
-  // The probability of each item to be drawn next. Requires items.
+  // The probability of each item to be drawn next. Requires at least one item.
   std::function<std::vector<double>(std::span<const SelectorItem>)> probabilities;
-  // Priorities to try it with.
+  // Priorities that the tests give to items.
   std::vector<double> priorities = {0, 0.25, 1, 1, 3, 7, 100};
 };
 
@@ -49,7 +49,7 @@ inline std::ostream& operator<<(std::ostream& out, const SelectorKind& kind) {
   return out << kind.name;
 }
 
-// Probability 1 for the first item in an order.
+// Probability 1 for the first item in the order `before`.
 template <typename Before>
 std::vector<double> first_by(std::span<const SelectorItem> items, Before before) {
   std::vector<double> probabilities(items.size());
@@ -60,13 +60,13 @@ std::vector<double> first_by(std::span<const SelectorItem> items, Before before)
 
 class SelectorSuite : public ::testing::TestWithParam<SelectorKind> {
  protected:
-  // A selector, and what it should hold.
+  // A selector, and the items that it should hold.
   struct Pair {
     std::unique_ptr<Selector> selector;
     std::vector<SelectorItem> items;
     std::uint64_t now = 0;
 
-    // As a table does: the lowest free slot.
+    // Uses the lowest free slot, as a table does.
     Slot insert(double priority) {
       std::set<Slot> used;
       for (const SelectorItem& item : items) used.insert(item.slot);
@@ -108,7 +108,7 @@ class SelectorSuite : public ::testing::TestWithParam<SelectorKind> {
     return GetParam().priorities[random_.below(GetParam().priorities.size())];
   }
 
-  // Some of the items' slots, none twice: half of the time the oldest, in their order.
+  // Slots of some items, without repeats; half of the time the oldest ones, in order of insertion.
   std::vector<Slot> some_slots(std::vector<SelectorItem> items) {
     std::ranges::sort(items, {}, &SelectorItem::inserted);
     if (random_.below(2) == 0) {
@@ -122,7 +122,7 @@ class SelectorSuite : public ::testing::TestWithParam<SelectorKind> {
     return slots;
   }
 
-  // Checks that `slot` may be drawn from the items, with that probability. Returns its place.
+  // Checks that `slot` may be drawn from the items with `probability`. Returns the item's index.
   std::size_t expect_drawn(std::span<const SelectorItem> items, Slot slot, double probability) {
     const std::vector<double> expected = GetParam().probabilities(items);
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -188,7 +188,7 @@ TEST_P(SelectorSuite, DoesWhatItsModelDoesInAnySequenceOfCalls) {
   }
 }
 
-// Chi-square, at the 1e-4 quantile or so of 11 degrees of freedom.
+// The bound on chi-square is about the 1 - 1e-4 quantile for 11 degrees of freedom.
 TEST_P(SelectorSuite, DrawsAreAsFrequentAsTheirProbabilitiesSay) {
   constexpr std::size_t kItems = 12;
   constexpr std::size_t kDraws = 100'000;
@@ -212,7 +212,7 @@ TEST_P(SelectorSuite, DrawsAreAsFrequentAsTheirProbabilitiesSay) {
   EXPECT_LT(chi_square, 40);
 }
 
-// The second of two distinct draws: its distribution is the sum over the first ones.
+// The distribution of the second of two distinct draws is a sum over all first draws.
 TEST_P(SelectorSuite, DistinctDrawsAreAsFrequentAsTheirProbabilitiesSay) {
   constexpr std::size_t kItems = 5;
   constexpr int kDraws = 40'000;
@@ -263,7 +263,7 @@ TEST_P(SelectorSuite, GrowsByThousandsAndTakesSlotsAgain) {
     std::sort(all.begin(), all.end());
     ASSERT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
     ASSERT_EQ(all.back(), kSlots - 1);
-    // Out in another order than they came in.
+    // Erases in another order than that of insertion.
     std::vector<Slot> order = slots;
     for (Slot i = kSlots - 1; i > 0; --i) std::swap(order[i], order[random_.below(i + 1)]);
     for (const Slot slot : order) selector.erase(slot);

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Prioritized, SelectorSuite,
                                            prioritized(0.6, kSomePriorities),
                                            prioritized(0.0, kSomePriorities)));
 
-// Few hold nearly all of the weight: distinct draws still have to find the others.
+// A few items have nearly all of the weight: distinct draws still have to find the others.
 INSTANTIATE_TEST_SUITE_P(SkewedPrioritized, SelectorSuite,
                          ::testing::Values(prioritized(1.0, {0, 1e-30, 1, 1e12, 1e30, 1e-12})));
 

@@ -1,5 +1,5 @@
-// What every transport between two peers promises, whatever carries their messages: how to make
-// peers that use it is all that a transport gives to join.
+// What every transport between two peers must do. A transport joins by giving a function that
+// configures peers to use it.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ namespace reverie::test {
 
 struct TransportCase {
   std::string name;
-  std::string transport;                       // as PeerInfo names it
-  std::function<void(Peer::Options&)> choose;  // allows this one alone
+  std::string transport;                       // its name in PeerInfo
+  std::function<void(Peer::Options&)> choose;  // makes this the only allowed transport
   bool is_tcp = false;
 };
 
@@ -62,7 +62,7 @@ class TransportSuite : public ::testing::TestWithParam<TransportCase> {
     options.deadline = Clock::system().now() + kPatience;
     return client.sync("server", function, std::move(payload), options);
   }
-  // Calls until messages go the way that is asked for.
+  // Calls until messages use the transport of the case.
   void settle(Peer& client) const {
     const TimePoint until = Clock::system().now() + kPatience;
     std::string way;
@@ -71,7 +71,7 @@ class TransportSuite : public ::testing::TestWithParam<TransportCase> {
       way = client.peers().empty() ? "" : client.peers().front().transport;
     }
     EXPECT_EQ(way, GetParam().transport);
-    // An arena is asked for with the first large array, and there for a later one.
+    // The first large array causes a request for an arena; a later one can use it.
     for (int i = 0; i < 4; ++i) (void)call(client, "nothing", array({filled(300'000, i)}));
   }
 
@@ -99,7 +99,7 @@ class TransportSuite : public ::testing::TestWithParam<TransportCase> {
   void define(const std::string& function, Peer::Handler handler) const {
     EXPECT_TRUE(server_->define(function, std::move(handler)).ok());
   }
-  // A server and a client that have met. Handlers are defined before.
+  // Starts a connected server and client. Handlers must be defined before.
   void start() {
     define("nothing", [this](Request request) { server_->answer(request.id, {}); });
     EXPECT_TRUE(client_->connect(listening(*server_)).ok());
@@ -122,7 +122,7 @@ TEST_P(TransportSuite, CarriesMessagesOfEverySizeBothWays) {
     ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
     EXPECT_TRUE(shows(result.payload, sent)) << size;
   }
-  // Arrays one behind the other, each from its own boundary on.
+  // Two arrays in one message, each aligned.
   const CallResult result = call(*client_, "echo", array({filled(100'001, 1), filled(200'003, 2)}));
   ASSERT_EQ(result.payload.bulk.size(), 1u);
   const std::span<const std::byte> both = result.payload.bulk[0].bytes;
@@ -133,7 +133,7 @@ TEST_P(TransportSuite, CarriesMessagesOfEverySizeBothWays) {
 }
 
 TEST_P(TransportSuite, DeliversTheCallsOfAPeerInTheirOrder) {
-  Mutex mutex;  // what the handler and this thread share is no business of the ring's
+  Mutex mutex;  // for `came`; the order must not depend on it
   std::vector<std::int64_t> came;
   define("next", [&](Request request) {
     MutexLock lock(mutex);
@@ -144,7 +144,7 @@ TEST_P(TransportSuite, DeliversTheCallsOfAPeerInTheirOrder) {
   constexpr std::int64_t kCalls = 2000;
   std::atomic<std::int64_t> left{kCalls};
   for (std::int64_t i = 0; i < kCalls; ++i) {
-    // Some by memory that is shared, some by the ring, some small.
+    // A mix of sizes: through the arena, through the ring, and small ones.
     Payload payload = number_payload(i);
     if (i % 50 == 0) payload.bulk = array({filled(200'000, 0)}).bulk;
     if (i % 50 == 7) payload.bulk = array({filled(70'000, 0)}).bulk;
@@ -188,7 +188,7 @@ TEST_P(TransportSuite, ArraysAreTheReceiversOwnHoweverLongTheyAreKept) {
   }
   for (int i = 0; i < 40; ++i)
     EXPECT_TRUE(shows(kept[static_cast<std::size_t>(i)], filled(200'000, i)));
-  // Also when the one that sent them is gone.
+  // Arrays stay valid after the peer that sent them is gone.
   client_.reset();
   for (int i = 0; i < 40; ++i)
     EXPECT_TRUE(shows(kept[static_cast<std::size_t>(i)], filled(200'000, i)));
@@ -278,13 +278,13 @@ TEST_P(TransportSuite, AnIdlePeerTakesNoTimeOfACore) {
   pass(std::chrono::milliseconds(100));
   const double before = spent_s();
   pass(std::chrono::seconds(1));
-  EXPECT_LT(spent_s() - before, 0.02);  // of two peers
+  EXPECT_LT(spent_s() - before, 0.02);  // CPU time of both peers together
 }
 
-// A server in a process of its own that is killed, or stands still, with calls under way.
+// A server in another process is killed, or stopped, while it has calls to answer.
 TEST_P(TransportSuite, ADeadPeerFailsItsCallsWithinTwoSeconds) {
   client_.reset();
-  server_.reset();  // no thread of theirs is there when the child is made
+  server_.reset();  // no thread of either peer may run at the fork
   for (const int signal : {SIGKILL, SIGSTOP}) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);

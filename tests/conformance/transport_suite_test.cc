@@ -1,4 +1,4 @@
-// Every transport of peers.
+// The suite for every transport.
 #include "tests/conformance/transport_suite.h"
 
 #include "tests/support/certificates.h"
