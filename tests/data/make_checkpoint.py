@@ -1,12 +1,12 @@
-"""Writes a checkpoint of this format version, to be kept, and the fuzz corpus of its files.
+"""Writes the kept checkpoint of this format version, and the fuzz corpus of checkpoint files.
 
     python tests/data/make_checkpoint.py [--corpus]
 
-``tests/data/checkpoint/`` then holds a checkpoint, and in ``expected.json`` what the store that
-wrote it was and drew afterwards; every later version must open it (``checkpoint_kept_test.py``).
-So this is run once for a format version, and what it writes is committed.
-``tests/fuzz/corpus/checkpoint/`` and ``journal/`` get those of small stores, in the form that
-``tests/fuzz/checkpoint_fuzz.cc`` and ``journal_fuzz.cc`` take; with ``--corpus`` they alone.
+``tests/data/checkpoint/`` then holds a checkpoint, and ``expected.json`` in it what the store that
+wrote it held and drew afterwards; every later version must open it (``checkpoint_kept_test.py``).
+So run this once per format version, and commit what it writes. ``tests/fuzz/corpus/checkpoint/``
+and ``journal/`` get the files of small stores, in the form that ``tests/fuzz/checkpoint_fuzz.cc``
+and ``journal_fuzz.cc`` read; with ``--corpus`` only these are written.
 """
 
 import json
@@ -31,7 +31,7 @@ NAMES = ("uniform", "prioritized", "ratio", "heap", "queue")
 
 
 def tables(max_size: int = 12) -> list[reverie.Table]:
-    """One of each: selectors, limiters, a signature, an extension, bounds."""
+    """Tables with every kind of selector and limiter, a signature, an extension, and bounds."""
     signature = {"x": reverie.TensorSpec((1,), np.float32), "who": reverie.TensorSpec((1,), str)}
     anyhow = rate_limiters.MinSize(1)
     return [
@@ -61,7 +61,7 @@ def tables(max_size: int = 12) -> list[reverie.Table]:
 
 
 def fill(client: reverie.Client, names: Iterable[str], begin: int, end: int) -> None:
-    """Items over neighbouring steps that share chunks; three steps in four are in the last one."""
+    """Inserts items over neighbouring steps that share chunks."""
     with client.trajectory_writer(4) as writer:
         for i in range(begin, end):
             writer.append({"x": np.float32(i), "who": f"step {i}", "image": np.full(400, i, "u1")})
@@ -73,7 +73,7 @@ def fill(client: reverie.Client, names: Iterable[str], begin: int, end: int) -> 
 
 
 def about(store: reverie.Store) -> dict[str, Any]:
-    """What the tables are and draw next, as JSON knows it."""
+    """What each table holds and draws next, as JSON values."""
     found = {}
     for name in NAMES:
         info = store[name].info
@@ -93,7 +93,7 @@ def about(store: reverie.Store) -> dict[str, Any]:
 
 
 def use(store: reverie.Store) -> None:
-    """A history: evictions, samples, updates, deletions."""
+    """Makes the store evict, sample, update and delete."""
     client = store.client()
     fill(client, NAMES, 0, 30)
     for name in NAMES:
@@ -114,7 +114,7 @@ def sections(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def mended(folder: Path) -> bytes:
-    """A checkpoint as the fuzz target takes it: without checksums."""
+    """A checkpoint in the form that the fuzz target reads, without checksums."""
     (chunks,) = folder.glob("chunks-*")
     told = b"\3"
     for code, payload in sections(folder / "tables"):
@@ -123,7 +123,7 @@ def mended(folder: Path) -> bytes:
 
 
 def make_corpus(root: Path) -> None:
-    """Each kind of table by itself, with a few items; and one checkpoint's files as they lie."""
+    """One input for each kind of table, with a few items; and one checkpoint's unchanged files."""
     corpus = CORPUS / "checkpoint"
     shutil.rmtree(corpus, ignore_errors=True)
     corpus.mkdir(parents=True)
@@ -140,8 +140,8 @@ def make_corpus(root: Path) -> None:
 
 
 def make_journal_corpus(root: Path) -> None:
-    """The records of journals of each kind of table, and one file as it lies."""
-    corpus = CORPUS / "journal"  # where make_journal.py puts some, too
+    """The journal records of each kind of table, and one unchanged file."""
+    corpus = CORPUS / "journal"  # make_journal.py writes here too
     corpus.mkdir(parents=True, exist_ok=True)
     for table in tables(max_size=3):
         folder = root / f"journal_{table.name}"
@@ -168,7 +168,7 @@ def make_journal_corpus(root: Path) -> None:
 
 
 def main() -> None:
-    """Writes all of it, or the corpus alone."""
+    """Writes everything, or only the corpus."""
     if "--corpus" in sys.argv:
         with tempfile.TemporaryDirectory() as scratch:
             make_corpus(Path(scratch))

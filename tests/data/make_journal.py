@@ -1,11 +1,11 @@
-"""Writes a checkpoint and a journal of this format version, to be kept, with every kind of record.
+"""Writes the kept checkpoint and journal of this format version, with every kind of record.
 
     python tests/data/make_journal.py
 
-``tests/data/journal/`` then holds the folder of a server that was killed, and in ``expected.json``
-what a store that begins there has; every later version must (``checkpoint_kept_test.py``). So this
-is run once for a format version, and what it writes is committed. The fuzz corpus of journals
-(``tests/fuzz/corpus/journal``) gets the records of both files: before the checkpoint, and behind.
+``tests/data/journal/`` then holds the folder of a killed server, and ``expected.json`` in it what a
+store holds that starts from the folder; every later version must restore the same
+(``checkpoint_kept_test.py``). So run this once per format version, and commit what it writes. The
+fuzz corpus of journals (``tests/fuzz/corpus/journal``) gets the records of both journal files.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ RECORD_TYPES = {*range(1, 7), *range(16, 31)}
 
 
 def tables() -> list[reverie.Table]:
-    """One of each kind."""
+    """One table of each kind."""
     any_size = reverie.rate_limiters.MinSize(1)
     signature = {"x": reverie.TensorSpec((None,), np.float32)}
     fifo, uniform = reverie.selectors.Fifo, reverie.selectors.Uniform
@@ -65,7 +65,7 @@ def tables() -> list[reverie.Table]:
 
 
 def fill(client: reverie.Client, names: Iterable[str], begin: int, end: int) -> None:
-    """Items of one row; neighbouring ones share a chunk, which grows meanwhile."""
+    """Inserts items of one row; neighbouring items share a chunk, which grows meanwhile."""
     with client.trajectory_writer(4) as writer:
         for i in range(begin, end):
             writer.append({"x": np.float32(i)})
@@ -75,7 +75,7 @@ def fill(client: reverie.Client, names: Iterable[str], begin: int, end: int) -> 
 
 
 def records(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Type and bytes of each record of a journal's file."""
+    """Type and bytes of each record in a journal file."""
     data = file.read_bytes()
     at = 16
     while at < len(data):
@@ -90,7 +90,7 @@ def records(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def about(store: reverie.Store) -> dict[str, Any]:
-    """What the tables hold, as JSON knows it."""
+    """What each table holds, as JSON values."""
     found = {}
     for name in NAMES:
         info = store[name].info
@@ -109,7 +109,7 @@ def about(store: reverie.Store) -> dict[str, Any]:
 
 
 def insert_rubbish(address: str, key: int) -> None:
-    """An item that cannot be decoded, as none of our writers sends it."""
+    """Inserts an item that cannot be decoded, which our writers never send."""
     with Peer(address) as peer:
         chunk = block(1000, rubbish_chunk(key))
         message = chunk + block(2, item(key, key, UNIFORM, length=1))
@@ -118,7 +118,7 @@ def insert_rubbish(address: str, key: int) -> None:
 
 
 def use(server: reverie.Server, begin: int) -> None:
-    """Every kind of change, from this process and from afar."""
+    """Makes every kind of change, from this process and over a socket."""
     inside, afar = server.client(), reverie.Client(server.address)
     fill(inside, NAMES, begin, begin + 4)
     fill(afar, NAMES, begin + 4, begin + 12)
@@ -128,7 +128,7 @@ def use(server: reverie.Server, begin: int) -> None:
         if name != QUEUE:
             inside.mutate_priorities(name, {int(keys[0]): 2.5}, [int(keys[-1])])
     afar.sample_batch(QUEUE, 2)
-    for client in (inside, afar):  # what was drawn in vain comes back
+    for client in (inside, afar):  # these draws fail and are undone
         with contextlib.suppress(reverie.errors.DeadlineExceededError):
             client.sample_batch("thrice", 100, timeout_s=0.1)
     insert_rubbish(server.address, 1000 + begin)
@@ -137,19 +137,19 @@ def use(server: reverie.Server, begin: int) -> None:
 
 
 def copy_of_killed(root: Path, to: Path) -> Path:
-    """The folder as it would be after a kill now."""
+    """A copy of the folder as it would be if the server were killed now."""
     shutil.rmtree(to, ignore_errors=True)
     return Path(shutil.copytree(root, to, ignore=shutil.ignore_patterns("*.lock")))
 
 
 def store(root: Path) -> reverie.Store:
-    """One that begins with a folder, and goes on there."""
+    """A store that starts from a folder and journals to it."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(root)
     return reverie.Store(tables(), checkpointer=checkpointer, durability="sync")
 
 
 def main() -> None:
-    """Writes all of it."""
+    """Writes the journal and the corpus."""
     with tempfile.TemporaryDirectory() as scratch:
         root, first = Path(scratch) / "root", Path(scratch) / "first"
         checkpointer = reverie.checkpointers.DefaultCheckpointer(root)
@@ -158,7 +158,7 @@ def main() -> None:
             client = reverie.Client(server.address)
             server.client().reset("heap")
             fill(server.client(), ["heap"], 90, 93)
-            # Samples that are on their way while the checkpoint is written, and at the kill.
+            # Samples are in transit while the checkpoint is written, and when the server is killed.
             with client.dataset(QUEUE, 1, timeout_s=30) as batches:
                 next(batches)
                 shutil.copy(root / "journal-0000000001", first)
@@ -167,7 +167,7 @@ def main() -> None:
                 use(server, 100)
                 killed = copy_of_killed(root, Path(scratch) / "killed")
             server.stop()
-        with store(killed) as again:  # undoes them, and is killed too
+        with store(killed) as again:  # undoes these draws, and counts as killed too
             fill(again.client(), NAMES, 200, 203)
             copy_of_killed(killed, KEPT)
         files = [first, *sorted(killed.glob("journal-*"))]

@@ -1,9 +1,9 @@
-"""Writes learning_rules.txt: worked numbers that the C++ and the Python tests of `rl` both read.
+"""Writes learning_rules.txt: numbers that both the C++ and the Python tests of `rl` read.
 
-Each rule is computed here as its paper writes it, in float64 and loop by loop, and compared with
-the rlax function named beside it, where rlax has one. Needs ``rlax==0.1.9`` and ``distrax``, which
-bring a nightly build of TensorFlow Probability along; that is why the tests read the table and do
-not compute it. Run it in an environment of its own, and commit what it writes:
+Each rule is computed here as its paper states it, in float64 and with plain loops, and compared
+with the rlax function named beside it, where rlax has one. Needs ``rlax==0.1.9`` and ``distrax``,
+which depend on a nightly build of TensorFlow Probability; so the tests read the table instead of
+computing it. Run it in a separate environment, and commit what it writes:
 
     python make_learning_rules.py > learning_rules.txt
 """
@@ -22,7 +22,7 @@ rng = np.random.default_rng(7)
 
 
 def rounded(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
-    """Numbers of two decimals, so that the table can be read."""
+    """Random numbers with two decimals, so that the table is readable."""
     return np.round(rng.uniform(low, high, shape), 2)
 
 
@@ -43,7 +43,7 @@ def case(rule: str, about: str, arguments: dict[str, object], results: dict[str,
 
 
 def agree(ours: object, theirs: object) -> None:
-    """Stops unless rlax says the same, within float32."""
+    """Stops unless rlax gives the same values, within float32."""
     np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
@@ -85,7 +85,7 @@ def q() -> None:
 
 
 def clipped() -> None:
-    """Two critics, of which the lower one is believed."""
+    """Targets from two critics, which use the lower value."""
     rewards, discounts = rounded(4), np.array([0.99, 0.9, 0, 1])
     first, second, log_probabilities = rounded(4), rounded(4), rounded(4, low=-3, high=1)
     lower = [min(pair) for pair in zip(first, second, strict=True)]
@@ -111,7 +111,7 @@ def clipped() -> None:
 
 
 def categorical() -> None:
-    """Distributions put back onto their support."""
+    """Distributions projected back onto their support."""
     rewards, discounts = np.array([0.25, -1.5, 9, 0.4, 0]), np.array([1, 0.9, 0.99, 0, 1])
     probabilities = rng.dirichlet(np.ones(5), 5).round(3)
     probabilities[:, 0] += 1 - probabilities.sum(axis=1)
@@ -139,7 +139,7 @@ def categorical() -> None:
 
 
 def trajectory(rows: int, steps: int) -> dict[str, np.ndarray]:
-    """Rows of steps; one episode of the first row terminates."""
+    """Random rows of steps; one episode of the first row terminates."""
     values = rounded(rows, steps)
     discounts = np.full((rows, steps), 0.9)
     discounts[0, 2] = 0
@@ -153,7 +153,7 @@ def trajectory(rows: int, steps: int) -> dict[str, np.ndarray]:
 
 
 def advantages() -> None:
-    """Generalised advantages."""
+    """Generalised advantage estimates."""
     t = trajectory(2, 5)
     result = np.zeros((2, 5))
     for row in range(2):

@@ -1,10 +1,10 @@
-"""Writes what runs of the models in docs/models did, event by event, for the code to replay.
+"""Records runs of the models in docs/models, event by event, for tests to replay on the code.
 
     python tests/data/make_model_traces.py
 
-Needs Debian's spin. ``tests/data/models/`` then holds a file for each model; ``models_test.py``
-makes them again and compares, ``tests/sim/model_traces_test.cc`` replays them. A run is a random
-walk through the model's states; those that meet no fault are left out.
+Needs Debian's package spin. ``tests/data/models/`` then holds a file for each model;
+``models_test.py`` makes the files again and compares, ``tests/sim/model_traces_test.cc`` replays
+them. A run is a random walk through the model's states; runs without a fault are left out.
 """
 
 import subprocess
@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "tests" / "data" / "models"
 RUNS = 60
-# The first words of the lines that a fault leaves behind.
+# The first words of the lines that a fault prints.
 FAULTS = {
     "at_most_once": {"cut", "restart", "silence"},
     "insert_once": {"cut", "restart", "give_up", "take_back", "refuse"},
 }
-# Events that few runs have: every second run that is kept has one.
+# Rare events: every second kept run has one.
 RARE = {"at_most_once": {"silence"}, "insert_once": {"take_back", "refuse", "lost"}}
 
 
@@ -43,7 +43,7 @@ def run_of(model: str, seed: int, *defines: str) -> list[str]:
 
 
 def traces(model: str, count: int = RUNS) -> str:
-    """``count`` runs, each behind a line with its seed."""
+    """``count`` runs; each begins with a line that holds its seed."""
     kept: list[str] = []
     seed = found = 0
     while found < count:
