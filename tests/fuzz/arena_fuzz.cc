@@ -1,7 +1,7 @@
-// Any bytes as what another process shares and says of it: an arena of its, and ranges in it. They
-// are read or refused, and nothing outside of the memory is touched.
+// Reads an arena that another process shares, with any bytes in it and any ranges: they are read or
+// refused, and nothing outside of the memory is touched.
 //
-// Input: how many bytes of it are the memory (2 bytes), then that memory, then ranges.
+// Input: how many bytes fill the memory (2 bytes), those bytes, then ranges.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
   for (std::size_t i = 0; i < given; ++i) bytes[i] = input.take<std::byte>();
   (void)ArenaView::open(memory.fd(), 7).ok();
-  // Behind a header that is right, whatever else lies there.
+  // Again with a valid header in front of the bytes.
   const ArenaHeader right{kArenaMagic, 7, bytes.size()};
   std::memcpy(bytes.data(), &right, sizeof(right));
   const auto view = ArenaView::open(memory.fd(), 7);

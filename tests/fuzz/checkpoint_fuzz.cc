@@ -1,11 +1,11 @@
-// Any bytes as the files of a checkpoint: refused with a typed error; or a store that is sampled,
-// and whose own checkpoint is read again and holds the same items.
+// Loads any bytes as the files of a checkpoint: they are refused with a typed error, or give a
+// store that can be sampled, and whose own checkpoint can be loaded and holds the same items.
 //
 // Input: a byte, the *way*, and then
-//   way 0 to 2   that file as it lies on a disk: the manifest, `tables`, a file of chunks
+//   way 0 to 2   one unchanged file: the manifest, `tables`, or a file of chunks
 //   others       sections of `tables`, each a type u32, a size u32 and a payload; the last is cut
-//                where the input ends. Behind a section of type 0: the bytes of chunks. Checksums
-//                are made right, or nearly no input would come past them.
+//                where the input ends. After a section of type 0 come the bytes of chunks. The
+//                checksums are corrected, since otherwise nearly every input would be refused.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -42,7 +42,7 @@ void write(FileSystem& files, const std::string& path, Bytes bytes) {
   require(files.create(path).value()->append(bytes).ok());
 }
 
-// An entry's checksum lies in its last four bytes, its place before.
+// Corrects the checksum of each entry, which is in its last four bytes.
 void mend_entries(std::vector<std::byte>& payload, Bytes chunks) {
   ByteReader count(payload);
   const std::size_t entries = count.count32(ChunkEntry::kBytes);
@@ -60,7 +60,7 @@ void mend_entries(std::vector<std::byte>& payload, Bytes chunks) {
   }
 }
 
-// A checkpoint whose checksums are right.
+// Writes a checkpoint with correct checksums.
 void write_mended(FileSystem& files, const std::string& folder, Bytes input) {
   std::vector<std::pair<SectionType, std::vector<std::byte>>> sections;
   ByteReader in(input);
@@ -91,7 +91,7 @@ void write_mended(FileSystem& files, const std::string& folder, Bytes input) {
   require(write_manifest(files, join_path(folder, kManifestName), manifest).ok());
 }
 
-// One of the three files is the input, the others are those of a checkpoint without tables.
+// Writes the input as one of the three files; the others are those of a checkpoint without tables.
 void write_as_it_is(FileSystem& files, const std::string& folder, std::size_t which, Bytes input) {
   write_mended(files, folder, {});
   const std::string names[] = {std::string(kManifestName), std::string(kTablesName),

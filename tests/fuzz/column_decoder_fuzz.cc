@@ -1,8 +1,8 @@
-// Single rows out of any bytes, in any order: refused, or the rows that decoding the whole column
-// gives.
+// Decodes single rows of any bytes, in any order: they are refused, or equal the rows that decoding
+// the whole column gives.
 //
 // Input: codec, dtype, rank (mod 4), an extent of two bytes for each dimension, a row count of two
-// bytes, eight rows of a byte to ask for (mod the count), and the column's bytes.
+// bytes, eight row indices of a byte (mod the count), and the column's bytes.
 #include "reverie/codec/column_decoder.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<std::byte> bytes(input.rest().begin(), input.rest().end());
   if (has_variable_size(spec.dtype)) return 0;
 
-  static auto* const decoder = new ColumnDecoder;  // used again and again, as a thread does
+  static auto* const decoder = new ColumnDecoder;  // reused for all inputs, as each thread does
   const Result<ColumnRows> all = decode_column(codec, spec, row_count, bytes);
   const Status opened = decoder->open(codec, spec, row_count, bytes);
   if (!opened.ok() && all.ok()) std::abort();

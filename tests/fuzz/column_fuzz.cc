@@ -1,5 +1,5 @@
-// Any bytes as a column of any type and shape: refused, or rows that come back when they are
-// encoded again; raw ones lie inside the bytes.
+// Decodes any bytes as a column of any type and shape: they are refused, or give rows that survive
+// encoding and decoding; raw rows point into the bytes.
 //
 // Input: codec, dtype, rank (mod 4), an extent of two bytes for each dimension, a row count of two
 // bytes, and the column's bytes.
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<std::byte> again;
   if (!encode_column(codec, spec, rows, again).ok()) std::abort();
-  // Only the raw form is unique; of the others the rows must come back.
+  // Only the raw form is unique; for the other codecs the rows must be equal.
   if (codec == CodecId::kRaw) {
     if (again != bytes) std::abort();
     return 0;

@@ -1,4 +1,4 @@
-// Any text as the name of an element type: it is refused, or it is the type's own name.
+// Parses any text as the name of an element type: it is refused, or equals the type's name.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// A fuzz target with a fault, to see that tests/fuzz/mutating_main.cc finds it: an input that
-// starts with 'x' is read one byte too far.
+// A fuzz target with a fault, to check that tests/fuzz/mutating_main.cc finds it: if an input
+// starts with 'x', it reads one byte past the end.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Whatever bytes a peer sends, to a server ('s' first) or a client ('c'): nothing crashes or hangs,
-// every call ends, every connection goes.
+// Sends any bytes to a server ('s' first) or a client ('c'): nothing crashes or hangs, every call
+// ends, and every connection is closed.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace reverie {
 namespace {
 
-// One for all inputs: what an input leaves behind would show in the next.
+// Shared by all inputs: what one input leaves behind would show with the next.
 struct Ends {
   Ends() : server(threads, {}) { test::add_methods(server); }
   IoThreads threads{1};
@@ -33,7 +33,7 @@ void feed_server(Ends& ends, std::span<const std::uint8_t> input) {
     test::ConnectionEnd peer(std::move(pair.first));
     peer.read_on();
     peer.send(after_first(input));
-  }  // hangs up
+  }  // the peer hangs up here
   while (ends.server.figures().connection_count > 0) {
   }
   REVERIE_CHECK(ends.server.figures().call_count == 0);

@@ -1,4 +1,4 @@
-// What fuzz targets make of the bytes that they are given.
+// Helpers of fuzz targets that take values out of the input.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace reverie::fuzz {
 
-// Takes values off the front of the input; zeros once it is used up.
+// Takes values off the front of the input; gives zeros once it is used up.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
@@ -23,8 +23,8 @@ class Input {
     size_ -= n;
     return value;
   }
-  // dtype, rank (mod 4), and two bytes for each extent, the sign included: small extents, negative
-  // ones, and products that matter.
+  // dtype, rank (mod 4), and each extent as a signed number of two bytes: small extents, negative
+  // ones, and products that are near the limits.
   TensorSpec take_spec() {
     TensorSpec spec{"column", static_cast<DType>(take<std::uint8_t>()), {}};
     const std::size_t rank = take<std::uint8_t>() % 4;

@@ -1,8 +1,9 @@
-// Any bytes as a file of a journal: refused with a typed error, or a store whose items are whole.
+// Replays any bytes as a file of a journal: they are refused with a typed error, or give a store
+// whose items are complete.
 //
-// Input: a byte, the *way*, and then for way 0 the file as it lies on a disk, for way 2 a ring, for
-// others the records of one group, whose header is made right. The store has the tables that a
-// first record says.
+// Input: a byte, the *way*, and then for way 0 an unchanged file, for way 2 a ring, for others the
+// records of one group, whose header is corrected. The store has the tables that the first record
+// describes.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,11 +1,11 @@
-// A main() for a fuzz target, for builds without libFuzzer: every input of a corpus as it is, then
-// a fixed number of inputs that are mutated from them. The fuzz preset is the one that searches: it
-// sees which branches an input takes. This one tries the library as users get it, in seconds.
+// A main() for a fuzz target, for builds without libFuzzer: it tries every input of a corpus, then
+// a fixed number of mutated inputs. The fuzz preset searches better, since it sees which branches
+// an input takes. This program tests the library as users get it, in seconds.
 //
 //     [ ... no access ... | readable: ......... input ][ no access ... ]
 //
-// An input ends where readable memory ends, so a read of one byte too many is a crash in any build.
-// An input that crashes, takes a minute or asks for 4 GB is saved in the scratch folder.
+// An input ends where readable memory ends, so reading one byte too many crashes in any build. An
+// input that crashes, takes a minute or allocates 4 GB is saved in the scratch folder.
 //
 // Usage: x_fuzz RUNS SCRATCH_FOLDER CORPUS_FOLDER
 #include <algorithm>
@@ -31,7 +31,7 @@
 #include "reverie/base/random.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-// There under a sanitizer, whose faults end the process without a signal.
+// Defined in sanitizer builds, where faults end the process without a signal.
 extern "C" [[gnu::weak]] void __sanitizer_set_death_callback(void (*callback)());  // NOLINT
 
 namespace reverie {
@@ -41,10 +41,10 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kSeed = 1;
 constexpr std::size_t kSizeBytesMax = std::size_t{64} << 10;
-constexpr unsigned kInputSecondsMax = 60;  // they take micro- and milliseconds
+constexpr unsigned kInputSecondsMax = 60;  // normal inputs take micro- or milliseconds
 constexpr rlim_t kMemoryBytesMax = rlim_t{4} << 30;
 
-// What a signal handler may reach: the input under test, and where to save it.
+// What a signal handler needs: the input under test, and where to save it.
 std::span<const std::uint8_t> current_input;
 std::string artifact_path;
 
@@ -71,13 +71,13 @@ void catch_faults() {
   }
   if (__sanitizer_set_death_callback != nullptr) {
     __sanitizer_set_death_callback(save_input);
-    return;  // its shadow memory is larger than any bound
+    return;  // the sanitizer's shadow memory exceeds any limit
   }
   const rlimit memory{kMemoryBytesMax, kMemoryBytesMax};
   REVERIE_CHECK(setrlimit(RLIMIT_AS, &memory) == 0);
 }
 
-// Memory whose last byte is the last that can be read.
+// Memory that is followed by an inaccessible page.
 class GuardedMemory {
  public:
   GuardedMemory() {
@@ -88,7 +88,7 @@ class GuardedMemory {
     end_ = static_cast<std::uint8_t*>(all) + kSizeBytesMax;
     REVERIE_CHECK(mprotect(end_, page, PROT_NONE) == 0);
   }
-  // A copy that ends at the end. Valid until the next.
+  // Copies `bytes` to the end of the memory. Valid until the next call.
   std::span<const std::uint8_t> hold(const Bytes& bytes) {
     return {std::copy(bytes.begin(), bytes.end(), end_ - bytes.size()) - bytes.size(),
             bytes.size()};
@@ -98,7 +98,7 @@ class GuardedMemory {
   std::uint8_t* end_;
 };
 
-// Changes one thing about `bytes`, as a careless or hostile peer would.
+// Makes one change to `bytes`, as a faulty or hostile peer might.
 void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
   const auto offset = [&] { return static_cast<std::ptrdiff_t>(random.below(bytes.size() + 1)); };
   const auto length = [&](std::ptrdiff_t from, std::uint64_t most) {
@@ -109,13 +109,13 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
   const auto index = static_cast<std::size_t>(at);
   const bool is_inside = index < bytes.size();
   switch (random.below(8)) {
-    case 0:  // a bit
+    case 0:  // flip a bit
       if (is_inside) bytes[index] ^= static_cast<std::uint8_t>(1u << random.below(8));
       break;
-    case 1:  // a byte
+    case 1:  // replace a byte
       if (is_inside) bytes[index] = static_cast<std::uint8_t>(random.next());
       break;
-    case 2: {  // a number at a bound of its type
+    case 2: {  // write a number at a bound of its type
       constexpr std::array<std::uint64_t, 8> kBounds = {
           0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0xffffffffffffffff};
       const std::uint64_t bound = kBounds[random.below(kBounds.size())];
@@ -123,22 +123,22 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
                   bytes.begin() + at);
       break;
     }
-    case 3:  // bytes too many
+    case 3:  // insert bytes
       bytes.insert(bytes.begin() + at, 1 + random.below(16),
                    static_cast<std::uint8_t>(random.next()));
       break;
-    case 4:  // bytes missing
+    case 4:  // remove bytes
       bytes.erase(bytes.begin() + at, bytes.begin() + at + length(at, 16));
       break;
-    case 5:  // the end missing
+    case 5:  // remove the end
       bytes.erase(bytes.begin() + at, bytes.end());
       break;
-    case 6: {  // a part twice
+    case 6: {  // repeat a part
       const Bytes part(bytes.begin() + at, bytes.begin() + at + length(at, 256));
       bytes.insert(bytes.begin() + offset(), part.begin(), part.end());
       break;
     }
-    default: {  // the end of another input
+    default: {  // take the end of another input
       const Bytes& other = corpus[random.below(corpus.size())];
       bytes.erase(bytes.begin() + at, bytes.end());
       const auto from = static_cast<std::ptrdiff_t>(random.below(other.size() + 1));
@@ -148,7 +148,7 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
   if (bytes.size() > kSizeBytesMax) bytes.resize(kSizeBytesMax);
 }
 
-// In the order of their names, so that every machine tries the same inputs.
+// Sorted by name, so that every machine tries the same inputs.
 std::vector<Bytes> read_corpus(const char* folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -1,5 +1,5 @@
-// Any bytes as packed samples: refused, and the batch is as it was; or trajectories whose rows lie
-// inside the message, and decode or are refused.
+// Reads any bytes as packed samples: they are refused and the batch is unchanged, or they give
+// trajectories whose rows point into the message, and decode or are refused.
 //
 // Input: a SampleStreamResponse.
 #include <cstdint>
@@ -27,7 +27,7 @@ std::size_t sum(std::span<const std::byte> bytes) {
   return total;
 }
 
-// Touches all rows of a column of a piece.
+// Reads all rows of a column of a piece.
 std::size_t touch(const Piece& piece, std::size_t c) {
   const Chunk& chunk = *piece.chunk;
   std::size_t total = 0;
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(check_trajectory(trajectory).ok());
     for (const LayoutColumn& column : trajectory.layout->columns()) {
       for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
-        // Long ones cost time and show nothing new.
+        // Long pieces cost time and test nothing new.
         if (trajectory.pieces()[p].length > 1000 || ++looked_at > 100) continue;
         require(touch(trajectory.pieces()[p], column.chunk_column) + 1 > 0);
       }

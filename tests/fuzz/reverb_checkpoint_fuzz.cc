@@ -1,11 +1,11 @@
-// Any bytes as the files of a checkpoint of dm-reverb's: refused with a typed error; or a store
-// that is sampled, and whose items a checkpoint of dm-reverb's written from them holds again.
+// Loads any bytes as the files of a dm-reverb checkpoint: they are refused with a typed error, or
+// give a store that can be sampled, and whose items survive being written as another.
 //
 // Input: a byte, the *way*, and then
-//   way 0 to 2   that file as it lies on a disk: tables, items, chunks; the others have no records
-//   others       records, each a byte that says in which of the files (mod 3), a size u32 and the
-//                message; the last is cut where the input ends. Their checksums are right, or
-//                nearly no input would come past them.
+//   way 0 to 2   one unchanged file: tables, items or chunks; the others have no records
+//   others       records, each a byte that selects the file (mod 3), a size u32 and the message;
+//                the last is cut where the input ends. The checksums are correct, since otherwise
+//                nearly every input would be refused.
 #include "reverie/reverb_files/reverb_checkpoint.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::uint32_t masked_crc(Bytes bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
 
-// A file that is not compressed.
+// The content of an uncompressed file with those records.
 std::vector<std::byte> plain(const std::vector<Bytes>& records) {
   std::vector<std::byte> file;
   ByteWriter out(file);

@@ -1,9 +1,9 @@
-// Any bytes as each of Reverb's messages: refused, or read and written again to what reads the
-// same; and as a chunk of Reverb's or of ours: refused, or columns that lie inside the bytes and
-// decode or are refused.
+// Reads any bytes as each of Reverb's messages: they are refused, or written again to a message
+// that reads the same. Also reads them as a chunk of dm-reverb or of ours: they are refused, or
+// give columns that point into the bytes, and decode or are refused.
 //
-// Input: which message (mod 9), and its bytes. An insert is also read as if it came in pieces, with
-// all but its smallest chunks apart.
+// Input: which message (mod 9), and its bytes. An insert is also read as if it arrived in pieces,
+// with all but its smallest chunks apart.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -26,7 +26,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// `wanted` is what the whole of the bytes reads as.
+// Reads an insert in pieces. `wanted` is the result of reading all bytes at once.
 void try_apart(Bytes bytes, std::size_t piece, const Result<wire::InsertStreamRequest>& wanted) {
   FieldScan scan(bytes.size(), wire::kChunksField, /*apart_bytes_min=*/3);
   std::string left;
@@ -57,7 +57,7 @@ void try_insert(Bytes bytes) {
   if (!request.ok()) return;
   const std::string again =
       wire::write_insert_request(request->chunks, request->items, request->keep_chunk_keys).flat();
-  // In the memory of whatever came before.
+  // Reads into the memory of an earlier request.
   static auto& reused = *new wire::InsertStreamRequest;
   require(wire::read_insert_request(bytes, {}, reused).ok());
   require(

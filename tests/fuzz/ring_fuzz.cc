@@ -1,7 +1,8 @@
-// Any bytes as what another process writes to a ring's page while it is used: positions are refused
-// or lead to bytes of the ring, and a reader never gets more than it has room for.
+// Uses a ring while another process writes any bytes to its memory: positions are refused or lead
+// to bytes of the ring, and a reader never gets more bytes than it has room for.
 //
-// Input: turns; each writes a word anywhere into the page or the ring, then reads, writes or asks.
+// Input: turns; each writes a word anywhere to the control page or the ring, then reads, writes or
+// queries it.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto turn = input.take<std::uint8_t>();
     const std::size_t at = input.take<std::uint16_t>() % (memory.size() / 8);
     const auto word = input.take<std::uint64_t>();
-    // The words that both sides look at lie in the first lines.
+    // Half of the turns write to the first cache lines, where the shared control words are.
     const std::size_t place = turn < 128 ? at % 5 * 64 : at * 8;
     if (turn % 2 == 0) std::memcpy(&memory[place], &word, sizeof(word));
     const std::span<std::byte> part = std::span(bytes).first(at % (kRing + 1));

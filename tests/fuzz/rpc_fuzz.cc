@@ -1,5 +1,5 @@
-// Any bytes as what a peer sends: its frames, and the values in them, are read or refused. And any
-// bytes to a peer that waits for a handshake: it answers or hangs up.
+// Reads any bytes as what a peer sends: its frames, and the values in them, are read or refused.
+// Also sends them to a peer that expects a handshake: it answers or hangs up.
 //
 // Input: a stream of frames.
 #include <cstdint>
@@ -26,7 +26,7 @@ class NoEffects final : public PeerEffects {
   void hang_up(LinkId) override {}
   void trust(LinkId, const std::string&) override {
     std::abort();
-  }  // it has a token that no input knows
+  }  // the peer requires a token that no input contains
   void deliver(Request) override { std::abort(); }
   void withdraw(InboundId) override {}
   void complete(CallId, CallResult) override {}

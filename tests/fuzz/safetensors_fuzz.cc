@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: refused; or tensors that fill the bytes, are the same when they
-// are encoded and decoded again, and make a network or are refused.
+// Reads any bytes as a safetensors file: they are refused, or give tensors that fill the bytes,
+// survive encoding and decoding, and make a network or are refused.
 //
 // Input: a file.
 #include "reverie/nn/safetensors.h"

@@ -1,5 +1,5 @@
-// Any bytes as what a store's client or server sends the other: read or refused, with no more
-// memory than a bound lets, and items whose rows lie in their chunks.
+// Reads any bytes as what a store's client and server send each other: they are read or refused,
+// memory stays within its bound, and the rows of items are inside of their chunks.
 //
 // Input: one byte for the kind of message, two for how much of the rest is its bulk, and the
 // message.
@@ -31,7 +31,7 @@ void take_inserts(const Payload& payload) {
   InsertMirror mirror(
       {.memory = Allocator::heap(), .names = no_names, .kept_bytes_max = kKeptBytesMax});
   std::vector<InsertMirror::Taken> items;
-  // Twice: the second finds the chunks of the first.
+  // The second round finds the chunks of the first.
   for (int round = 0; round < 2; ++round) {
     if (!mirror.take(payload, items).ok()) break;
   }
