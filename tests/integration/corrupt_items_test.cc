@@ -1,5 +1,5 @@
-// Items whose chunks cannot be decoded, which is only found when they are drawn: only these items
-// are lost, embedded and served, for every kind of reader.
+// Items whose chunks cannot be decoded, which is only noticed when they are drawn. Only these items
+// are lost, in embedded and served stores, for every kind of reader.
 #include "reverie/gather/corrupt_items.h"
 
 #include <cstring>
@@ -29,11 +29,11 @@ using testing::float_layout;
 using testing::float_schema;
 
 constexpr std::uint32_t kRows = 64;
-constexpr int kBad = 5;  // of kItems
+constexpr int kBad = 5;  // damaged items, of kItems
 constexpr int kItems = 40;
 constexpr int kBadEvery = kItems / kBad;
 
-// How a chunk is damaged.
+// A way to damage a chunk.
 struct Damaged {
   const char* name;
   CodecId codec;
@@ -80,7 +80,7 @@ class CorruptItems : public ::testing::TestWithParam<Damaged> {
     }
     set_log_sink(nullptr);
   }
-  // Item i holds the values from i * kRows on; each kBadEvery-th has a damaged chunk.
+  // Item i holds the values from i * kRows on; every kBadEvery-th item has a damaged chunk.
   void open(TableOptions table) {
     store_ = LocalService::open({std::move(table)}, {}).value();
     for (int i = 0; i < kItems; ++i) {
@@ -156,7 +156,7 @@ class CorruptItems : public ::testing::TestWithParam<Damaged> {
     drawn.samples = std::move(result.batch);
     return drawn;
   }
-  // Each row of the batch is that of the item whose key is beside it, and none is bad.
+  // Each row of the batch belongs to the item whose key is beside it, and no item is damaged.
   static void expect_right(const Drawn& drawn, std::size_t count) {
     ASSERT_TRUE(drawn.status.ok()) << drawn.status.to_string();
     ASSERT_EQ(drawn.samples.size(), count);
@@ -236,7 +236,7 @@ TEST_P(CorruptItems, LeaveADistinctBatchDistinct) {
   expect_right(drawn, kItems - kBad);
   const auto keys = drawn.samples.keys();
   EXPECT_EQ(std::set<ItemKey>(keys.begin(), keys.end()).size(), keys.size());
-  // As if it had been drawn at once, from what is left.
+  // As if the whole batch had been drawn at once from the remaining items.
   const double likely = 1.0 / static_cast<double>(drawn.samples.table_size());
   for (const double p : drawn.samples.probabilities()) EXPECT_NEAR(p, likely, 1e-12);
   EXPECT_EQ(info(*store_).current_size + info(*store_).corrupt_items, kItems);
@@ -299,7 +299,7 @@ TEST_P(CorruptItems, AreTakenOutOfAServedTableByItsReader) {
   }
   EXPECT_EQ(info(*client_).current_size, kItems - kBad);
   EXPECT_EQ(info(*client_).corrupt_items, kBad);
-  // Its own line, and the server's, which knows the chunk.
+  // One line of the client, and one of the server, which knows the chunk.
   EXPECT_EQ(lines_about(key_of(3)).size(), 2u);
 }
 
@@ -312,7 +312,7 @@ TEST_P(CorruptItems, AreTakenOutOfAServedQueueByItsReader) {
   EXPECT_EQ(info(*client_).corrupt_items, kBad);
 }
 
-// As a client of dm-reverb's reads: what the server has to decode for it, it takes out itself.
+// With a client that reads as dm-reverb's does, the server has to decode items, and removes them.
 TEST_P(CorruptItems, AreTakenOutByAServerThatMustDecodeThem) {
   open(fifo_sampled(1));
   serve(/*reads_packed=*/false);

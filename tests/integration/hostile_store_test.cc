@@ -1,5 +1,5 @@
-// A served store among clients that speak Reverb's protocol in bad faith, or knock without the
-// right to: each gets a typed status, memory stays bounded, and the others notice nothing.
+// A served store with clients that send hostile messages of Reverb's protocol, or lack the token:
+// each gets a typed status, memory stays bounded, and other clients are not affected.
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -64,8 +64,7 @@ class HostileStore : public ::testing::Test {
     options.deadline = Clock::system().now() + seconds(timeout_s);
     return options;
   }
-  // What a stream of this method ends with once the server was sent `message`, or has nothing to
-  // say against it.
+  // The status at the end of a stream of this method over which `message` was sent.
   Status status_of(const std::string& method, std::string message) {
     const auto client = connect();
     GrpcBlockingStream stream(*client, format("{}{}", wire::kServicePath, method), within(30));
@@ -97,7 +96,7 @@ class HostileStore : public ::testing::Test {
   static std::string chunk(ChunkKey key) {
     return wire::write_chunk(*float_chunk(0, 4, {key, 1, 0}), 0, 4, key).value();
   }
-  // A field of a message: its tag, a length that need not be true, and bytes.
+  // A field of a message: its tag, a length that may be wrong, and bytes.
   static std::string field(std::uint32_t number, std::uint64_t length, const std::string& bytes) {
     std::string text;
     wire::put_tag(text, wire::bytes_field(number));
@@ -134,7 +133,7 @@ class HostileStore : public ::testing::Test {
     REVERIE_CHECK(fd >= 0 && ::connect(fd, to->front().data(), to->front().size()) == 0);
     return fd;
   }
-  // The frames up to the end of the first call; fewer if the server hangs up.
+  // The frames up to the end of the first call, or until the server hangs up.
   static std::string answer_of(int fd) {
     std::string answer;
     char part[4096];
@@ -221,7 +220,7 @@ TEST_F(HostileStore, ShapesWithoutTheirBytesTakeNoMemory) {
         status_of("InsertStream", insert(tensor_chunk(shape, "x"), {{9, 0, 1, 0}}));
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
   }
-  // Rows that a few bytes cannot unfold to.
+  // More rows than the few bytes can decode to.
   const Status unfolding =
       status_of("InsertStream", insert(tensor_chunk({1, 1 << 28}, "x"), {{9, 0, 1, 0}}));
   expect_refused(unfolding, StatusCode::kInvalidArgument, {"unfolds from 1 bytes"});
@@ -249,7 +248,7 @@ TEST_F(HostileStore, ABombInGzipIsRefusedWithoutTheMemory) {
   options.limits.message_bytes_max = 4 * kMiB;
   server_.reset();
   open(options);
-  // 50 MiB of zeros in 50 kB.
+  // 50 MiB of zeros, compressed to 50 kB.
   std::string bomb(2 * kMiB, '\0');
   z_stream deflater{};
   ASSERT_EQ(deflateInit2(&deflater, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -287,9 +286,9 @@ TEST_F(HostileStore, ABombInGzipIsRefusedWithoutTheMemory) {
   expect_others_unharmed();
 }
 
-// A server's, which a client reads: the table goes on without it.
+// The signature comes from a server, and a client reads it: the client uses the table without one.
 TEST_F(HostileStore, ASignatureNestedWithoutEndIsNone) {
-  // Lists of one: StructuredValue { list_value { values } }, from the innermost outwards.
+  // Lists of one element: StructuredValue { list_value { values } }, from the innermost outwards.
   std::vector<std::string> heads;
   std::size_t size = 0;
   for (int i = 0; i < 100'000; ++i) {
@@ -322,7 +321,7 @@ TEST_F(HostileStore, ThousandsOfWrongTokensLetNobodyIn) {
   open(options);
   const std::int64_t count = scaled(2'000, 10'000);
   GrpcClientOptions guess;
-  guess.token = "the wrong one";  // of the same length
+  guess.token = "the wrong one";  // it has the same length
   const auto guesser = connect(guess);
   const auto outsider = connect();
   std::atomic<std::int64_t> refused{0};
@@ -380,7 +379,7 @@ TEST_F(HostileStore, NoCertificateButTheRightOneLetsAnybodyIn) {
   EXPECT_TRUE(ask(good).ok()) << "and the others go on";
 }
 
-// Plain sockets that call once and wait: what the server holds for each.
+// Plain sockets that make one call and then wait: how much memory each costs the server.
 TEST_F(HostileStore, IdleConnectionsCostLittleAndNobodyIsTurnedAway) {
   const std::int64_t count = scaled(400, 4'096);
   rlimit limit{};
@@ -412,7 +411,7 @@ TEST_F(HostileStore, IdleConnectionsCostLittleAndNobodyIsTurnedAway) {
   RecordProperty("bytes_a_connection", static_cast<int>(each));
   std::printf("%lld idle connections: %zu bytes each (at most 65536)\n",
               static_cast<long long>(count), each);
-  // What a sanitizer keeps beside each byte is not the server's.
+  // A sanitizer keeps extra memory beside each allocation.
   if (!testing::kIsSanitized) {
     EXPECT_LE(each, std::size_t{64} << 10);
   }

@@ -1,5 +1,5 @@
-// Each item once and in order, whatever happens to the connection: a writer over a socket whose
-// connections are cut, whose server goes away and comes back, or never comes.
+// Each item is inserted once and in order, over connections that are cut, with a server that goes
+// away and comes back, or never comes.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -49,7 +49,7 @@ class InsertOnce : public ::testing::Test {
     const TrajectoryColumn picked{"x", column, {&range, 1}, false};
     return writer.create_item({"q", 1.0, {&picked, 1}, "\"*\""}, TimePoint::max(), {});
   }
-  // The numbers of the next items of the queue, taken out of it in the server's process.
+  // Takes the next items out of the queue, in the server's process; returns their numbers.
   std::vector<std::int64_t> take(std::size_t count_max) {
     SampleRequest request;
     request.table = "q";
@@ -74,8 +74,8 @@ class InsertOnce : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-// The queue is emptied while it is filled: an item that was taken already and came in again would
-// be seen twice, one that was lost never.
+// The queue is emptied while it is filled: an item that was inserted again after it was taken would
+// be seen twice, a lost one never.
 TEST_F(InsertOnce, AConnectionThatIsCutAtAnyByteCostsNoItemAndRepeatsNone) {
   const std::int64_t count = scaled(2'000, 100'000);
   open();
@@ -86,7 +86,7 @@ TEST_F(InsertOnce, AConnectionThatIsCutAtAnyByteCostsNoItemAndRepeatsNone) {
     const ColumnId column = writer->column("x");
     for (std::int64_t i = 0; i < count; ++i) {
       ASSERT_TRUE(write_one(*writer, column, i).ok());
-      // Small messages, many of them: each is a chance to be cut.
+      // Many small messages, each a chance to be cut.
       if (i % 3 == 0) {
         ASSERT_TRUE(writer->flush(1, TimePoint::max(), {}).ok());
       }
@@ -125,7 +125,7 @@ TEST_F(InsertOnce, AfterARestartOfTheServerTheSameClientGoesOnWithinTwoSeconds) 
   const auto read_to = [&](std::int64_t end) {
     while (next < end) {
       for (const std::int64_t number : take(16)) {
-        // What the first server took with it is gone; nothing comes twice or out of order.
+        // Items that the first server held are lost; no item is repeated or out of order.
         ASSERT_GE(number, next);
         next = number + 1;
       }
@@ -164,7 +164,7 @@ TEST_F(InsertOnce, AServerThatDoesNotComeBackIsGivenUpInTime) {
                  {"2 queued items", "'q'", "0.3 s", "retry for longer"});
   EXPECT_TRUE(test::ended_within(begin, 3.0));
   expect_refused(info_and_wait(*shared).status(), StatusCode::kUnavailable, {"0.3 s"});
-  // It may come back yet: the writer goes on, and has its whole time again.
+  // If the server comes back, the writer continues, with its full timeout again.
   open(address);
   // A busy machine may not connect within that time.
   std::int64_t last = 2;

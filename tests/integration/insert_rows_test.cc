@@ -1,4 +1,4 @@
-// Rows that go in as one chunk, and what a reader of external ones finds.
+// Rows that are inserted as one chunk, and what a reader gets for rows of external columns.
 #include "reverie/client/insert_rows.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class InsertRows : public ::testing::Test {
     return insert_rows(*service_, "t", columns, "*", items, TimePoint::max(), random_, {}, keys_);
   }
 
-  // The items, in order.
+  // All items of the table, in order.
   SampleBatch all() {
     SampleRequest request;
     request.table = "t";

@@ -1,4 +1,4 @@
-// Pictures through a writer, the real store and a gather, compressed on their way.
+// Image frames that pass a writer, which compresses them, a real store and a gather.
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TableOptions uniform(std::int64_t size) {
       {.samples_per_insert = 1, .min_size_to_sample = 1, .min_diff = -1e12, .max_diff = 1e12});
 }
 
-// Writes frames 0, 1, 2, ... and an item over each kStack + 1 of them: a stack and the next one.
+// Writes frames 0, 1, 2, ... and an item over each kStack + 1 of them: a stack and its successor.
 class FrameWriter {
  public:
   FrameWriter(std::shared_ptr<ReplayService> service, ChunkOptions chunks)
@@ -65,7 +65,7 @@ class FrameWriter {
   std::size_t written_ = 0;
 };
 
-// Each item's frames are those that its number says.
+// Checks that each item has the frames that its number determines.
 void expect_frames(const Batch& batch) {
   std::vector<std::int64_t> numbers(batch.columns[2].bytes.size_bytes() / sizeof(std::int64_t));
   std::memcpy(numbers.data(), batch.columns[2].bytes.data(), batch.columns[2].bytes.size_bytes());
@@ -116,7 +116,7 @@ TEST(PackedFrames, TakeAFractionOfTheirMemoryOnceTheirChunkIsSealed) {
     FrameWriter writer(service, {.num_keep_alive_refs = 6, .chunk_length = 40, .codec = codec});
     for (int i = 0; i < 1'000; ++i) EXPECT_TRUE(writer.step().ok());
     EXPECT_TRUE((*writer).end_episode(true, TimePoint::max(), {}).ok());
-    // Beside what the items themselves take.
+    // Without the memory that the items take.
     SampleRequest all;
     all.table = "replay";
     all.count = 400;
@@ -134,7 +134,7 @@ TEST(PackedFrames, TakeAFractionOfTheirMemoryOnceTheirChunkIsSealed) {
   EXPECT_LE(held(CodecChoice::kZstd), raw * 0.25);
 }
 
-// The rows of a chunk are freed behind its encoded columns, which stay: 32 MB in all.
+// The raw rows of a chunk are freed after it was compressed; the compressed columns take 32 MB.
 TEST(PackedFrames, AreResidentAsTheyAreCounted) {
   if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
   for (const CodecChoice codec : {CodecChoice::kLz4, CodecChoice::kZstd}) {
@@ -176,7 +176,7 @@ TEST(PackedFrames, AreGatheredWhileTheyAreCompressed) {
   for (std::thread& learner : learners) learner.join();
 }
 
-// An insert that waits for room goes on when a chunk of another writer becomes smaller.
+// An insert that waits for room continues when a chunk of another writer becomes smaller.
 TEST(PackedFrames, MakeRoomForInsertsThatWaitForIt) {
   const std::int64_t chunk_bytes = 40 * (kFrameBytes + 8);
   StoreOptions options;
@@ -189,7 +189,7 @@ TEST(PackedFrames, MakeRoomForInsertsThatWaitForIt) {
   service->insert({"replay", {&item, 1}, TimePoint::max()},
                   [&](InsertResult r) { is_in = r.status.ok(); });
   for (int i = 10; i < 39; ++i) {
-    // Without an item: nothing but the seal looks at the store.
+    // Appends without an item: only the sealing of the chunk changes the store.
     EXPECT_FALSE(is_in);
     const std::vector<std::byte> pixels = testing::frame(static_cast<std::size_t>(i), kSide);
     const Shape shape{kSide, kSide};

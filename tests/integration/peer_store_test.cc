@@ -1,5 +1,5 @@
-// A store's clients over our own protocol: what the conformance suite does not ask. Processes that
-// die are in tests/python/peer_store_test.py.
+// Clients of a store over our own protocol: what the conformance suite does not test. Processes
+// that die are tested in tests/python/peer_store_test.py.
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +45,7 @@ class PeerStoreTest : public ::testing::Test {
     Item item = make_item(key, 1.0, static_cast<float>(key));
     return insert_and_wait(service, {table, {&item, 1}});
   }
-  // Items of one large chunk each: its rows count up from the item's key.
+  // Inserts items of one large chunk each, whose rows count up from the item's key.
   static void insert_large(ReplayService& service, ItemKey first, ItemKey last) {
     for (ItemKey key = first; key <= last; ++key) {
       Item item = make_item(key, 1.0, static_cast<float>(key), kLargeRows);
@@ -58,7 +58,7 @@ class PeerStoreTest : public ::testing::Test {
     request.count = request.min_count = count;
     return sample_and_wait(service, std::move(request));
   }
-  // The first sample of large rows has the client map the memory that they lie in.
+  // The first sample of large rows makes the client map the memory that holds them.
   void map_memory(ReplayService& service) {
     EXPECT_TRUE(eventually([&] {
       (void)sample(service, 1);
@@ -95,7 +95,7 @@ TEST_F(PeerStoreTest, RequestsTravelThroughSharedMemory) {
 
 TEST_F(PeerStoreTest, ASampleLargerThanAMessageComesInParts) {
   ServerOptions options;
-  options.peers_leased_bytes_max = 0;  // all of it is copied
+  options.peers_leased_bytes_max = 0;  // everything is copied
   serve(std::move(options));
   const auto peer = client();
   insert_large(*peer, 1, 20);
@@ -117,7 +117,7 @@ TEST_F(PeerStoreTest, ALargeSampleLiesInTheServersMemoryUntilItIsLetGo) {
   const std::size_t leased = server_->peers().leased_bytes;
   EXPECT_GT(leased, kLargeBytes);
   EXPECT_LT(leased, 21 * kLargeBytes) << "each chunk once";
-  // What the table drops stays as it is for its reader, whatever comes then.
+  // The reader's data stays unchanged when the table drops it and new items arrive.
   ASSERT_TRUE(reset_and_wait(*peer, "large").ok());
   insert_large(*peer, 101, 140);
   expect_large(result.batch);
@@ -192,7 +192,7 @@ TEST_F(PeerStoreTest, WhatWaitsForOneTableHoldsUpNoOther) {
   peer->insert({"full", items}, [&](const InsertResult& result) { done = result.applied; });
   EXPECT_TRUE(insert(*peer, "t", 1).status.ok());
   EXPECT_EQ(size_of(*peer), 1);
-  peer->close();  // ends what waits
+  peer->close();  // ends the insert that waits
 }
 
 TEST_F(PeerStoreTest, AfterARestartClientsGoOn) {

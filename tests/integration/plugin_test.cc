@@ -1,4 +1,4 @@
-// The plugins of examples/cc, loaded as a user loads them.
+// The plugins of examples/cc, loaded the way users load them.
 #include "reverie/base/plugin.h"
 
 #include <cmath>
@@ -83,7 +83,7 @@ TEST_F(Plugin, ItsSelectorDrawsEachItemAsOftenAsItSays) {
     chi_square += (count - expected) * (count - expected) / expected;
   }
   EXPECT_EQ(counts.size(), 5u);
-  EXPECT_LT(chi_square, 18.5);  // 4 degrees of freedom: 1 in 1000 is above
+  EXPECT_LT(chi_square, 18.5);  // 4 degrees of freedom: exceeded once in 1000 runs
 }
 
 TEST_F(Plugin, ItsSelectorDrawsDistinctItemsTheNewestFirstWhereAllIsTheNewests) {
@@ -92,12 +92,12 @@ TEST_F(Plugin, ItsSelectorDrawsDistinctItemsTheNewestFirstWhereAllIsTheNewests) 
   const SampleBatch batch = sample(*service, 9, /*distinct=*/true);
   for (std::size_t i = 0; i < 9; ++i) {
     EXPECT_EQ(batch.keys()[i], 9 - i);
-    // Whatever the draws were: all of the table is in the batch, so each item weighs the same.
+    // The whole table is in the batch, so each item has the same probability.
     EXPECT_DOUBLE_EQ(batch.probabilities()[i], 1.0 / 9);
   }
 }
 
-// The model: two draws one after the other, the first of them taken out for the second.
+// The model: two consecutive draws, with the first item removed before the second.
 TEST_F(Plugin, ItsSelectorDrawsDistinctItemsAsIfThoseDrawnWereGone) {
   constexpr double kShare = 0.5;
   const auto service =
@@ -123,7 +123,7 @@ TEST_F(Plugin, ItsSelectorDrawsDistinctItemsAsIfThoseDrawnWereGone) {
     }
   }
   EXPECT_EQ(counts.size(), 6u);
-  EXPECT_LT(chi_square, 20.5);  // 5 degrees of freedom: 1 in 1000 is above
+  EXPECT_LT(chi_square, 20.5);  // 5 degrees of freedom: exceeded once in 1000 runs
 }
 
 TEST_F(Plugin, ItsSelectorForgetsTheNewestWhenItIsDeleted) {

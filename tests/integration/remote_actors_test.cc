@@ -1,4 +1,4 @@
-// Trainings whose actors are other peers: over real sockets, into a store of this process.
+// Trainings whose actors are other peers: over real sockets, with the store in this process.
 #include <limits>
 #include <memory>
 #include <span>
@@ -82,7 +82,7 @@ TEST_F(RemoteActorsTest, TrainThoughOneIsLostAndOneJoinsLate) {
   train(20'000);
   auto first = actor(0);
   auto stays = actor(1);
-  // One that goes after some 500 steps, as if it had died: it reports no more.
+  // The first actor leaves after about 500 steps, without a report, as if it had died.
   while (first->counts().steps < 500) {
     ASSERT_FALSE(first->run(in_time(0.005)).value()) << trainer_->status().to_string();
   }
@@ -114,7 +114,7 @@ TEST_F(RemoteActorsTest, WaitForTheLearnersAndAreFreedWhenTheTrainingStops) {
   train(1'000'000);
   auto one = actor(0);
   ASSERT_FALSE(one->run(in_time(0.3)).value());
-  // Held near one batch a step, and not further ahead than lead_steps and a report.
+  // The rate is near one step per batch, plus at most lead_steps and a report.
   const TrainProgress progress = trainer_->progress();
   EXPECT_LE(progress.steps, progress.batches + 200 + 128 + 64 + 64);
   EXPECT_EQ(served_->counts().actors, 1u);
@@ -133,7 +133,7 @@ TEST_F(RemoteActorsTest, TellThatTheLearnerHasGone) {
   EXPECT_FALSE(end.ok());
 }
 
-// What an actor of one environment with two numbers and two actions reports of one step.
+// An actor's report of one step; the environment has two numbers and two actions.
 Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
   AgentSpec spec;
   spec.obs_width = 4;

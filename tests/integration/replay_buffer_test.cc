@@ -1,5 +1,5 @@
-// A replay buffer with the real store below it. What it holds is compared with a model in
-// python/reverie/replay_buffer_test.py; here are threads, and what C++ callers alone can do.
+// A replay buffer over a real store. python/reverie/replay_buffer_test.py compares what it holds
+// with a model; these tests cover threads, and what only C++ callers can do.
 #include "reverie/transitions/replay_buffer.h"
 
 #include <array>
@@ -16,9 +16,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kBatch = 32;
-constexpr std::int64_t kWidth = 130;  // enough for a column of its own
+constexpr std::int64_t kWidth = 130;  // wide enough to get a separate column
 
-// Observations of `kWidth` equal numbers, and actions of one number.
+// A buffer whose observations are `kWidth` equal numbers, and whose actions are one number.
 class NumberBuffer {
  public:
   explicit NumberBuffer(TransitionOptions options) : options_(options) {
@@ -55,7 +55,7 @@ class NumberBuffer {
   TransitionOptions options_;
 };
 
-// Arrays of one batch of transitions.
+// The arrays of one batch of transitions.
 struct NumberBatch {
   NumberBatch() {
     targets.transitions = {{&places[0], 1},   {&places[1], 1}, {&places[2], 1}, reward.data(),
@@ -93,7 +93,7 @@ TEST_P(ReplayBufferCodec, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {
   constexpr int kSteps = 3'000;
   NumberBuffer numbers(
       {.capacity = 100, .env_count = kAdders, .n_step = 2, .gamma = 1.0, .codec = GetParam()});
-  // Odd steps are those of one environment, even ones of the other.
+  // Even steps belong to one environment, odd steps to the other.
   ASSERT_TRUE(numbers.add(0, 2, true).ok());
   std::atomic<int> adding{kAdders};
   std::vector<std::thread> threads;

@@ -1,6 +1,6 @@
-// Replay buffers that are saved with their store and go on from there. What each kind of buffer
-// gives afterwards is in python/reverie/replay_save_test.py; here are several ways into one table,
-// and states that no buffer wrote.
+// Replay buffers that are saved with their store and continue after a restart.
+// python/reverie/replay_save_test.py tests what each kind of buffer gives afterwards; these tests
+// cover several buffers over one table, and damaged states.
 #include "reverie/transitions/replay_state.h"
 
 #include <array>
@@ -19,9 +19,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kBatch = 16;
-constexpr std::int64_t kWidth = 40;  // few rows a chunk, so that items lie in two
+constexpr std::int64_t kWidth = 40;  // few rows per chunk, so that an item spans two chunks
 
-// Two writers in turn, with two environments each; an observation is the number of its step there.
+// Two writers by turns, with two environments each; an observation is the number of its step.
 struct Buffers {
   explicit Buffers(TransitionOptions options = {.capacity = 60, .env_count = 2, .n_step = 3}) {
     TableOptions table = ReplayBuffer::table_options(options, "t");
@@ -52,7 +52,7 @@ struct Buffers {
     ASSERT_TRUE(buffer.add(step_arrays).ok());
   }
 
-  // Adds, draws and gives new priorities; returns all that was drawn.
+  // Adds, draws and updates priorities; returns everything that was drawn.
   std::vector<float> go_on(int begin) {
     std::vector<float> given;
     for (int step = begin; step < begin + 50; ++step) {
@@ -73,7 +73,7 @@ struct Buffers {
                              terminated.data(), discount.data(), nullptr};
       targets.tickets = tickets.data();
       targets.weights = weights.data();
-      if (step - begin < 10) continue;  // the first items
+      if (step - begin < 10) continue;  // not enough items yet
       EXPECT_TRUE(first->sample({.count = kBatch, .beta = 0.5}, targets, {}).ok());
       std::array<double, kBatch> priorities{};
       for (std::size_t i = 0; i < kBatch; ++i) {
@@ -152,7 +152,7 @@ TEST_F(ReplayStateTest, RowsThatAreOnTheDiskAreNotWrittenAgain) {
     });
   };
   ASSERT_TRUE(write(first_bytes).ok());
-  // Its `tables` alone, without a row of 160 bytes for each of 60 items.
+  // Only its `tables`, without 160 bytes of observation for each of the 60 items.
   EXPECT_LT(first_bytes, 60 * kWidth * sizeof(float));
 }
 
@@ -187,7 +187,7 @@ TEST_F(ReplayStateTest, ItemsOfAnotherPlanAreRefused) {
             StatusCode::kDataLoss);
 }
 
-// One environment with goals: what it achieved is the number of its step, of episodes of 25.
+// A buffer with goals, of one environment: what it achieved is its step number; episodes have 25.
 struct Goals {
   static constexpr std::size_t kCount = 64;
 
@@ -226,7 +226,7 @@ struct Goals {
     }
   }
 
-  // What was achieved, and the goal, of each transition that is drawn.
+  // What was achieved, and the goal, for each drawn transition.
   std::vector<float> draw() const {
     std::array<std::vector<float>, 4> rows;
     rows.fill(std::vector<float>(kCount * kWidth));
@@ -266,7 +266,7 @@ struct Goals {
 class GoalsStateTest : public ::testing::Test {
  protected:
   GoalsStateTest() : to_(checkpoint::Checkpointer::open("/kept", {.files = &files_}).value()) {
-    saved_.add(0, 190);  // the last episode goes on
+    saved_.add(0, 190);  // the last episode is not over
     saved_.draw();
     ReplayBuffer* const only = saved_.buffer.get();
     std::vector<std::byte> state;
@@ -300,10 +300,10 @@ TEST_F(GoalsStateTest, GoalsAreDrawnAsByTheBufferThatWasSaved) {
   }
 }
 
-// Whatever bytes are there, what is restored of them can be drawn from.
+// Damaged bytes are refused, or restored to a buffer that can be drawn from.
 TEST_F(GoalsStateTest, ContradictionsAreRefused) {
   const std::vector<std::byte> whole = loaded().manifest.payload;
-  const std::size_t goals_bytes = 7 * 8 + 3 * 8 + 8 * 16;  // about; the streams end before
+  const std::size_t goals_bytes = 7 * 8 + 3 * 8 + 8 * 16;  // about; the streams come before
   std::size_t refused = 0;
   for (std::size_t place = whole.size() - goals_bytes; place < whole.size(); ++place) {
     for (const int change : {1, 128}) {
@@ -321,7 +321,7 @@ TEST_F(GoalsStateTest, ContradictionsAreRefused) {
       ASSERT_EQ(status.code(), StatusCode::kDataLoss) << place << ": " << status.to_string();
     }
   }
-  EXPECT_GT(refused, goals_bytes);  // that is half of them
+  EXPECT_GT(refused, goals_bytes);  // half of the attempts
   for (std::size_t size = whole.size() - goals_bytes; size < whole.size(); ++size) {
     ASSERT_EQ(restore(Goals(), std::span(whole).first(size)).code(), StatusCode::kDataLoss) << size;
   }

@@ -1,4 +1,4 @@
-// Batches of a replay buffer made ahead, with the real store below it.
+// Batches of a replay buffer that are prepared ahead, over a real store.
 #include "reverie/transitions/replay_stream.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class ReplayStreamTest : public ::testing::Test {
   }
   ~ReplayStreamTest() override { service_->close(); }
 
-  // Transition i leads from observation i to i + 1, by action i.
+  // Transition i leads from observation i to observation i + 1, with action i.
   void add(int count) {
     for (int i = 0; i < count; ++i) {
       const std::array<float, 1> obs{static_cast<float>(i)};
@@ -82,7 +82,7 @@ TEST_F(ReplayStreamTest, ADistinctBatchHasEachItemOnce) {
   EXPECT_EQ(std::unique(action.begin(), action.end()), action.end());
 }
 
-// Item 0 is drawn four times as often as each other one, so its weight is 4^-beta of theirs.
+// Item 0 is drawn four times as often as any other item, so its weight is 4^-beta of theirs.
 TEST_F(ReplayStreamTest, WeightsAreThoseOfTheLastBeta) {
   add(20);
   ReplayStream reading(buffer_, {.batch_size = 19, .distinct = true});
@@ -99,7 +99,7 @@ TEST_F(ReplayStreamTest, WeightsAreThoseOfTheLastBeta) {
     EXPECT_EQ(weight, 1.0f);
   }
   stream.set_beta(1.0);
-  // Two batches may have been drawn before that: the one that waits, and the next.
+  // Two batches may have been drawn before the change: one that waits, and the next.
   for (int drawn = 0; drawn < 2; ++drawn) ASSERT_TRUE(stream.next({}).ok());
   const std::vector<Buffer> arrays = stream.next({}).value();
   const auto drawn = values<std::uint64_t>(arrays[last]);

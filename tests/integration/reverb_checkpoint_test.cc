@@ -1,6 +1,6 @@
-// dm-reverb's checkpoints, written and read: against libprotobuf, with damage at every byte, and
-// with every call to the disk failing in turn. The real dm-reverb is asked in
-// tests/reverb/checkpoints_test.py.
+// Checkpoints in dm-reverb's form, written and read: compared with libprotobuf, with damage at
+// every byte, and with each call of the file system failing once. tests/reverb/checkpoints_test.py
+// tests them with dm-reverb.
 #include "reverie/reverb_files/reverb_checkpoint.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ const std::vector<std::string>& selectors() {
   return *names;
 }
 
-// A table for each selector, as sampler and as remover.
+// A table for each selector, which is its sampler and its remover.
 std::vector<TableOptions> tables() {
   std::vector<TableOptions> made;
   const std::vector<std::string>& names = selectors();
@@ -69,7 +69,7 @@ std::vector<TableOptions> tables() {
   return made;
 }
 
-// A store with items in every table, saved. Chunks are shared between tables, and two have one key.
+// Saves a store with items in every table. Tables share chunks, and two items have the same key.
 void save(FileSystem& files, const std::string& root) {
   auto checkpointer = Checkpointer::open(root, {.files = &files}).value();
   auto store = checkpointer->open_store(tables(), {}).value();
@@ -94,7 +94,7 @@ void save(FileSystem& files, const std::string& root) {
   ASSERT_TRUE(checkpointer->write(*store, {}).ok());
 }
 
-// All that both forms can tell of a table, for comparison.
+// Everything about a table that both forms can express, for comparison.
 std::vector<std::string> told(const RestoredTable& table) {
   const TableOptions& options = table.image.options;
   const RateLimiterSpec& limiter = options.rate_limiter;
@@ -130,7 +130,7 @@ std::vector<std::vector<std::string>> told(const LoadedCheckpoint& loaded) {
   return all;
 }
 
-// Records of a file, by the format's description alone.
+// The records of a file, read from the format's description alone.
 std::vector<std::string> records_of(const std::vector<std::byte>& file) {
   std::string plain(std::size_t{1} << 20, '\0');
   uLongf size = plain.size();
@@ -229,7 +229,7 @@ TEST(ReverbCheckpoint, IsOfTheMessagesThatItSays) {
   EXPECT_EQ(count, 6u * 30u);
 }
 
-// Items that came at once have one time; their order in the file is the order in which they came.
+// Items that arrived together have the same time; in the file they are in their order of arrival.
 TEST(ReverbCheckpoint, KeepsTheOrderOfItemsOfOneTime) {
   sim::FileSystem files(1);
   {
@@ -270,7 +270,7 @@ TEST(ReverbCheckpoint, IsWhatAStoreBeginsWithInItsFolder) {
     EXPECT_EQ(loaded, folder);
     EXPECT_EQ(info_and_wait(**store).value()[0].current_size, 30);
     if (is_fallback) continue;
-    // What it writes is ours, beside theirs, and goes before it from then on.
+    // Its own checkpoint is in our form, beside dm-reverb's, and is preferred from then on.
     ASSERT_EQ(checkpointer->write(**store, {}).value().folder,
               "/data/theirs/checkpoint-0000000001");
     checkpointer.reset();
@@ -311,7 +311,7 @@ TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
   int refused = 0;
   const auto try_it = [&](const std::string& path) {
     const auto loaded = read_reverb_checkpoint(files, folder);
-    // zlib ignores bits of its header, and those behind the end of a stream in its last byte.
+    // zlib ignores some bits of its header, and those after the end of a stream in its last byte.
     if (loaded.ok()) {
       EXPECT_EQ(told(*loaded), expected);
       return;
@@ -338,7 +338,7 @@ TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
       EXPECT_FALSE(read_reverb_checkpoint(files, folder).ok()) << path << " " << size;
       if (size % 16 == 0) size = size < 64 ? size : size - 15;
     }
-    break;  // cut for good: one file is enough
+    break;  // the file stays cut, so only one is tested
   }
 }
 
@@ -367,7 +367,7 @@ TEST(ReverbCheckpoint, EveryCallToTheDiskMayFail) {
         }
         const auto done = convert_checkpoint(files, is_back ? kTheirs : kOurs, kBack);
         if (goes_out) files.restart();
-        // Whole, or not there at all.
+        // The checkpoint is complete or absent.
         const auto reverb = newest_reverb_checkpoint(files, kBack);
         const auto ours = newest_checkpoint(files, kBack);
         const bool is_there = is_back ? ours.ok() : reverb.ok() && reverb->has_value();
@@ -427,7 +427,7 @@ TEST(ReverbCheckpoint, AJournalThatGoesOnIsNotLeftBehind) {
   EXPECT_NE(status.message().find("journal"), std::string::npos) << status.message();
 }
 
-// Records of messages that no dm-reverb writes.
+// Checkpoints with records that dm-reverb never writes.
 class MadeReverbCheckpoint : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
-// Conversations of dm-reverb 0.14's clients and servers, as tests/reverb/record.py wrote them down:
-// what the client sent goes into a store of ours, what the server answered is read by our client.
+// Recorded conversations of dm-reverb 0.14's clients and servers (tests/reverb/record.py): a store
+// of ours gets what the client sent, and our client reads what the server answered.
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -94,7 +94,7 @@ std::vector<std::string> words(const BatchColumn& column) {
   return all;
 }
 
-// The steps of record.py, by the names of their columns: {c: i + 2j, f: (i/2, i/2), flag: odd,
+// Checks steps of record.py, which has these columns: {c: i + 2j, f: (i/2, i/2), flag: odd,
 // i: (250 + i, -i), s: (ab, i)}; s comes last.
 void expect_steps(const Batch& batch, std::size_t item, int first, int count) {
   ASSERT_GE(batch.columns.size(), 5u);
@@ -128,7 +128,7 @@ class ReverbRecorded : public ::testing::Test {
     store_->tables["t"].pending_max = 10;
   }
 
-  // Sends what the client sent; the keys that were confirmed.
+  // Sends what the client sent; returns the keys that were confirmed.
   std::vector<ItemKey> insert(const std::vector<Said>& all) {
     const auto call = std::make_shared<FakeServerCall>();
     const auto stream = std::make_shared<InsertStream>(store_, call);
@@ -148,7 +148,7 @@ class ReverbRecorded : public ::testing::Test {
     }
     return keys;
   }
-  // What dm-reverb's server confirmed.
+  // The keys that dm-reverb's server confirmed.
   static std::vector<ItemKey> confirmed(const std::vector<Said>& all) {
     std::vector<std::string> messages;
     for (const Said& said : all) {

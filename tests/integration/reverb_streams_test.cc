@@ -1,5 +1,5 @@
 // InsertStream and SampleStream on a real store, without a socket: what Reverb's clients send and
-// what they get.
+// receive.
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,8 +39,8 @@ class ReverbStreams : public ::testing::Test {
                                     table.max_size >= 20 ? 2u : 1u};
     }
   }
-  // What waits in a store holds the stream that asked, which holds the store: so
-  // the code that opens a store closes it, as a server does.
+  // A request that waits in the store holds its stream, and the stream holds the store: so the code
+  // that opens a store closes it, as a server does.
   void TearDown() override {
     if (service_) service_->close();
   }
@@ -60,7 +60,7 @@ class ReverbStreams : public ::testing::Test {
     made.stream = std::make_shared<InsertStream>(store_, made.call);
     return made;
   }
-  // A stream of a session.
+  // A new stream of an insert session.
   Insert session_stream(char digit = 'a', const std::string& ordinal = {}) {
     Insert made;
     GrpcMetadata metadata{{std::string(wire::kSessionName), std::string(32, digit)}};
@@ -80,7 +80,7 @@ class ReverbStreams : public ::testing::Test {
     return grpc_message(
         wire::write_numbered_request(spans, written, {}, first, settled_below).flat());
   }
-  // The runs that were confirmed since the last call; no keys.
+  // The ranges of numbers confirmed since the last call; no keys may be confirmed.
   static std::vector<wire::NumberRun> runs(FakeServerCall& call) {
     std::vector<wire::NumberRun> found;
     for (const std::string& message : call.take_written()) {
@@ -136,7 +136,7 @@ class ReverbStreams : public ::testing::Test {
     }
     return keys;
   }
-  // The samples that came: keys, and how many parts each had.
+  // The samples received: their keys, and the number of parts of each.
   static std::vector<std::pair<ItemKey, int>> samples(FakeServerCall& call) {
     std::vector<std::pair<ItemKey, int>> found;
     int parts = 0;
@@ -172,7 +172,7 @@ TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsIn) {
   writer.stream->on_message(insert_request({}, {item(1, 7), item(2, 8)}, {8}));
   EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{1, 2}));
   EXPECT_EQ(size(), 2);
-  // The kept chunk serves further items, the other is gone.
+  // Further items can use the kept chunk; the other one is gone.
   writer.stream->on_message(insert_request({}, {item(3, 8)}, {8}));
   EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{3}));
   writer.stream->on_message(insert_request({}, {item(4, 7)}, {8}));
@@ -192,7 +192,7 @@ TEST_F(ReverbStreams, TheChunksOfAllStreamsShareABudgetThatComesBack) {
     other.stream->on_message(insert_request({chunk(8, 2)}, {}));
     expect_refused(other.call->finished().value(), StatusCode::kResourceExhausted,
                    {"bytes_in_flight"});
-    // An item takes its chunk out of flight, unless it is to be kept.
+    // An item ends its chunk's time in flight, unless the chunk is to be kept.
     writer.stream->on_message(insert_request({}, {item(1, 7)}, {7}));
     EXPECT_EQ(store_->in_flight->held_bytes(), first.size());
   }
@@ -203,7 +203,7 @@ TEST_F(ReverbStreams, TheChunksOfAllStreamsShareABudgetThatComesBack) {
   EXPECT_EQ(size(), 2);
 }
 
-// Wherever a byte of it is changed: what does not decode is refused when it arrives.
+// With any byte changed, a chunk that does not decode is refused when it arrives.
 TEST_F(ReverbStreams, AChunkThatIsConfirmedCanBeDecoded) {
   open_fifo();
   const std::string good = chunk(7, 1, 3);
@@ -248,7 +248,7 @@ TEST_F(ReverbStreams, AChunkSentAgainIsIgnored) {
   EXPECT_EQ(value, 1);
 }
 
-// As a connection receives it, where the stream asks for long chunks apart.
+// The message as a connection receives it for a stream that wants long chunks apart.
 Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
                           const Ref<MessagePool>& pool) {
   std::string framed(1, '\0');
@@ -278,8 +278,8 @@ TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
     chunk_bytes += chunks.back().size();
     items.push_back(item(i, i, kRowsOfAll));
   }
-  ASSERT_GT(chunks.front().size(), std::size_t{33} << 10);  // of the pool's sizes
-  // A chunk that was sent again stands last: the first one counts.
+  ASSERT_GT(chunks.front().size(), std::size_t{33} << 10);  // large enough for the pool
+  // The last chunk is a repetition with other values: the first one counts.
   chunks.push_back(chunk(kStreamed, 500, kRowsOfAll));
   for (const std::string& c : chunks) spans.push_back(wire::bytes_of(c));
   Insert writer = insert_stream();
@@ -422,14 +422,14 @@ TEST_F(ReverbStreams, AnItemSentAgainIsConfirmedAndNotInsertedThoughItWasTaken) 
   first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
   Sample sampler = sample_stream();
   sampler.stream->on_message(sample_request(2));
-  EXPECT_EQ(samples(*sampler.call).size(), 2u);  // the queue has neither any more
+  EXPECT_EQ(samples(*sampler.call).size(), 2u);  // both items have left the queue
   first.stream->on_end(unavailable("the connection broke before the answer came"));
   Insert second = session_stream();
   second.stream->on_message(
       numbered_request(1, {item(1, 8), item(2, 8), item(3, 8)}, {chunk(8, 1)}));
   EXPECT_EQ(runs(*second.call), (Runs{{1, 3}}));
   EXPECT_EQ(size(), 1);
-  // Another session has numbers of its own.
+  // Another session has separate numbers.
   Insert other = session_stream('b');
   other.stream->on_message(numbered_request(1, {item(4, 7)}, {chunk(7, 1)}));
   EXPECT_EQ(size(), 2);
@@ -459,7 +459,7 @@ TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
   open_queue(1);
   Insert first = session_stream();
   first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
-  // The server has not noticed yet that the client lost the first connection.
+  // The server has not yet noticed that the client lost the first connection.
   Insert second = session_stream();
   EXPECT_TRUE(second.call->is_paused());
   expect_refused(first.call->finished().value(), StatusCode::kUnavailable, {"took over"});
@@ -472,8 +472,8 @@ TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
   EXPECT_EQ(blocked().inserts.waiting, 1);
 }
 
-// Two connections of one writer are read by two threads: the headers of the one that broke may be
-// read after those of the one that it was replaced by.
+// Two threads read two connections of one writer: the headers of the broken connection may be read
+// after those of the connection that replaced it.
 TEST_F(ReverbStreams, AnOldStreamThatComesAfterTheNewOneInsertsNothing) {
   open_queue(5);
   Insert second = session_stream('a', "2");
@@ -490,7 +490,7 @@ TEST_F(ReverbStreams, AnOldStreamThatComesAfterTheNewOneInsertsNothing) {
   EXPECT_FALSE(second.call->finished().has_value());
   second.stream->on_message(numbered_request(3, {item(3, 7)}, {chunk(7, 1)}, 3));
   EXPECT_EQ(size(), 1);
-  // Not even where the writer does not tell the age of its streams.
+  // The same for a writer that does not send the ordinals of its streams.
   Insert untold = session_stream();
   second.stream->on_end(unavailable("another took over"));
   untold.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
@@ -505,7 +505,7 @@ TEST_F(ReverbStreams, ASessionsItemsAfterARefusedOneDoNotGoIn) {
       numbered_request(1, {item(1, 7), item(2, 7), item(3, 99), item(4, 7)}, {chunk(7, 1)}));
   expect_refused(writer.call->finished().value(), StatusCode::kInternal, {"99"});
   EXPECT_EQ(runs(*writer.call), (Runs{{1, 1}}));
-  writer.stream->on_end({});  // the status is sent
+  writer.stream->on_end({});  // the call ends after its status was sent
   EXPECT_EQ(blocked().inserts.waiting, 0) << "the writer was told that 2 is lost";
 }
 
@@ -594,7 +594,7 @@ TEST_F(ReverbStreams, SamplesComeBeforeTheTimeoutThatEndsTheStream) {
   EXPECT_EQ(samples(*sampler.call).size(), 2u);
   EXPECT_FALSE(sampler.call->finished().has_value());
   clock_.advance(std::chrono::milliseconds(101));
-  // The timer's thread notices in its own time.
+  // Another thread runs the timer, at a time of its own.
   ASSERT_TRUE(test::eventually([&] { return sampler.call->finished().has_value(); }));
   EXPECT_EQ(sampler.call->finished()->code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(sampler.call->finished()->message(),
@@ -675,7 +675,7 @@ TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreUndoneWhereTheTableHa
 TEST_F(ReverbStreams, ALargeSampleComesInPartsOfAboutTwoMebibytes) {
   open_fifo();
   Insert writer = insert_stream();
-  // Five chunks of noise, 1.5 MB each, in one item.
+  // One item of five chunks of noise, 1.5 MB each.
   const auto schema =
       make_ref<ChunkSchema>(std::vector<TensorSpec>{{"", DType::kUInt8, {1'500'000}}});
   Random random(std::uint64_t{5});

@@ -1,5 +1,5 @@
-// reverie/reverb_wire against libprotobuf, on messages made up at random: what one writes the other
-// reads, and both refuse the same cut-off bytes.
+// reverie/reverb_wire compared with libprotobuf on random messages: each reads what the other
+// wrote, and both refuse the same truncated bytes.
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ class ReverbWireOracle : public ::testing::Test {
 
   std::uint64_t below(std::uint64_t bound) { return random_.below(bound); }
   bool coin() { return below(2) == 0; }
-  // Small, large, or at an end.
+  // A small number, a large one, or one of the largest.
   std::uint64_t number() {
     switch (below(4)) {
       case 0:
@@ -221,11 +221,11 @@ class ReverbWireOracle : public ::testing::Test {
   Random random_{std::uint64_t{11}};
 };
 
-// Both take every prefix of the bytes, or both refuse it.
+// Each prefix of the bytes is accepted by both or refused by both.
 template <typename T, typename Read>
 void expect_same_prefixes(const std::string& bytes, Read read) {
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    // Memory of its own, so that the sanitizer sees a read behind its end.
+    // A separate allocation, so that the sanitizer detects a read past its end.
     const auto cut = std::make_unique<char[]>(size + 1);
     std::copy_n(bytes.data(), size, cut.get());
     T message;
@@ -399,7 +399,7 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
 }
 
 TEST_F(ReverbWireOracle, KeysThatAreNotPackedAreReadToo) {
-  // Field 1 twice, each a single varint; then packed.
+  // Field 1 twice as a single varint, then packed.
   const std::string bytes("\x08\x05\x08\x06\x0a\x02\x07\x08", 8);
   EXPECT_EQ(wire::read_insert_response(wire::bytes_of(bytes)).value().keys,
             (std::vector<ItemKey>{5, 6, 7, 8}));
@@ -425,7 +425,7 @@ TEST_F(ReverbWireOracle, TablesAreReadAndWrittenAlike) {
   }
 }
 
-// A bounded specification comes back as one without bounds, and none keeps its name.
+// What is left of a specification without its original bytes: no bounds and no names.
 void strip(proto::StructuredValue& value) {
   if (value.has_bounded_tensor_spec_value()) {
     const proto::BoundedTensorSpecProto bounded = value.bounded_tensor_spec_value();
@@ -489,8 +489,8 @@ TEST_F(ReverbWireOracle, ChunksKeepTheirMessageAndDescribeItsTensors) {
         EXPECT_EQ(shape[d], tensor.tensor_shape().dim(static_cast<int>(d) + 1).size());
       }
     }
-    // As a whole the message needs all its bytes, but a cut may leave a valid shorter one: whatever
-    // comes out lies inside.
+    // The whole message needs all its bytes, but a prefix may be a valid shorter message, whose
+    // rows must point into it.
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const auto cut = wire::read_chunk(buffer_of(bytes.substr(0, size)), schemas);
       if (!cut.ok()) continue;
@@ -538,7 +538,7 @@ TEST_F(ReverbWireOracle, ChunksOfOursAreReadByTheirs) {
   for (std::uint32_t row = 0; row < 3; ++row) {
     EXPECT_TRUE(std::ranges::equal(rows[row], chunk->row_bytes(0, row + 1)));
   }
-  // A chunk that came encoded is encoded anew the same way.
+  // A chunk that arrived encoded is encoded the same way again.
   const std::string again = wire::write_chunk(*back, 0, 3, 99).value();
   expect_equal(parsed<proto::ChunkData>(again).data(), theirs.data());
 }

@@ -1,5 +1,5 @@
-// Replay buffers in folders of their own. What each kind of buffer gives afterwards is in
-// python/reverie/replay_save_test.py.
+// Replay buffers that are saved in separate folders. python/reverie/replay_save_test.py tests what
+// each kind of buffer gives afterwards.
 #include "reverie/learn/saved_replay.h"
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace reverie {
 namespace {
 
-// A buffer of single numbers.
+// A buffer whose observations and actions are single numbers.
 struct SavedBuffer {
   explicit SavedBuffer(TransitionOptions given = {.capacity = 60, .n_step = 2}) : options(given) {
     TableOptions table = ReplayBuffer::table_options(options, "t");
@@ -42,7 +42,7 @@ struct SavedBuffer {
       ASSERT_TRUE(status.ok()) << status.to_string();
     }
   }
-  // The actions of all items, the oldest first.
+  // The actions of all items, oldest first.
   std::vector<std::int64_t> actions() const {
     const SampleBatch items = service->table("t").value()->read(0, 1000);
     const ReplayBatchLayout layout(buffer->plan(), items.size());

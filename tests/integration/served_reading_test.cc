@@ -1,5 +1,5 @@
-// Readers of a served store: the order of what they get, streams that stay open, readers that go
-// away, that ask ahead, or that do not read.
+// Readers of a served store: the order of what they get, streams that stay open, and readers that
+// leave, that request ahead, or that do not read.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -42,7 +42,7 @@ class ServedReading : public ::testing::Test {
   }
   void stop() {
     service_->close();
-    server_->stop(seconds(20));  // until the calls' ends are sent
+    server_->stop(seconds(20));  // waits until the ends of calls are sent
   }
   void fill(ItemKey begin, ItemKey end) {
     for (ItemKey key = begin; key < end; ++key) {
@@ -63,7 +63,7 @@ class ServedReading : public ::testing::Test {
   std::int64_t size() { return info_and_wait(*store_).value().front().current_size; }
   std::int64_t waiting() { return why_blocked_and_wait(*store_, "q").value().samples.waiting; }
   std::uint64_t calls_begun() { return server_->figures().calls_begun; }
-  // Checks that the keys go on from `next`, and their values with them.
+  // Checks that keys and values count up from `next`, and advances it.
   static void expect_in_order(const SampleBatch& batch, ItemKey* next) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       ASSERT_EQ(batch.keys()[i], *next);
@@ -103,7 +103,7 @@ TEST_F(ServedReading, RequestsThatFollowEachOtherGetAQueueInItsOrder) {
   constexpr std::size_t kBatch = 100;
   fill(1, kQueueSize + 1);
   ItemKey next = 1;
-  ASSERT_TRUE(sample(1).status.ok());  // what the columns are called is known from here on
+  ASSERT_TRUE(sample(1).status.ok());  // tells the client the names of the columns
   ++next;
   PendingSample asked(*client_, asking(kBatch));
   for (int i = 0; i < 30; ++i) {
@@ -116,8 +116,8 @@ TEST_F(ServedReading, RequestsThatFollowEachOtherGetAQueueInItsOrder) {
     expect_in_order(result.batch, &next);
     asked = std::move(ahead);
   }
-  // One for the first sample and one for the rest; another where an answer came in the moment that
-  // its follower was asked for, and the stream was not yet known to be free.
+  // One call for the first sample and one for the rest; further ones if a request followed just
+  // before its predecessor's answer arrived, when no stream was known to be free.
   EXPECT_GE(calls_begun(), 2u);
   EXPECT_LE(calls_begun(), 10u);
 }
@@ -169,13 +169,13 @@ TEST_F(ServedReading, ACancelAfterTheAnswerHarmsNobodyElse) {
   PendingSample first(*client_, asking(1));
   const RequestId id = first.id();
   ASSERT_TRUE(first.wait({}).status.ok());
-  PendingSample second(*client_, asking(1));  // on the stream of the first
+  PendingSample second(*client_, asking(1));  // uses the stream of the first
   client_->cancel(id);
   EXPECT_TRUE(second.wait({}).status.ok());
 }
 
-// Samples that were drawn cannot be put back where they were: those behind them may be gone by
-// then. They are counted.
+// Drawn samples cannot be put back in their place, since the items after them may be gone by then.
+// So they are counted.
 TEST_F(ServedReading, WhatWasDrawnForAReaderThatWentAwayIsCounted) {
   fill(1, kQueueSize + 1);
   {
@@ -226,7 +226,7 @@ TEST_F(ServedReading, AServerThatStopsEndsWhoWaits) {
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
 }
 
-// A server that takes requests and never answers.
+// A server that accepts requests and never answers.
 TEST(SilentServer, IsGivenUpAShortWhileAfterTheDeadline) {
   class Silent final : public GrpcServerEvents {
    public:

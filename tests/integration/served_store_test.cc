@@ -1,5 +1,5 @@
-// A store behind a socket: server/server.h and adapters/reverb/reverb_client.h, several threads on
-// both sides.
+// A store behind a socket (server/server.h and adapters/reverb/reverb_client.h), with several
+// threads on both sides.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -140,9 +140,9 @@ TEST_F(ServedStore, UnconfirmedItemsReachTheServerThatComesNext) {
   ASSERT_TRUE(test::eventually([&] { return server_->figures().inserts >= kQueueSize; }));
   server_.reset();
   open(address);
-  // At least the last was not confirmed; with all of them on the way again one has to make room.
+  // At least the last item was not confirmed; all are resent, so one has to make room.
   auto sampled = sample(*shared, 1, 60);
-  // The client may not know yet that the connection is gone: then the sample was under way on it.
+  // If the client has not noticed the lost connection yet, the sample fails with it.
   if (sampled.status().code() == StatusCode::kUnavailable) sampled = sample(*shared, 1, 60);
   ASSERT_TRUE(sampled.ok()) << sampled.status().to_string();
   EXPECT_EQ(sampled->size(), 1u);

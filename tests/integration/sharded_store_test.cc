@@ -1,4 +1,4 @@
-// shards/sharded_service.h over stores of this process, some of which go away.
+// shards/sharded_service.h over stores in this process, some of which go away.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -50,10 +50,10 @@ TableOptions queue() {
 class ShardedStore : public ::testing::Test {
  protected:
   ShardedStore() {
-    // Soon, so that tests need not wait.
+    // Short, so that tests need not wait.
     options_.connections.probe_interval = std::chrono::milliseconds(2);
     options_.connections.probe_timeout = std::chrono::milliseconds(20);
-    // Never, so that parts are exact; tests of late shards say otherwise.
+    // No hedging, so that parts are exact; tests of late shards change this.
     options_.sampler.hedge_min = std::chrono::hours(1);
   }
 
@@ -74,7 +74,7 @@ class ShardedStore : public ::testing::Test {
   }
 
   static TimePoint in(double s) { return Clock::system().now() + seconds(s); }
-  // An item of an episode of its own.
+  // Inserts an item with an episode of its own.
   Status insert(ItemKey key, double priority = 1.0, TimePoint deadline = TimePoint::max()) {
     Item item = make_item(key, priority, 0, 1, {key, /*episode=*/key, 0});
     return insert_and_wait(*service_, {"t", {&item, 1}, deadline}).status;
@@ -98,7 +98,7 @@ class ShardedStore : public ::testing::Test {
     for (const ShardIndex shard : batch.shards()) ++counts[shard];
     return counts;
   }
-  // Until a shard is told to be up, or not.
+  // Waits until the service reports a shard as up, or as down.
   void wait_until(std::size_t shard, bool is_up) {
     EXPECT_TRUE(test::eventually([&] { return service_->shards()[shard].is_up == is_up; }));
   }
@@ -109,7 +109,7 @@ class ShardedStore : public ::testing::Test {
     return options;
   }
 
-  // A wait that ends at the first look.
+  // A wait that ends at its first check.
   WaitOptions interrupted_ = interrupted_at_once();
   Registry registry_;
   StoreOptions store_;
@@ -161,7 +161,7 @@ TEST_F(ShardedStore, ABatchHasItsPartOfEachShardAndSaysWhich) {
     }
     EXPECT_EQ(result.batch.table_size(), 30);
     for (std::size_t row = 0; row < 64; ++row) {
-      // Key k went to shard (k - 1) % 3.
+      // The service sent key k to shard (k - 1) % 3.
       ASSERT_EQ(result.batch.shards()[row], (result.batch.keys()[row] - 1) % 3);
     }
   }
@@ -207,7 +207,7 @@ TEST_F(ShardedStore, MassMakesOneTableOfAll) {
   }
 }
 
-// A selector that a plugin might bring: the squares of priorities weigh.
+// A selector as a plugin might bring it: weights are the squares of priorities.
 class Squared final : public Selector {
  public:
   explicit Squared(std::unique_ptr<Selector> inner) : inner_(std::move(inner)) {}
@@ -276,7 +276,7 @@ TEST_F(ShardedStore, MassCountsItemsOfAPluginsSelectorThatDoesNotWeighThem) {
   EXPECT_EQ(counts_of(sample(100).batch), (Counts{80, 20}));
 }
 
-// The mean of a loss over all items, estimated from draws that are weighed by (1 / (N p)) ** 1.
+// Estimates the mean of a loss over all items from draws with the weights (1 / (N p)) ** 1.
 TEST_F(ShardedStore, WeightsKeepTheMeanWhereShardsAreUnlike) {
   for (const ShardSampling sampling : {ShardSampling::kEven, ShardSampling::kMass}) {
     stores_.clear();
@@ -435,7 +435,7 @@ TEST_F(ShardedStore, AGoneShardIsLeftOutAndUsedAgainWhenItIsBack) {
   for (ItemKey key = 1; key <= 30; ++key) ASSERT_TRUE(insert(key).ok());
   const SampleResult before = sample(30);
   flaky_[2]->set(Mode::kGone);
-  // A writer notices by itself: its insert waits, and the shard is asked whether it is there.
+  // A writer notices it as well: its insert waits, and the service probes the shard.
   for (ItemKey key = 31; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
   EXPECT_FALSE(service_->shards()[2].is_up);
   EXPECT_EQ(sizes(), (Counts{15, 15, 10}));
@@ -444,7 +444,7 @@ TEST_F(ShardedStore, AGoneShardIsLeftOutAndUsedAgainWhenItIsBack) {
   EXPECT_EQ(counts_of(during.batch), (Counts{15, 15, 0}));
   EXPECT_EQ(during.batch.table_size(), 30);
 
-  // Priorities of its items are missing, whatever else is asked of it says so.
+  // Priorities of its items are not updated; other requests for them report the shard.
   const std::vector<double> priorities(30, 2.0);
   MutateRequest update;
   update.table = "t";
@@ -506,7 +506,7 @@ TEST_F(ShardedStore, AShardThatIsLostOnItsWayBackGivesUpTheSameTheNextTime) {
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kFrozen);
   ASSERT_TRUE(insert(1).ok());
-  // The deletion fails once: it freezes again, or goes away, when it has read what there was.
+  // The deletion fails once: the shard is lost again after it received the request.
   flaky_[0]->lose_next_mutation();
   flaky_[0]->set(Mode::kUp);
   wait_until(0, true);
@@ -649,11 +649,11 @@ TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {
             StatusCode::kUnimplemented);
 }
 
-// While shards come and go, every confirmed item is in some shard, and no caller gets stuck.
+// While shards come and go, each confirmed item is in some shard, and no caller waits for ever.
 TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   constexpr int kBreaks = 60;
-  constexpr ItemKey kItemsMax = 20'000;  // of a writer
+  constexpr ItemKey kItemsMax = 20'000;  // per writer
   open(3, table_of("Uniform"));
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(key).ok());
   std::atomic<bool> is_over{false};
@@ -680,7 +680,7 @@ TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
       ASSERT_TRUE(mutate_and_wait(*service_, update).status.ok());
     }
   });
-  // Shard 0 stays: one shard always answers.
+  // Shard 0 stays up, so that one shard always answers.
   for (std::size_t i = 0; i < kBreaks; ++i) {
     const std::size_t shard = 1 + i % 2;
     const Mode mode = std::array{Mode::kSilent, Mode::kGone, Mode::kLate}[i % 3];

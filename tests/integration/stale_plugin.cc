@@ -1,4 +1,4 @@
-// A plugin of another version: what it would register must not be asked for.
+// A plugin of another version: its registration function must not be called.
 #include <cstdlib>
 
 extern "C" __attribute__((visibility("default"))) const char* reverie_plugin_abi() {

@@ -1,5 +1,5 @@
-// A process that is killed, or stands still, at any store into memory that it shares with another:
-// the other one's calls end, nothing hangs, and both ways are used again by the next process.
+// A process is killed or stopped at any write to memory that it shares with another: the other
+// process's calls end, nothing hangs, and the next process can use ring and arena again.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -58,7 +58,7 @@ CallResult call(Peer& peer, const std::string& to, Payload payload) {
   return peer.sync(to, "echo", std::move(payload), options);
 }
 
-// More than a ring holds, so that its writer has to wait for room.
+// Makes more calls than a ring holds, so that its writer has to wait for room.
 void fill_ring(Peer& peer, const std::string& to) {
   constexpr int kCalls = 24;
   const auto left = std::make_shared<std::atomic<int>>(kCalls);
@@ -73,7 +73,7 @@ void fill_ring(Peer& peer, const std::string& to) {
   for (int seen = left->load(); seen > 0; seen = left->load()) left->wait(seen);
 }
 
-// Small calls and large ones, until one fails or `count` are answered. What is answered is right.
+// Makes small and large calls until one fails or `count` are answered. Checks the answers.
 int calls_until_lost(Peer& peer, const std::string& to, int count) {
   for (int i = 0; i < count; ++i) {
     const CallResult small = call(peer, to, number_payload(i));
@@ -89,7 +89,7 @@ int calls_until_lost(Peer& peer, const std::string& to, int count) {
   return count;
 }
 
-// --- The child, which is struck once it has come to a step so many times.
+// --- The child, which is struck when it reaches a step for the `count`-th time.
 std::atomic<int> steps_left{0};
 int struck_by = 0;
 RingStep ring_step_of_strike;
@@ -105,7 +105,7 @@ void strike_at_arena(ArenaStep at) {
 struct Strike {
   std::string name;
   int signal;
-  int count;  // of times that the step comes
+  int count;  // which time the step is reached
   bool may_be_missed;
   std::function<void()> arm;
 };
@@ -115,7 +115,7 @@ std::vector<Strike> strikes() {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::string how = signal == SIGKILL ? "killed" : "stopped";
     for (int step = 0; step <= static_cast<int>(RingStep::kAwake); ++step) {
-      // A writer sleeps only while no thread of its process polls.
+      // A writer only sleeps while no thread of its process polls.
       const bool is_rare = step == static_cast<int>(RingStep::kWriterWoken);
       all.push_back(
           {format("ring step {} {}", step, how), signal, is_rare ? 1 : 30, is_rare, [step] {
@@ -124,7 +124,7 @@ std::vector<Strike> strikes() {
            }});
     }
     for (int step = 0; step <= static_cast<int>(ArenaStep::kCopied); ++step) {
-      // A link's receiver looks at bytes where they lie: it copies none.
+      // The receiver of a link reads bytes in place and copies none.
       if (step == static_cast<int>(ArenaStep::kCopied)) continue;
       all.push_back({format("arena step {} {}", step, how), signal, 30, false, [step] {
                        arena_step_of_strike = static_cast<ArenaStep>(step);
@@ -135,7 +135,7 @@ std::vector<Strike> strikes() {
   return all;
 }
 
-// A child that serves and calls its parent, and is struck on the way.
+// Starts a child that serves and calls its parent, and is struck meanwhile.
 pid_t struck_child(const Strike& strike, const std::string& address) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -159,8 +159,8 @@ TEST(StruckPeer, CallsEndAndTheNextProcessIsServedWhereverOneIsStruck) {
       const auto parent = std::move(Peer::make(options_of("parent"))).value();
       define_all(*parent);
       ASSERT_TRUE(parent->listen(address).ok());
-      // Calls of this side too, until the child is gone or silent; a name that never came, or went
-      // before this side called, is refused.
+      // Calls the child too, until it is gone or silent; calls fail if its name never arrived, or
+      // is gone already.
       const TimePoint until = Clock::system().now() + kPatience;
       int status = 0;
       while (::waitpid(child, &status, WUNTRACED | WNOHANG) == 0 && Clock::system().now() < until) {
@@ -173,10 +173,10 @@ TEST(StruckPeer, CallsEndAndTheNextProcessIsServedWhereverOneIsStruck) {
       EXPECT_NE(call(*parent, "child", bulk_payload(std::byte{1})).kind, CallResult::Kind::kAnswer);
       EXPECT_LT(Clock::system().now() - begin, std::chrono::seconds(10));
       EXPECT_EQ(parent->pending_calls(), 0u);
-      // Another peer is served as before, by the same memory.
+      // Another peer is served with the same memory.
       const auto other = std::move(Peer::make(options_of("other"))).value();
       ASSERT_TRUE(other->connect(address).ok());
-      // On a busy machine either may be taken for dead now and then.
+      // On a busy machine either peer may be declared dead now and then.
       int answered = 0;
       while (answered < 20 && Clock::system().now() < until) {
         answered = calls_until_lost(*other, "parent", 20);

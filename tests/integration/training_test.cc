@@ -1,4 +1,4 @@
-// Whole trainings: environments, replay, networks and threads together.
+// Complete trainings: environments, replay, networks and threads together.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,7 +21,7 @@
 namespace reverie {
 namespace {
 
-// Gives what is asked of it from its tenth step on.
+// What the environment below does from its tenth step on.
 enum class Trouble { kNanReward, kNanObservation, kRaises };
 template <Trouble kTrouble>
 struct BadEnv {
@@ -69,7 +69,7 @@ std::int64_t integer(int value) {
   return value;
 }
 
-// What solves CartPole in seconds; see docs/algorithms/dqn.md.
+// Options that solve CartPole in seconds; see docs/algorithms/dqn.md.
 Options cart_pole(int seed) {
   return {{"seed", integer(seed)},
           {"steps", integer(20'000)},
@@ -95,7 +95,7 @@ Result<std::unique_ptr<Trainer>> open(std::string_view env, const Options& optio
   return open_training(std::move(plan), std::move(service));
 }
 
-// Trains to the end.
+// A training that has run to its end.
 std::unique_ptr<Trainer> trained(std::string_view env, const Options& options,
                                  std::string_view algorithm = "ddqn") {
   Result<std::unique_ptr<Trainer>> trainer = open(env, options, algorithm);
@@ -115,8 +115,8 @@ double greedy_mean(Trainer& trainer) {
 }
 
 TEST(Training, DoubleDqnSolvesCartPole) {
-  // The best on the way: the last bits of a sum, which differ by build and processor, decide where
-  // a training is at a given step.
+  // Judges the best policy on the way, because the last bits of a sum, which differ by build and
+  // processor, decide how good the policy is at a given step.
   const auto trainer =
       trained("CartPole-v1", with(cart_pole(1), {{"evaluation_interval", integer(2'000)},
                                                  {"evaluation_episodes", integer(5)}}));
@@ -129,7 +129,7 @@ TEST(Training, DoubleDqnSolvesCartPole) {
   EXPECT_NEAR(*progress.measured_interval, 1.0, 1e-9);
 }
 
-// Everywhere else in python/reverie/agents/checkpoints_test.py.
+// Other cases are in python/reverie/agents/checkpoints_test.py.
 TEST(Training, GoesOnFromACheckpointInTheSameBits) {
   const Options options =
       with(cart_pole(3), {{"steps", integer(3'000)}, {"hidden", std::string("16")}});
@@ -201,7 +201,7 @@ TEST(Training, OneThreadRepeatsItsRunBitForBit) {
   EXPECT_EQ(a->episodes(0).size(), b->episodes(0).size());
 }
 
-// Every way of sharing the work makes as many steps and batches as it should, and learns.
+// Every way to share the work makes the right number of steps and batches, and learns.
 TEST(Training, ActorsAndLearnersShareTheWork) {
   struct Way {
     int actors, learners, envs;
@@ -232,9 +232,8 @@ TEST(Training, ActorsAndLearnersShareTheWork) {
   }
 }
 
-// Threads take turns as the system has it, so it is the best policy of twenty that is judged.
-// How actors and the learner take turns differs from run to run, and so does what is learned: a
-// seed may fail on a busy machine, three in a row do not.
+// The order in which actors and the learner run differs from run to run, and so does the result. So
+// the best policy of twenty is judged, and one of three seeds has to succeed.
 TEST(Training, TwoActorsAndALearnerSolveCartPole) {
   double best = 0;
   for (int seed = 2; seed <= 4 && best < 450; ++seed) {
@@ -271,7 +270,7 @@ TEST(Training, ContinuousActionsAreTrainedByOneThreadAndBySeveral) {
   }
 }
 
-// Hanging down costs about -1200 an episode; swinging up and holding about -150.
+// An episode of hanging down costs about -1200, one of swinging up and balancing about -150.
 TEST(Training, EachContinuousAlgorithmSwingsThePendulumUp) {
   for (const char* algorithm : {"ddpg", "td3", "sac"}) {
     const auto trainer = trained("Pendulum-v1",
@@ -342,7 +341,7 @@ TEST(Training, AnEnvironmentThatRaisesEndsItWithWhatItSaid) {
   expect_refused(trainer->status(), StatusCode::kInternal, {"out of fuel"});
 }
 
-// A step that would bring NaN into the weights is not taken: they are the last good ones.
+// A step that would make weights NaN is not taken: they stay the last good ones.
 TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
   const auto trainer =
       trained("CartPole-v1", {{"seed", integer(1)},

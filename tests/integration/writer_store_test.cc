@@ -1,4 +1,4 @@
-// Writers and batches with the real store between them.
+// Writers and batches with a real store between them.
 #include <deque>
 #include <thread>
 
@@ -83,7 +83,7 @@ std::vector<float> sample_rows(ReplayService& service, const std::string& table)
   return rows;
 }
 
-// The model: the rows of each item, in a queue beside the table.
+// The model is a queue with the rows of each item.
 TEST(WriterAndStore, EverySampledItemHasTheRowsItWasMadeOf) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     Random random(seed);
@@ -126,7 +126,7 @@ TEST(WriterAndStore, EverySampledItemHasTheRowsItWasMadeOf) {
 }
 
 // An actor that a queue of four holds back, and a learner: no item is lost, changed or out of
-// order, though the learner reads chunks that the actor still writes.
+// order, although the learner reads chunks that the actor is still writing.
 TEST(WriterAndStore, AnActorAndALearnerPassEveryItemOnInOrder) {
   constexpr int kItems = 3'000;
   const auto service = open_store(queue(4));
@@ -162,17 +162,17 @@ TEST(WriterAndStore, AnItemThatTheTableRefusesLeavesTheWriterUsable) {
   EXPECT_TRUE(writer.create_last(1, "replay").ok());
 }
 
-// What an item takes in its table; it is no part of what these tests are about.
+// The fixed size of an item in its table, which these tests do not count.
 std::int64_t item_bytes() {
   return ChunkStore::item_bytes(testing::make_item(1, 1.0).trajectory.view());
 }
 
-// Bytes that the chunks of all items hold, for a byte of rows in use: an item over `rows` steps of
-// 400 B at the end of every `stride` steps, in episodes of `episode` steps.
+// The bytes that the chunks of all items hold, per byte of rows in use: an item over `rows` steps
+// of 400 B at the end of every `stride` steps, in episodes of `episode` steps.
 double bytes_held_per_byte_used(int episode, int rows, int stride, int steps) {
   const auto service = open_store(fifo(kSize));
   XWriter writer(service, {.num_keep_alive_refs = static_cast<std::uint32_t>(rows)}, 100);
-  // The first episodes teach the writer their length; what they held is taken off.
+  // The writer learns the length of episodes from the first ones, which are not counted.
   std::int64_t taught = 0;
   std::int64_t items_taught = 0;
   std::int64_t items = 0;
@@ -206,7 +206,7 @@ TEST(WriterAndStore, SparseItemsHoldTwiceTheirRowsAtMost) {
   EXPECT_LE(bytes_held_per_byte_used(1'000, 4, 40, 20'000), 2.0);
 }
 
-// An item of N rows holds the chunks that its rows lie in and no copy, whatever N and K.
+// An item of N rows holds the chunks with its rows and no copy, for any N and K.
 TEST(WriterAndStore, AnyLengthOfItemsAndChunksHoldsEachRowOnce) {
   constexpr std::int64_t kItems = 200;
   for (std::uint32_t n = 1; n <= 16; n += 3) {
@@ -219,7 +219,7 @@ TEST(WriterAndStore, AnyLengthOfItemsAndChunksHoldsEachRowOnce) {
         ASSERT_TRUE(writer.create_last(n, "replay").ok());
       }
       const std::int64_t rows = kItems + n - 1;
-      const std::int64_t chunks = rows / k + 2;  // one cut at either end
+      const std::int64_t chunks = rows / k + 2;  // one partial chunk at either end
       const auto chunk_bytes =
           static_cast<std::int64_t>(block_bytes(sizeof(Chunk)) + block_bytes(k * 400));
       const auto piece_bytes = static_cast<std::int64_t>(block_bytes((n / k + 2) * sizeof(Piece)));

@@ -1,4 +1,4 @@
-// A user's program against the installed library: a step goes into a table and comes back.
+// A program that uses the installed library: it inserts a step into a table and samples it.
 #include <cstdio>
 #include <cstring>
 #include <span>
