@@ -1,4 +1,4 @@
-"""Accumulators: several members in one process, whose loops a test turns by hand."""
+"""Accumulators: several members in one process, whose training loops a test runs step by step."""
 
 import contextlib
 import signal
@@ -18,7 +18,7 @@ SHAPES = [(3, 2), (4,)]
 
 
 class Member:
-    """A member with a model of its own, which takes steps of plain gradient descent."""
+    """A member with a separate model, which takes steps of plain gradient descent."""
 
     def __init__(self, stack, address, name, value=0.0, **options):
         self.rpc = stack.enter_context(reverie.Rpc(name))
@@ -32,7 +32,7 @@ class Member:
         self.steps = 0
 
     def turn(self):
-        """One turn of a training loop, without gradients of its own."""
+        """One iteration of a training loop, without contributing gradients."""
         it = self.accumulator
         it.update()
         if it.wants_state():
@@ -68,7 +68,7 @@ def make():
 
 
 def until(members, condition):
-    """Turns all loops until ``condition()`` holds."""
+    """Runs iterations of all loops until ``condition()`` holds."""
 
     def turned():
         for member in members:
@@ -89,7 +89,7 @@ def leader_of(members):
 
 
 def step(members, gives):
-    """A round to which ``gives`` lists (member, value, samples)."""
+    """Makes one round with the contributions ``gives``, a list of (member, value, samples)."""
     before = {m: m.steps for m in members}
     for member, value, samples in gives:
         until(members, member.accumulator.wants_gradients)
@@ -102,7 +102,7 @@ def test_members_begin_with_the_leaders_model(make):
     together(members)
     leader = leader_of(members)
     assert {m.bytes for m in members} == {leader.bytes}
-    # A first membership of two may have formed before the third came: then one took two.
+    # A group of two may have formed before the third joined: then one member got the state twice.
     assert all(m.states for m in members if m is not leader)
 
 
@@ -124,7 +124,7 @@ def test_all_step_alike_whoever_contributes(make):
     for member in members:
         member.accumulator.set_virtual_batch_size(10)
     a, b, _ = members
-    # The mean over samples: (4 * 1.0 + 6 * 2.0) / 10; c brings nothing, b twice.
+    # The mean over samples is (4 * 1.0 + 6 * 2.0) / 10; c contributes nothing, b twice.
     step(members, [(a, 1.0, 4), (b, 2.0, 2), (b, 2.0, 4)])
     assert a.parameters[1].tolist() == [-0.8] * 4
     assert len({m.bytes for m in members}) == 1
@@ -325,7 +325,7 @@ def test_misuse_raises_and_changes_nothing(make):
 
 def test_jax_trees_train_alike(make):
     jnp = pytest.importorskip("jax.numpy")
-    rpcs = [make(name).rpc for name in ("a", "b")]  # and their members, which do nothing here
+    rpcs = [make(name).rpc for name in ("a", "b")]  # the members of these peers are not used
     with contextlib.ExitStack() as stack:
         members = []
         for i, rpc in enumerate(rpcs):

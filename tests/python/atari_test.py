@@ -1,4 +1,4 @@
-"""Atari environments, against a plain wrapper in NumPy that says what each step is."""
+"""Atari environments, compared with a simple wrapper in NumPy that shows what a step does."""
 
 import inspect
 
@@ -14,7 +14,7 @@ pytest.importorskip("gymnasium")
 
 
 def resize(grey, height, width):
-    """Bilinear: pixel centres, weights in 2048ths, one rounding."""
+    """Bilinear resizing: aligned at pixel centres, with weights in 2048ths, rounded once."""
 
     def taps(count, of):
         place = (np.arange(count) + 0.5) * of / count - 0.5
@@ -32,7 +32,7 @@ def resize(grey, height, width):
 
 
 class Plain:
-    """Table 2 of moolib's paper, one call after another."""
+    """The preprocessing of table 2 of moolib's paper, without any optimisation."""
 
     def __init__(self, game, seed, full_action_space=True, noop_max=30, max_frames=108_000):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -103,7 +103,7 @@ def test_observations_may_be_kept():
     env = atari.make("breakout", stack=3)
     kept = [env.reset(seed=1)[0]]
     copies = [kept[0].copy()]
-    for step in range(200):  # longer than what a stack is a view of
+    for step in range(200):  # more steps than the block of frames that stacks are views of
         kept.append(env.step(step % 18)[0])
         copies.append(kept[-1].copy())
     np.testing.assert_array_equal(kept, copies)
@@ -259,7 +259,7 @@ def test_settings_may_have_the_names_of_others():
         atari.make("pong", gray_scale=False)
 
 
-# The arguments of EnvPool's Atari environments, as its documentation has them.
+# The arguments of EnvPool's Atari environments, as its documentation lists them.
 OF_ENVPOOL = [
     "num_envs",
     "batch_size",

@@ -1,4 +1,4 @@
-"""A batch of a table as names, as what a learner needs, and a replay dataset's on a device."""
+"""A batch of a table by names and as a tuple for a learner; a replay dataset on a device."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_a_batch_has_names(batch):
     assert batch["weights"] is batch.weights
     assert batch.names() == list(batch.as_dict())
     assert set(batch.names()) >= {"data", "keys", "tickets", "weights"}
-    assert "shards" not in batch.names()  # there is one server
+    assert "shards" not in batch.names()  # only with several servers
     with pytest.raises(InvalidArgumentError, match="a batch's array is 'weight'"):
         batch["weight"]
     with pytest.raises(UnsupportedTypeError, match="a batch's array is 0"):

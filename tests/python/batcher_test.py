@@ -1,4 +1,4 @@
-"""Batches gathered from items, against NumPy's own stack and concatenate."""
+"""Batches gathered from items, compared with NumPy's stack and concatenate."""
 
 import _thread
 import asyncio
@@ -18,7 +18,7 @@ from reverie.errors import (
 
 
 def item(i, rows=None):
-    """A nest whose values tell which item it is."""
+    """A nest whose values identify the item."""
     shape = (2, 3) if rows is None else (2, rows)
     return {
         "obs": {"pixels": np.full((*shape, 4), i, np.uint8), "speed": np.full(shape, i / 2)},

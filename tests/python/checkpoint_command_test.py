@@ -1,4 +1,4 @@
-"""``reverie checkpoint``: what it prints, and how it ends."""
+"""``reverie checkpoint``: what it prints, and its exit status."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def table(max_size=100):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two checkpoints, and a journal behind them."""
+    """Two checkpoints, and the journal after them."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path, keep=2)
     with reverie.Store([table()], checkpointer=checkpointer, durability="sync") as store:
         for i in range(30):

@@ -1,4 +1,4 @@
-"""Checkpoints of ours and of dm-reverb's, each written as the other."""
+"""Checkpoints of Reverie and of dm-reverb, converted into each other."""
 
 import os
 import signal
@@ -45,13 +45,13 @@ def step(i):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A folder of ours with one checkpoint."""
+    """A folder with one checkpoint of Reverie."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "ours")
     with reverie.Store(tables(), checkpointer=checkpointer) as store:
         with store.client().trajectory_writer(4) as writer:
             for i in range(60):
                 writer.append(step(i))
-                if i % 20 == 0:  # no step before it in the episode
+                if i % 20 == 0:  # the first step of an episode has no step before it
                     continue
                 past = writer.history
                 writer.create_item("best", 1.0 + i % 9, {"x": past["nest"][3][-2:]})
@@ -64,13 +64,13 @@ def saved(tmp_path):
 
 
 def plain(column):
-    """Text of a table without a signature is bytes after it was dm-reverb's, which has no text."""
+    """Converts text to bytes, which it becomes in dm-reverb's form without a signature."""
     value = np.asarray(column).tolist()
     return value.encode() if isinstance(value, str) else value
 
 
 def items_of(folder, name, **options):
-    """Keys, priorities and values of a table of the store that begins with ``folder``."""
+    """Keys, priorities and values of a table in the store that starts from ``folder``."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(folder, **options)
     with reverie.Store(tables(), checkpointer=checkpointer) as store:
         assert store.client().server_info()[name].current_size == 50
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_conversion_and_leaves_nothing(tmp_path):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "ours")
     table = reverie.Table.queue("t", 3_000)
     with reverie.Store([table], checkpointer=checkpointer) as store:
-        for seed in range(1_500):  # what cannot be compressed takes seconds
+        for seed in range(1_500):  # incompressible, so that the conversion takes seconds
             noise = np.random.default_rng(seed).random(20_000)
             store.client().insert(noise, {"t": 1.0})
         store.checkpoint()

@@ -1,4 +1,4 @@
-"""The checkpoint and the journal in tests/data, which an earlier version wrote, open for ever."""
+"""The checkpoint and the journal in tests/data, which an earlier version wrote, can be opened."""
 
 import importlib.util
 import json
@@ -19,14 +19,14 @@ def loaded(path):
 
 @pytest.fixture
 def maker(root):
-    """tests/data/make_checkpoint.py, which wrote it."""
+    """The module tests/data/make_checkpoint.py, which wrote the checkpoint."""
     return loaded(root / "tests" / "data" / "make_checkpoint.py")
 
 
 @pytest.fixture
 def journal_maker(root, monkeypatch):
-    """tests/data/make_journal.py."""
-    monkeypatch.setattr(sys, "path", list(sys.path))  # it adds to it
+    """The module tests/data/make_journal.py, which wrote the journal."""
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the module extends sys.path
     return loaded(root / "tests" / "data" / "make_journal.py")
 
 
@@ -43,7 +43,7 @@ def test_the_kept_checkpoint_opens_and_draws_what_was_drawn_then(maker, tmp_path
 
 
 def test_the_kept_checkpoint_holds_each_kind_of_table(maker):
-    """Or the test above would show little."""
+    """Otherwise the test above would cover little."""
     expected = json.loads((maker.KEPT / "expected.json").read_text())
     assert len(expected) == 5
     assert all(told["size"] > 0 and told["samples"] > 0 for told in expected.values())
@@ -63,7 +63,7 @@ def test_the_kept_journal_opens_with_all_that_was_there(journal_maker, tmp_path)
 def test_the_kept_journal_and_the_fuzz_corpus_hold_records_of_every_type(journal_maker):
     files = journal_maker.KEPT.glob("journal-*")
     kept = {code for file in files for code, _ in journal_maker.records(file)}
-    # The rest is in the file that the checkpoint ended, or comes with a good end.
+    # The other types are in the file before the checkpoint, or are written by an orderly end.
     assert kept >= journal_maker.RECORD_TYPES - {6, 19, 23}
     corpus = b"".join(
         path.read_bytes()[1:] for path in (journal_maker.CORPUS / "journal").glob("server_*")

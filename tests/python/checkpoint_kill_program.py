@@ -1,9 +1,9 @@
-"""A server that checkpoints as fast as it can while it is written to: checkpoint_kill_test.py.
+"""A server that checkpoints as fast as it can while it is written to; for checkpoint_kill_test.py.
 
     python checkpoint_kill_program.py FOLDER KEEP
 
-Prints what it began with, and after each checkpoint its number and what had been
-confirmed before it was asked for. Ends when it is killed, or when its input does.
+Prints what it started with, and after each checkpoint its number and what had been confirmed before
+it was requested. Runs until it is killed or its input ends.
 """
 
 import json
@@ -16,7 +16,7 @@ import reverie
 
 
 def tables():
-    """Two that hold the same steps."""
+    """Two tables that get the same steps."""
     signature = {
         "i": reverie.TensorSpec((1,), np.int64),
         "pad": reverie.TensorSpec((1, 1000), np.uint8),
@@ -33,14 +33,14 @@ def tables():
 
 
 def insert(client, i, names=("first", "second")):
-    """Step ``i`` into the first table, then into the second."""
+    """Inserts step ``i`` into the first table, then into the second."""
     for name in names:
         step = {"i": np.int64(i), "pad": np.full(1000, i % 251, "u1")}
         client.insert(step, {name: 1.0 + i % 3})
 
 
 def main():
-    """Serves, writes to itself, and checkpoints."""
+    """Runs a server that inserts steps and writes checkpoints."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(sys.argv[1], keep=int(sys.argv[2]))
     server = reverie.Server(tables(), checkpointer=checkpointer)
     client = server.localhost_client()
@@ -53,7 +53,7 @@ def main():
     confirmed = [second]
 
     def write():
-        for i in range(second, first):  # the one that the checkpoint found halfway
+        for i in range(second, first):  # the step that was only in the first table
             insert(client, i, ["second"])
         i = first
         while True:

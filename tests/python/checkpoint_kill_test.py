@@ -1,4 +1,4 @@
-"""Servers that are killed while they write checkpoints, full disks, and two on one folder."""
+"""Servers killed while they write checkpoints, full disks, and two servers on one folder."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def open_store(folder, **options):
 
 
 class Run:
-    """A run of the program, and what it says."""
+    """A process of the program, and its output."""
 
     def __init__(self, folder):
         self.process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Run:
         return json.loads(line)
 
     def kill(self):
-        """Kills it; what it had said until then."""
+        """Kills the process; returns what it printed before."""
         self.process.send_signal(signal.SIGKILL)
         said = [json.loads(line) for line in self.process.stdout if line.endswith("}\n")]
         self.process.wait(60)
@@ -61,15 +61,15 @@ class Run:
 
 
 def check_content(folder):
-    """The steps that the newest checkpoint of the folder has, each whole and in both tables."""
+    """Checks that the newest checkpoint has complete steps, in both tables; returns their count."""
     with open_store(folder) as store:
         counts = [store[name].info for name in ("first", "second")]
         inserts = [info.rate_limiter_info.insert_stats.completed for info in counts]
         assert [info.current_size for info in counts] == inserts
-        # One moment: the writer puts a step into the one table, then into the other.
+        # The checkpoint is of one moment: the first table has at most one step more.
         assert inserts[0] - inserts[1] in (0, 1)
         payload = int(store.loaded_payload)
-        assert payload <= inserts[1]  # what was confirmed before it was asked for
+        assert payload <= inserts[1]  # what was confirmed before the checkpoint was requested
         for name, count in zip(("first", "second"), inserts, strict=True):
             if count == 0:
                 continue
@@ -81,9 +81,9 @@ def check_content(folder):
 
 
 def kill_again_and_again(folder, kills, seed):
-    """What was confirmed is there after each kill.
+    """Checks after each kill that what was confirmed is there.
 
-    Returns how many checkpoints were confirmed, and how many the kills cut off.
+    Returns how many checkpoints were confirmed, and how many were interrupted by kills.
     """
     draw = random.Random(seed)
     newest, inserts, confirmed, cut_off, kept_max = 0, 0, 0, 0, 3
@@ -92,7 +92,7 @@ def kill_again_and_again(folder, kills, seed):
         assert run.start["inserts"] == inserts
         assert (run.start["loaded"] is None) == (newest == 0)
         said = [run.next() for _ in range(draw.randrange(3))]
-        # A moment of the next one: it takes some milliseconds.
+        # Part of the next checkpoint, which takes some milliseconds.
         with pytest.raises(subprocess.TimeoutExpired):
             run.process.wait(draw.uniform(0.0, 0.03))
         said += run.kill()
@@ -106,8 +106,8 @@ def kill_again_and_again(folder, kills, seed):
         newest, inserts = check_content(folder)
         assert newest >= least
         assert inserts >= at_least
-        # Nothing half is left behind. A kill may come between a checkpoint and the removal of the
-        # oldest, which the next one that is confirmed makes up for.
+        # No partial checkpoint is left. A kill between a checkpoint and the removal of the oldest
+        # leaves one too many, until the next confirmed checkpoint.
         kept_max = 4 if said else kept_max + 1
         names = sorted(os.listdir(folder))
         assert not [name for name in names if name.startswith("tmp-")]
@@ -123,7 +123,7 @@ def test_a_server_that_is_killed_at_any_moment_has_its_newest_checkpoint(tmp_pat
 
 @pytest.mark.full
 def test_a_server_that_is_killed_500_times_has_its_newest_checkpoint(tmp_path):
-    for round_ in range(10):  # a table that grew for long takes long to check
+    for round_ in range(10):  # in new folders, because checking a large table takes long
         folder = tmp_path / str(round_)
         folder.mkdir()
         confirmed, cut_off = kill_again_and_again(folder, 50, seed=2 + round_)
@@ -140,7 +140,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
             open_store(tmp_path)
     finally:
         run.kill()
-    with open_store(tmp_path) as store:  # the lock ended with its holder
+    with open_store(tmp_path) as store:  # the lock ended with its process
         assert store.loaded_checkpoint is not None
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_may_not_grow_costs_that_checkpoint_alone(tmp_path):
         first = store.checkpoint(b"50")
         for i in range(50, 400):
             program.insert(client, i)
-        # A thread's limit is its process's: the signal that comes with it is not for us.
+        # The limit is of the whole process, and the signal that comes with it is ignored.
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
@@ -163,12 +163,12 @@ def test_a_file_that_may_not_grow_costs_that_checkpoint_alone(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             signal.signal(signal.SIGXFSZ, handler)
         assert sorted(os.listdir(tmp_path)) == [os.path.basename(first), "reverie.lock"]
-        program.insert(client, 400)  # memory serves on
+        program.insert(client, 400)  # the store still works in memory
         assert store.checkpoint(b"401").endswith("checkpoint-0000000002")
     assert check_content(tmp_path) == (2, 401)
 
 
-# On a disk of 4 MB that no other program uses.
+# Runs on a separate disk of 4 MB.
 FULL_DISK = """
     import json, sys
     import checkpoint_kill_program as program

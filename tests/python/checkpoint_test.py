@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path):
         reverie.Store([table()]).checkpoint("text")
 
 
-# --- A reader of the format, written from docs/formats/checkpoint.md alone.
+# --- A reader of the format, written only from docs/formats/checkpoint.md.
 
 
 def crc32c(data, crc=0):
@@ -349,7 +349,7 @@ def read_checkpoint(folder):
 
 def test_a_reader_written_from_the_page_finds_what_was_stored(tmp_path):
     with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
-        fill(store.client(), 0, 130)  # the first 30 are gone
+        fill(store.client(), 0, 130)  # the first 30 are evicted
         folder = store.checkpoint(b"mine")
         lookup = store.client().sample_batch("t", 20)
         by_key = dict(zip(lookup.keys.tolist(), np.ravel(lookup.data["x"]).tolist(), strict=True))

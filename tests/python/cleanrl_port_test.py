@@ -1,4 +1,4 @@
-"""examples/cleanrl/port.py, on files that make buffers and environments as CleanRL's do."""
+"""examples/cleanrl/port.py, applied to files that make buffers and environments as CleanRL does."""
 
 import ast
 import importlib.util
@@ -18,7 +18,7 @@ def port(root):
     return module
 
 
-# What such a file has beside its algorithm: the shapes of its lines, in words of our own.
+# The relevant lines of such a file, written anew in the same form.
 OFF_POLICY = """
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""Clients that are closed: what waits ends, and what comes later is refused by name."""
+"""Clients that are closed: waiting calls end, and later calls are refused by name."""
 
 import collections
 import threading
@@ -68,7 +68,7 @@ def test_what_waits_ends_and_later_calls_are_refused(server, protocol):
     ):
         with pytest.raises(errors.CancelledError, match="the client is closed"):
             call()
-    assert batch.keys.shape == (2,)  # what was drawn stays
+    assert batch.keys.shape == (2,)  # a drawn batch stays usable
     assert server.client().server_info()["t"].current_size == 1
     other = connected(server, protocol)
     assert other.sample_batch("t", 1).table_size == 1

@@ -1,4 +1,4 @@
-"""Steps that are compressed once their chunk is full: the same data, in less memory."""
+"""Steps that are compressed when their chunk is full: the data is the same, in less memory."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ SIDE = 80
 
 
 def frame(number):
-    """A still background, and one sprite that moves."""
+    """Images with a constant background and one moving sprite."""
     pixels = np.repeat(np.arange(SIDE, dtype=np.uint8) // 8 * 16, SIDE).reshape(SIDE, SIDE)
     x, y = number % (SIDE - 6), number // 3 % (SIDE - 6)
     pixels[y : y + 6, x : x + 6] = 200
@@ -24,7 +24,7 @@ def table(max_size=1000):
         reverie.selectors.Fifo(),
         max_size=max_size,
         rate_limiter=reverie.rate_limiters.MinSize(1),
-        max_bytes=1 << 40,  # has the table count its bytes
+        max_bytes=1 << 40,  # makes the table count its bytes
     )
 
 

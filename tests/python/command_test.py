@@ -55,7 +55,7 @@ def test_the_doctor_says_so_where_the_store_does_not_work(capsys, monkeypatch):
 
 
 def complete(script, *words):
-    """What bash offers for the last of the words."""
+    """What bash offers to complete the last of the words."""
     asked = " ".join(f"'{word}'" for word in words)
     program = f"{script}\nCOMP_WORDS=({asked}); COMP_CWORD={len(words) - 1}; _reverie\n"
     program += "printf '%s\\n' \"${COMPREPLY[@]}\""

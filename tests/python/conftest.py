@@ -1,4 +1,4 @@
-"""Options of the test run, where things lie, and where the time went."""
+"""Options of the test run, paths, and a summary of where the time went."""
 
 import signal
 import time
@@ -15,7 +15,7 @@ _STARTED = pytest.StashKey[float]()
 
 def pytest_configure(config):
     config.stash[_STARTED] = time.monotonic()
-    # A shell starts what it puts into the background with Ctrl-C ignored, and Python leaves it so.
+    # A shell starts background jobs with Ctrl-C ignored, and Python does not change that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -52,7 +52,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def _steps_of(config):
-    """What tools/test.py did and the seconds of each; empty where it did not run."""
+    """Name and seconds of each step of tools/test.py; nothing if it did not run."""
     for path in map(Path, config.getoption("--results")):
         if path.parent.name == "steps" and path.exists():
             for case in ElementTree.parse(path).getroot().iter("testcase"):
@@ -80,7 +80,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def _slowdown():
-    """How many times longer than alone a thread takes that computes for 50 ms: 1 if quiet."""
+    """How many times longer a computation of 50 ms takes because of other load; at least 1."""
     begin, begin_cpu = time.monotonic(), time.thread_time()
     while time.thread_time() - begin_cpu < 0.05:
         pass
@@ -89,9 +89,9 @@ def _slowdown():
 
 @pytest.fixture(scope="session")
 def ended_within():
-    """Whether what began at a time took less than a limit, or no longer than the load explains.
+    """Whether something that began at ``begin`` took less than a limit, after correcting for load.
 
-    So that a deadline is strict on a quiet machine, and holds where other programs run too.
+    A deadline is thus strict on a quiet machine, and holds where other programs run too.
     """
 
     def check(begin, limit_s):

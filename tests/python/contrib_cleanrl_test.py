@@ -1,4 +1,4 @@
-"""The loops of CleanRL's off-policy files, over our buffer and our vector environments."""
+"""The loops of CleanRL's off-policy files, with our buffer and our vector environments."""
 
 import copy
 
@@ -65,11 +65,11 @@ def test_its_loop_fills_the_buffer_and_draws_from_it(name):
     assert data.actions.shape == data.rewards.shape == data.dones.shape == (64, 1)
     target = data.rewards.flatten() + 0.99 * (1 - data.dones.flatten())
     assert target.dtype == torch.float32
-    # As they were given: the dynamics of CartPole join the two observations.
+    # Unscaled: the two observations satisfy the dynamics of CartPole.
     if name == "CartPole-v1":
         moved = data.observations[:, 0] + 0.02 * data.observations[:, 1]
         torch.testing.assert_close(moved, data.next_observations[:, 0])
-        # About one transition of 25 ends an episode: none of 64 did so, once in 15 runs.
+        # About one transition in 25 ends an episode; in a sample of 64 there may be none.
         assert buffer.sample(4000).dones.sum() > 0
     envs.close()
 

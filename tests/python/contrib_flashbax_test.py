@@ -1,4 +1,4 @@
-"""Flashbax's functions over our buffer: pairs and runs of timesteps, as they were added."""
+"""Flashbax's functions over our buffer: pairs and sequences of timesteps, as they were added."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ def timestep(time, stream=0):
 
 
 def stacked(times, streams):
-    """``[streams, T, ...]``."""
+    """Timesteps as arrays ``[streams, T, ...]``."""
     rows = [[timestep(t, s) for t in times] for s in range(streams)]
     return jax.tree.map(
         lambda *x: np.stack(x), *[jax.tree.map(lambda *x: np.stack(x), *row) for row in rows]
@@ -61,7 +61,7 @@ def test_streams_do_not_mix(add_sequences):
     first, second = buffer.sample(state, None).experience
     np.testing.assert_array_equal(second["step"].obs, first["step"].obs + np.array([0, 1]))
     assert set(np.asarray(first["step"].obs)[:, 0]) == {0, 1, 2}
-    assert first["reward"].min() >= 40 - 60 / 3 - 1  # the oldest have made room
+    assert first["reward"].min() >= 40 - 60 / 3 - 1  # the oldest were evicted
 
 
 def test_runs_have_the_length_and_begin_a_period_apart():
@@ -89,7 +89,7 @@ def test_priorities_say_what_is_drawn():
         state = buffer.set_priorities(state, batch.indices, np.where(times == 3, 9.0, 1.0))
     batch = buffer.sample(state, None)
     times = np.asarray(batch.experience.first["reward"])
-    assert 0.35 < (times == 3).mean() < 0.65  # 9 of 18
+    assert 0.35 < (times == 3).mean() < 0.65  # its probability is 9 of 18
     likely = np.asarray(batch.probabilities)
     np.testing.assert_allclose(likely[times == 3].mean() / likely[times != 3].mean(), 9, rtol=1e-3)
 

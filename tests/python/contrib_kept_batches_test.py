@@ -1,4 +1,4 @@
-"""Arrays of batches are filled again once nothing refers to them, and never before."""
+"""Arrays of batches are reused once nothing refers to them, and never before."""
 
 import copy
 import pickle
@@ -11,7 +11,7 @@ from reverie.contrib.kept_batches import KeptBatches
 
 
 def filled(*, nested=False):
-    """Pictures, each of one value, which its action tells."""
+    """Images of one value each, which equals the action."""
     buffer = reverie.ReplayBuffer(200, seed=1)
     for step in range(100):
         now, then = np.full((64, 64), step, np.uint8), np.full((64, 64), step + 1, np.uint8)
@@ -36,7 +36,7 @@ def test_two_take_turns_where_one_is_held(nested):
     seen = set()
     batch = None
     for _ in range(20):
-        batch = batches.sample(buffer, 64)  # the last one is held meanwhile
+        batch = batches.sample(buffer, 64)  # the previous batch is still referenced
         check(batch)
         seen.add(pictures(batch).ctypes.data)
     assert len(seen) == 2

@@ -1,4 +1,4 @@
-"""RLlib's prioritised episodes over our buffer; skipped where Ray is not installed."""
+"""RLlib's prioritised episodes over our buffer; skipped if Ray is not installed."""
 
 import pickle
 
@@ -14,7 +14,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 
 from reverie.contrib.rllib import PrioritizedEpisodeReplayBuffer  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what Ray and its own imports warn of
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Ray and its imports
 
 
 def episode(number, length, *, terminated=True):
@@ -72,7 +72,7 @@ def test_priorities_say_what_is_drawn():
     drawn = buffer.sample(512, beta=1.0)
     steps = np.array([one.get_observations(0)[1] for one in drawn])
     weights = np.array([one.get_extra_model_outputs("weights", 0) for one in drawn])
-    assert 0.4 < (steps == 3).mean() < 0.6  # 9 of 18
+    assert 0.4 < (steps == 3).mean() < 0.6  # its probability is 9 of 18
     np.testing.assert_allclose(weights, np.where(steps == 3, 1 / 9, 1), rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 over our environments and our buffer; skipped where it is not installed."""
+"""Stable-Baselines3 with our environments and our buffer; skipped if it is not installed."""
 
 import os
 import pickle
@@ -23,12 +23,12 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
 
 from reverie.contrib import sb3  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what SB3 and its own imports warn of
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of SB3 and its imports
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class Ladder(gymnasium.Env):
-    """Counts its steps; ends after three, is cut off after five, by turns."""
+    """Counts its steps; even episodes terminate after three, odd ones are truncated after five."""
 
     observation_space = gymnasium.spaces.Box(-1, 99, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -89,7 +89,7 @@ def test_environments_that_reset_late_are_refused():
 
 
 def filled(buffer, envs, steps):
-    """What SB3's collection loop stores."""
+    """Stores what SB3's collection loop stores."""
     obs = envs.reset()
     for _ in range(steps):
         action = np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
@@ -118,7 +118,7 @@ def test_a_batch_is_what_sb3_learns_from():
     assert batch.actions.shape == batch.rewards.shape == batch.dones.shape == (64, 1)
     assert batch.actions.dtype == torch.int64
     assert batch.discounts is None
-    # One step further in the same episode; only a terminated one is done.
+    # The next step of the same episode; `dones` only marks terminated episodes.
     assert torch.equal(batch.next_observations[:, 0], batch.observations[:, 0])
     assert torch.equal(batch.next_observations[:, 1], batch.observations[:, 1] + 1)
     ended = (batch.next_observations[:, 0] % 2 == 0) & (batch.next_observations[:, 1] == 3)
@@ -148,7 +148,7 @@ def test_n_steps_priorities_and_normalisation_are_served():
 
 
 class Pictures(gymnasium.Env):
-    """A picture a step, whose pixels say which."""
+    """Observes an image whose pixels identify the step."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -229,7 +229,7 @@ def test_ppo_dqn_and_sac_learn_a_little():
 
 
 class Goals(gymnasium.Env):
-    """Counts up; the goal is a number that it never reaches."""
+    """Counts up towards a goal that it never reaches."""
 
     def __init__(self):
         space = gymnasium.spaces.Box(0, 99, (1,), np.float32)

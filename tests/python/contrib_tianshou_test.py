@@ -1,4 +1,4 @@
-"""Tianshou over our environments and our buffers; skipped where it is not installed."""
+"""Tianshou with our environments and our buffers; skipped if it is not installed."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ from reverie.errors import (
     UnsupportedTypeError,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what Tianshou and its own imports warn of
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Tianshou and its imports
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -42,14 +42,14 @@ GAMMA = 0.9
 
 
 class Ladder(gymnasium.Env):
-    """Counts its steps; ends after three, is cut off after five, by turns."""
+    """Counts its steps; even episodes terminate after three, odd ones are truncated after five."""
 
     observation_space = gymnasium.spaces.Box(-1, 99, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     render_mode = None
 
     def __init__(self):
-        self.action_space = copy.deepcopy(Ladder.action_space)  # it holds a generator
+        self.action_space = copy.deepcopy(Ladder.action_space)  # a space holds a random generator
         self.episode = -1
         self.height = 7
 
@@ -69,7 +69,7 @@ class Ladder(gymnasium.Env):
 
 
 class Told(Ladder):
-    """The same with observations of several parts."""
+    """The same with dict observations."""
 
     observation_space = gymnasium.spaces.Dict(
         at=Ladder.observation_space, half=gymnasium.spaces.Box(0, 9, (1,), np.float32)
@@ -132,7 +132,7 @@ def test_native_environments_that_were_left_out_must_be_reset():
     for _ in range(4):
         assert_same(ours.step(zeros)[:4], whole.step(zeros)[:4])
     whole.close()
-    for _ in range(15):  # in which the others end
+    for _ in range(15):  # long enough for the others to end
         found = ours.step([0, 1], [0, 2])
         if (over := np.array([0, 2])[found[2]]).size:
             ours.reset(over)
@@ -167,7 +167,7 @@ def test_wrong_arguments_of_environments_are_refused():
     with pytest.raises(InvalidArgumentError, match="seed has 1 entries"):
         envs.seed([1])
     envs.close()
-    with pytest.raises(AssertionError, match="after close"):  # Tianshou's own
+    with pytest.raises(AssertionError, match="after close"):  # raised by Tianshou
         envs.reset()
 
 
@@ -176,7 +176,7 @@ class Pair(Ladder):
 
 
 def filled(buffer, envs, steps, seed=3):
-    """What a collector stores: of all environments, and now and then of some."""
+    """Stores what a collector stores: mostly steps of all environments, sometimes of a few."""
     rng = np.random.default_rng(seed)
     envs.seed(1)
     obs, _ = envs.reset()
@@ -197,7 +197,7 @@ def filled(buffer, envs, steps, seed=3):
 
 
 def values(buffer, indices):
-    """A stand-in for a network: the value of an observation, that says which it is."""
+    """A stand-in for a value network: the value identifies the observation."""
     following = buffer[indices].obs_next
     return torch.as_tensor(np.asarray(following)[:, 0] * 10 + np.asarray(following)[:, 1])
 
@@ -377,7 +377,7 @@ def test_episodes_are_counted_as_tianshous_collector_counts_them():
     np.testing.assert_array_equal(ours.lens, theirs.lens)
     np.testing.assert_allclose(ours.returns, theirs.returns)
     assert mine == others
-    # And with native environments, some of which idle at the end.
+    # The same with native environments, some of which are idle at the end.
     envs = tianshou.VectorEnv("CartPole-v1", 4)
     few = Collector(dqn(envs), envs, tianshou.VectorReplayBuffer(999, 4))
     few.reset()

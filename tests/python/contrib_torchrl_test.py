@@ -1,4 +1,4 @@
-"""TorchRL's data and losses over our replay buffer; skipped where it is not installed."""
+"""TorchRL's data and losses with our replay buffer; skipped if it is not installed."""
 
 import pytest
 
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def episodes(count, length=4):
-    """``[count, length]``: steps that are numbered through, of episodes that end by turns."""
+    """``[count, length]``: numbered steps of episodes that terminate or are truncated by turns."""
     number = torch.arange(count * length).reshape(count, length, 1).float()
     last = torch.zeros(count, length, 1, dtype=torch.bool)
     last[:, -1] = True
     ends = last.clone()
-    ends[1::2] = False  # every second one is only cut off
+    ends[1::2] = False  # every second episode is only truncated
     following = {
         "observation": number + 0.5 * last + 1,
         "reward": number,
@@ -99,7 +99,7 @@ def test_torchrls_wrapper_steps_our_environments():
     assert steps.batch_size == torch.Size([4, 60])
     buffer = ReplayBuffer(1000, seed=1)
     buffer.extend(steps)
-    # Each environment's steps are cut off from the next one's where its last episode goes on.
+    # The last episode of each environment is not over, and is cut off before the next one's steps.
     ended = int(steps["next", "done"].sum())
     assert buffer.replay.stats["episodes"] == ended > 0
     assert buffer.replay.stats["cuts"] <= 4

@@ -1,4 +1,4 @@
-"""A library that is missing or too old for its adapter is named, with the line that installs it."""
+"""Adapters name a library that is missing or too old, and the command that installs it."""
 
 import importlib.metadata
 
@@ -10,7 +10,7 @@ from reverie.errors import MissingPackageError
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Says which version of each library is there."""
+    """Sets which version of each library seems to be installed."""
 
     def say(version):
         def found(_name):

@@ -1,4 +1,4 @@
-"""Items that cannot be decoded cost themselves alone: out of their table, counted, logged."""
+"""Items that cannot be decoded are removed from their table, counted and logged; no others are."""
 
 import itertools
 import pickle
@@ -20,14 +20,14 @@ LZ4, FLOAT32 = 1, 11
 
 
 def rubbish_chunk(key):
-    """A chunk as our clients send it, whose column looks right until it is unpacked."""
+    """A chunk as our clients send it, whose column looks valid until it is decompressed."""
     column = struct.pack("<BI", 0, ROWS * 4) + b"\xf0\xff\xff\xff rubbish"
     head = number(1, FLOAT32) + number(3, LZ4) + number(4, len(column))
     return number(1, key) + number(2, key) + number(4, ROWS) + block(5, head) + block(7, column)
 
 
 def insert_rubbish(address, table, keys):
-    stored = 1000  # the field of chunks of ours
+    stored = 1000  # the field for chunks in our own form
     with Peer(address) as peer:
         message = b"".join(
             block(stored, rubbish_chunk(7000 + key))
@@ -51,7 +51,7 @@ def table(name, **options):
 
 
 def fill(server, name, bad_keys):
-    """Good items, and bad ones, which only a hostile or broken client sends."""
+    """Inserts valid items, and damaged ones, which only a hostile or broken client sends."""
     client = server.client()
     with client.trajectory_writer(ROWS, codec="raw") as writer:
         for at in range(GOOD):

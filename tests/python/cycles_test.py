@@ -1,7 +1,7 @@
-"""An object that leads back to itself is collected: through what it calls, and what keeps it.
+"""Objects in reference cycles are collected, through callables that they hold and what they keep.
 
-The usual program is a class with a buffer, a peer or a client that calls its own methods. What
-nothing else refers to goes with its threads and descriptors when Python collects cycles.
+The usual case is a class with a buffer, a peer or a client that calls the class's methods. When
+Python collects the cycle, its threads and descriptors are released too.
 """
 
 import gc
@@ -21,7 +21,7 @@ STEP = {"x": np.zeros(2, np.float32)}
 
 
 class Agent:
-    """What a program is: each case gives it attributes, and methods of it to the package."""
+    """A user's class: each case sets attributes of it, and passes its methods to the package."""
 
     def answer(self, *values):
         return values
@@ -243,13 +243,13 @@ CASES = [
 
 
 def held():
-    """Descriptors and threads of this process."""
+    """The number of descriptors and of threads of this process."""
     return tuple(len(os.listdir(f"/proc/self/{kind}")) for kind in ("fd", "task"))
 
 
 @pytest.fixture
 def few_objects():
-    """What there is already is left out of collections: they take a tenth of a second each else."""
+    """Excludes existing objects from collections, which would take a tenth of a second each."""
     gc.collect()
     gc.freeze()
     yield
@@ -272,7 +272,7 @@ def test_an_object_that_leads_back_to_itself_is_collected(make):
             now <= then for now, then in zip(held(), before, strict=True)
         )
 
-    for _ in range(2):  # which start what the process keeps
+    for _ in range(2):  # the first calls start threads that the process keeps
         agent = made_and_dropped()
         eventually(lambda agent=agent: gc.collect() + 1 and agent() is None)
     before = held()
@@ -283,7 +283,7 @@ def test_an_object_that_leads_back_to_itself_is_collected(make):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(SUBJECTS))
 def test_what_is_closed_leaves_neither_thread_nor_descriptor(name):
-    """Without the collector's help: only what is closed goes."""
+    """Without the garbage collector: closing releases everything."""
     if name == "AtariEnv":
         pytest.importorskip("ale_py")
 
@@ -294,7 +294,7 @@ def test_what_is_closed_leaves_neither_thread_nor_descriptor(name):
             if callable(close):
                 close()
 
-    for _ in range(2):  # which start what the process keeps
+    for _ in range(2):  # the first calls start threads that the process keeps
         made_and_closed()
     gc.collect()
     before = held()

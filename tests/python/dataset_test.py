@@ -1,4 +1,4 @@
-"""Batches as an iterator: it prefetches, it ends, and it speaks NumPy, PyTorch and JAX."""
+"""Batches as an iterator: it prefetches, it ends, and it gives NumPy, PyTorch or JAX arrays."""
 
 import gc
 import os
@@ -82,7 +82,7 @@ def test_at_most_so_many_batches_are_drawn_ahead(queue):
     fill(queue, 100)
     with queue.dataset("t", 5, timeout_s=30.0, prefetch=3) as batches:
         next(batches)
-        # One was taken, three wait, and one may be on its way; more never come.
+        # One was taken, three wait, and one may be in transit; no more may ever be drawn.
         for _ in range(200):
             size = queue.server_info()["t"].current_size
             assert size >= 100 - 5 * 5
@@ -91,7 +91,7 @@ def test_at_most_so_many_batches_are_drawn_ahead(queue):
 
 
 def rows_of(client):
-    """What is left in the queue, drawn without waiting."""
+    """The items left in the queue, drawn without waiting."""
     count = client.server_info()["t"].current_size
     return client.sample_batch("t", count).data["x"][:, 0, 0].tolist() if count else []
 
@@ -131,7 +131,7 @@ def test_a_queue_gets_back_what_nobody_used_in_its_order(queue, prefetch, end):
 def test_a_batch_that_is_not_full_goes_back_too(queue):
     fill(queue, 10)
     with queue.dataset("t", 4, prefetch=4) as batches:
-        next(batches)  # 4 more wait, and 2 of a batch that waits for others
+        next(batches)  # 4 more items wait, and 2 of an incomplete batch
     assert rows_of(queue) == list(range(4, 10))
     fill(queue, 6)
     with queue.dataset("t", 4, timeout_s=0.05, drop_last=True) as batches:
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_a_wait(client):
 
 
 def test_a_dataset_that_is_forgotten_ends_its_thread(client):
-    gc.collect()  # what other tests left behind ends its threads now
+    gc.collect()  # ends threads that other tests left behind
     before = threading.active_count(), len(os.listdir("/proc/self/task"))
     for _ in range(10):
         client.dataset("t", 4)
@@ -293,7 +293,7 @@ def test_torch_tensors_share_the_memory(client):
     assert batch.weights.dtype == torch.float32
     address = batch.data["x"].data_ptr()
     assert batch.data["x"].numpy().__array_interface__["data"][0] == address
-    batch.data["x"] += 1  # writable, without a warning
+    batch.data["x"] += 1  # the tensor is writable, and torch does not warn
     assert client.update_priorities("t", batch.tickets, batch.weights) == 4
 
 
@@ -345,7 +345,7 @@ def test_a_worker_process_is_told_instead_of_hanging(client):
             pickle.dumps(batches)
 
 
-# --- Of a replay buffer
+# --- Datasets of a replay buffer
 
 
 def filled_buffer(**settings):
@@ -376,7 +376,7 @@ def test_a_replay_buffer_gives_tensors_of_torch_and_jax():
     assert batch["terminated"].dtype == torch.bool
     assert buffer.update_priorities(batch["tickets"], batch["reward"]) == 8
     with warnings.catch_warnings(), buffer.dataset(8, output="jax") as batches:
-        warnings.simplefilter("ignore", UserWarning)  # of int64 that JAX narrows
+        warnings.simplefilter("ignore", UserWarning)  # JAX converts int64 to int32
         batch = next(batches)
     assert isinstance(batch["next_obs"]["a"], jax.Array)
     assert isinstance(batch["discount"], jax.Array)

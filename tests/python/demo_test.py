@@ -1,4 +1,4 @@
-"""``reverie demo``, from its arguments to what it leaves behind."""
+"""``reverie demo``, from its arguments to the files that it writes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from matplotlib.image import imread
 
 
 def demo(*arguments, code=None, **keywords):
-    """A process of the command. ``code`` is run before it."""
+    """Starts the command in a process; ``code`` replaces ``-m reverie``."""
     command = ["-m", "reverie"] if code is None else ["-c", code]
     return subprocess.Popen(
         [sys.executable, *command, "demo", *(str(word) for word in arguments)],
@@ -80,7 +80,7 @@ def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
 
 
 def test_missing_extras_are_named_with_the_remedy():
-    code = (  # the second act, at once
+    code = (  # makes the imports fail
         "import sys\nsys.modules['rich'] = sys.modules['gymnasium'] = None\n"
         "from reverie.__main__ import main\nsys.exit(main(sys.argv[1:]))"
     )
@@ -95,7 +95,7 @@ def test_missing_extras_are_named_with_the_remedy():
 
 
 def children_of(pid):
-    """The processes that process ``pid`` has started, and not waited for."""
+    """The child processes of process ``pid`` that it has not waited for."""
     tasks = Path(f"/proc/{pid}/task")
     return [
         int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
@@ -111,7 +111,7 @@ def until_it_trains(process):
 
 @contextlib.contextmanager
 def watched(pids):
-    """Checks in the end that the processes have ended, however long that takes."""
+    """Checks at the end that the processes end, within a minute."""
     watches = [os.pidfd_open(pid) for pid in pids]
     try:
         yield
@@ -134,7 +134,7 @@ def test_an_interrupt_ends_it_with_a_line(tmp_path, number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
 def test_server_learner_and_actors_end_with_their_parent(tmp_path, number):
-    code = (  # the second act, at once
+    code = (  # skips to the second part
         "import sys\nfrom reverie.demo import cartpole\nfrom reverie.__main__ import main\n"
         "cartpole.train = lambda *_: []\nsys.exit(main(sys.argv[1:]))"
     )

@@ -1,4 +1,4 @@
-"""The documentation as a site: what is laid out, and what its checks find."""
+"""The documentation site: the pages that it consists of, and what its checks find."""
 
 import importlib.util
 import inspect
@@ -51,7 +51,7 @@ def test_the_menu_names_pages_that_are_there(laid_out):
 def test_the_reference_names_objects_that_there_are():
     for _, names in docs_site.API.values():
         for name in names:
-            if name.startswith("contrib."):  # needs the library that it is for
+            if name.startswith("contrib."):  # can only be imported with its library
                 assert importlib.util.find_spec(f"reverie.{name}") is not None
             else:
                 assert pkgutil.resolve_name(f"reverie.{name}") is not None

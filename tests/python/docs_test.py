@@ -1,6 +1,6 @@
-"""The documentation says what is so: its Python runs, links lead somewhere, pictures are new.
+"""The documentation is correct: its Python runs, links lead to a target, pictures are up to date.
 
-The cpp blocks are compiled and run by cmake/pages.cmake.
+cmake/pages.cmake compiles and runs the cpp blocks.
 """
 
 import re
@@ -24,7 +24,7 @@ def name_of(page):
 
 
 def anchors(page):
-    """The names that a link may use behind '#', formed as code hosts form them."""
+    """The names that a link may use after '#', formed as code hosts form them."""
     headings = _HEADING.findall(page.read_text())
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
@@ -32,7 +32,7 @@ def anchors(page):
 @pytest.mark.parametrize("page", _PAGES, ids=name_of)
 def test_the_python_blocks_of_the_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__main__"}  # a page is one program, in blocks
+    namespace = {"__name__": "__main__"}  # all blocks of a page are one program
     for block in pages.blocks(page):
         if block.language != "python":
             continue
@@ -57,7 +57,7 @@ def test_the_links_of_the_page_lead_somewhere(page):
         assert not anchor or anchor in anchors(found), f"{name_of(page)} links to {target}"
 
 
-# Files, and what needs a package that is not among those of the tests.
+# Names of files, and names that need a package which the tests do not install.
 _NO_NAMES = {"reverie.lock", "reverie.service", "reverie.sock"}
 _FIND_NAMES = """
 import sys
@@ -155,7 +155,7 @@ def test_the_words_of_the_glossary_lead_to_files():
         assert (pages.ROOT / "src" / "reverie" / file).exists(), file
 
 
-# What a page says, and the constant that it comes from.
+# A sentence of a page, and the constant that it states.
 _CONSTANTS = [
     ("docs/concepts/threads.md", "looks for up to {} us", "base/spin.h", r"kLookMax = .*\((\d+)\)"),
     ("docs/concepts/service.md", "looks for up to {} us", "base/spin.h", r"kLookMax = .*\((\d+)\)"),

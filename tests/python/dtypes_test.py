@@ -1,4 +1,4 @@
-"""Whatever is stored comes back with its type, its shape and its bits."""
+"""Stored values keep their type, their shape and their bits."""
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +31,7 @@ def client():
 
 
 def through_the_store(client, value):
-    """What a column of one row holds after a writer, a table and a batch."""
+    """The value of a column of one row after passing a writer, a table and a batch."""
     client.reset("t")
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:
         writer.append({"x": value})
@@ -46,7 +46,7 @@ def through_the_store(client, value):
 
 
 def bits(dtype, shape, seed=3):
-    """An array of random bits; of a bool, of random truths."""
+    """An array of random bits, or of random truth values for bool."""
     rng = np.random.default_rng(seed)
     if np.dtype(dtype) == bool:
         return rng.integers(0, 2, shape).astype(bool)
@@ -249,7 +249,7 @@ def test_a_type_that_cannot_be_stored_is_refused_by_name(client, value, named, r
     assert isinstance(caught.value, reverie.ReverieError)
     assert named in str(caught.value)
     assert remedy in str(caught.value)
-    writer.append({"obs": {"x": 1.0}})  # the writer stays usable
+    writer.append({"obs": {"x": 1.0}})  # the writer is still usable
     writer.close()
 
 

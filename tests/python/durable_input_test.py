@@ -1,5 +1,5 @@
-"""Folders of checkpoints and journals that are not as they should be: typed errors, and nothing
-is deleted."""
+"""Damaged folders of checkpoints and journals: they raise typed errors, and nothing is
+deleted."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ def insert(store, count):
 
 
 def tree(folder):
-    """All files of a folder with what they hold."""
+    """All files of a folder with their contents."""
     return {
         str(path.relative_to(folder)): None if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
@@ -67,7 +67,7 @@ def saved(tmp_path):
 
 
 def refused(folder, error, text, **options):
-    """The folder is refused, twice, and stays as it is."""
+    """Checks that the folder is refused, twice, and does not change."""
     before = tree(folder)
     for _ in range(2):
         with pytest.raises(error, match=text):
@@ -116,7 +116,7 @@ def test_links_and_pipes_in_the_place_of_files_are_refused(saved, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["manifest", "tables"])
-@pytest.mark.parametrize("version", [2, 0, 0x01000000])  # the last: of the other byte order
+@pytest.mark.parametrize("version", [2, 0, 0x01000000])  # the last has the other byte order
 def test_another_version_and_byte_order_are_told(saved, file, version):
     path = saved / "checkpoint-0000000001" / file
     data = path.read_bytes()

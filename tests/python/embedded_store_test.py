@@ -1,4 +1,4 @@
-"""A program in Reverb's manner, with the store in its own process."""
+"""A program written for Reverb, with the store in its own process."""
 
 import contextlib
 
@@ -147,7 +147,7 @@ def test_a_priority_of_none_is_the_largest_so_far(client):
 
 
 def keys_of_a_run(make_client, seed):
-    """The keys of what two clients write, in every way that there is."""
+    """The keys of items that two clients write, in every possible way."""
     keys = []
     with make_client(seed) as clients:
         for client in clients:

@@ -1,4 +1,4 @@
-"""Environments of other interfaces: the old Gym's, dm_env's, PettingZoo's, and where they lie."""
+"""Environments with other interfaces: the old Gym's, dm_env's and PettingZoo's."""
 
 import functools
 import sys
@@ -22,7 +22,7 @@ spaces = gymnasium.spaces
 
 
 class Old:
-    """As Gym had it before 0.26: observes [seed, steps]; ends after three steps, or at a limit."""
+    """Gym's interface before 0.26: observes [seed, steps]; ends after three steps or at a limit."""
 
     observation_space = spaces.Box(-9, 99, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -56,7 +56,7 @@ def test_an_environment_of_the_old_gym_is_adapted_by_name():
     limited.reset()
     limited.step(0)
     assert limited.step(0)[2:4] == (False, True)
-    assert limited.length == 3  # the environment's own attributes
+    assert limited.length == 3  # reads an attribute of the environment
 
 
 def test_an_environment_of_the_old_gym_is_refused_with_its_adapters_name():
@@ -66,7 +66,7 @@ def test_an_environment_of_the_old_gym_is_refused_with_its_adapters_name():
 
 
 class Timed:
-    """As dm_env has it: a dict of observations, an end of each kind."""
+    """dm_env's interface: observes a dict, and has an end of each kind."""
 
     def __init__(self, discount=0.0):
         self.last_discount = discount
@@ -123,7 +123,7 @@ def test_a_seed_that_nothing_takes_is_told():
 
 
 class Team:
-    """As PettingZoo's parallel API: agents leave one after the other, agent i after i + 1 steps."""
+    """PettingZoo's parallel API: agents leave one after the other, agent i after i + 1 steps."""
 
     possible_agents = ("ann", "bob", "cat")
     metadata = {"name": "team"}  # noqa: RUF012
@@ -174,7 +174,7 @@ def test_agents_are_rows_and_those_that_left_are_marked():
     assert observation.tolist() == [[0, 0], [1, 1], [2, 1]]
     assert reward.tolist() == [0, 1, 2]
     rows.step(actions)
-    observation, reward, terminated, _, infos = rows.step(actions)  # the last one leaves
+    observation, reward, terminated, _, infos = rows.step(actions)  # the last agent leaves
     assert terminated.tolist() == [False, False, True]
     assert observation.tolist() == [[0, 0], [1, 0], [2, 0]]
     assert infos["alive"].all()
@@ -206,7 +206,7 @@ def test_an_id_may_name_the_module_that_knows_it(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     with reverie.EnvPool("late_games:Late-v0", 2, num_workers=1, backend="process") as pool:
         assert pool.reset(1).result().observation.shape == (2, 4)
-    assert "late_games" not in sys.modules  # imported where it is needed
+    assert "late_games" not in sys.modules  # only the workers import it
     spec = gymnasium.spec("CartPole-v1")
     with reverie.EnvPool(spec, 2, backend="thread", wrappers=[Halved]) as pool:
         first = pool.reset(1).result().observation

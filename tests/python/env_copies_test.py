@@ -1,6 +1,6 @@
-"""Results of a pool stay as they are; with copy=False an overwritten one is refused by name.
+"""Results of a pool do not change later; with copy=False, using an overwritten one is an error.
 
-The programs are written as a person writes them first: without a copy of what the pool gave.
+The programs are what a user writes first: they keep results of the pool without copying them.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def make_vector(num_envs):
 
 
 class Reusing(gymnasium.vector.VectorWrapper):
-    """Gives the arrays of the environment below, which uses them again."""
+    """Passes on the arrays of the wrapped environment, which reuses them."""
 
 
 def make_pool(backend, **options):
@@ -43,7 +43,7 @@ def rows(nest):
 
 
 def assert_stored(buffer, expected):
-    """That the buffer holds the expected (obs, next_obs) and none besides."""
+    """Checks that the buffer holds only pairs (obs, next_obs) in ``expected``."""
     sample = buffer.sample(512)
     pairs = zip(rows(sample["obs"]), rows(sample["next_obs"]), strict=True)
     stored = {obs.tobytes() + next_obs.tobytes() for obs, next_obs in pairs}
@@ -67,7 +67,7 @@ def test_the_program_that_a_person_writes_first_stores_right_transitions(backend
         before = rows(obs)
         action = np.full(ENVS, step % 2)
         batch = pool.step(action).result()
-        np.testing.assert_array_equal(rows(obs), before)  # no step changes what was given
+        np.testing.assert_array_equal(rows(obs), before)  # no step changes an earlier result
         over = np.asarray(batch.terminated | batch.truncated)[:, None]
         next_obs = np.where(over, batch.final_observation, batch.observation)
         buffer.add(obs, action, batch.reward, next_obs, batch.terminated, batch.truncated)
@@ -131,7 +131,7 @@ def test_moolibs_face_gives_arrays_that_stay_unless_told_otherwise():
 
 
 class Nested:
-    """An observation of several arrays."""
+    """Observes several arrays."""
 
     def reset(self, **_options):
         self.steps = 0
@@ -191,7 +191,7 @@ def test_what_a_program_puts_into_a_batch_is_its_own():
 
 
 def stepped(pool):
-    """A result, and the one after it."""
+    """The result of a reset and that of the step after it."""
     first = pool.reset().result()
     return first, pool.step(np.zeros(ENVS, int)).result()
 
@@ -207,7 +207,7 @@ def test_an_overwritten_view_is_refused_by_name(backend):
         buffer = reverie.ReplayBuffer(100, num_envs=ENVS)
         action = np.zeros(ENVS, int)
         good = (second.observation, action, second.reward, second.observation, flags(), flags())
-        buffer.add(*good)  # views of the last step are as good as copies
+        buffer.add(*good)  # views of the last result are valid
         for place, name, value in (
             (0, "obs", first.observation),
             (0, "obs", first.observation[:, :]),
@@ -218,7 +218,7 @@ def test_an_overwritten_view_is_refused_by_name(backend):
             wrong = [*good[:place], value, *good[place + 1 :]]
             with pytest.raises(FailedPreconditionError, match=f"{name}.*overwritten.*copy=True"):
                 buffer.add(*wrong)
-        copied = first.observation.copy()  # too late for its values, but an array of its own
+        copied = first.observation.copy()  # overwritten values, but no view of the pool
         buffer.add(copied, *good[1:])
         store = reverie.Store([reverie.Table.queue("q", 9)])
         with (

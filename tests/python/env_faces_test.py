@@ -1,4 +1,4 @@
-"""Other faces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
+"""Other interfaces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def cart_poles(backend="process", **options):
 
 
 def trace(pool, steps=60):
-    """What a fixed run gives, as NumPy."""
+    """The results of a fixed run, as NumPy arrays."""
     found = []
     rng = np.random.default_rng(1)
     batch = pool.reset().result()
@@ -89,7 +89,7 @@ def test_auto_takes_the_native_environment_where_there_is_one_that_will_do():
     assert "CartPole-v1" in native.ids()
     with reverie.EnvPool("CartPole-v1", 4) as pool:
         assert pool.backend == "native"
-        assert pool.step.__self__ is pool._backend  # nothing of the face runs in a step
+        assert pool.step.__self__ is pool._backend  # a step calls the backend directly
         assert pool.reset(3).result().observation.shape == (4, 4)
         with pytest.raises(UnimplementedError, match="native"):
             pool.restart()
@@ -141,7 +141,7 @@ def test_a_vector_environment_of_others_is_a_backend(plain, mode):
             batch = pool.step(np.ones(4, int)).result()
             over = batch.terminated | batch.truncated
             overs += over.sum()
-            # What ends an episode of CartPole is a lean or a place out of bounds.
+            # CartPole terminates when the pole leans or the cart is too far from the centre.
             assert (np.abs(batch.final_observation[over][:, [0, 2]]) > [2.4, 0.2]).any(1).all()
             assert np.isnan(batch.info["missing"]).all()
         assert overs > 4
@@ -188,7 +188,7 @@ def test_ale_pys_vector_environment_is_a_backend():
             batch = futures[b].result()
             cuts += int(batch.truncated.sum())
             if batch.truncated.any():
-                # The first frames of the next game are not the last of the one that ended.
+                # The next game's first frames differ from the last frames of the game that ended.
                 assert (batch.observation != batch.final_observation).any()
             futures[b] = pool.step(np.full(3, 2), b)
         assert cuts >= 6
@@ -281,7 +281,7 @@ def test_gymnasiums_own_wrappers_work_over_a_pool():
 
 
 class Dicts:
-    """An environment with a dict of observations, as moolib's users have them."""
+    """An environment with a dict of observations, as users of moolib write them."""
 
     def reset(self, **_options):
         self.steps = 0
@@ -302,7 +302,7 @@ def test_moolibs_calls_work():
     with moolib.EnvPool(Dicts, num_processes=8, batch_size=2, num_batches=2) as pool:
         actions = torch.tensor([4, 5])
         futures = [pool.step(b, actions) for b in range(2)]
-        for future in futures:  # the first step resets
+        for future in futures:  # the first step is a reset
             outputs = future.result()
             assert set(outputs) == {"board", "clock", "reward", "done"}
             assert outputs["reward"].tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""The native environment of examples/cc, loaded as a Python program loads it."""
+"""The native environment of examples/cc, loaded as Python programs load it."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from reverie.envs import native
 
 @pytest.fixture(scope="module")
 def plugin(root):
-    """The plugin that the release build made, loaded."""
+    """Loads the plugin that the release build made."""
     path = root / "build" / "release" / "examples" / "plugin_env.so"
     native.load_plugin(str(path))
     return path

@@ -1,4 +1,4 @@
-"""Pools of worker processes: what they give, and what they say when an environment goes wrong."""
+"""Pools of worker processes: their results, and their errors when an environment fails."""
 
 import _thread
 import gc
@@ -66,7 +66,7 @@ class Counter:
 
 
 class Busy(Counter):
-    """Computes for a millisecond or so."""
+    """Computes for about a millisecond per step."""
 
     def step(self, action):
         sum(range(50_000))
@@ -74,7 +74,7 @@ class Busy(Counter):
 
 
 class Nested(Counter):
-    """Gives a dict of a picture, a tuple of numbers, and a flag."""
+    """Observes a dict of an image, a tuple of numbers, and a flag."""
 
     def __init__(self):
         super().__init__(length=3)
@@ -98,7 +98,7 @@ class Nested(Counter):
 
 
 class Continuous(Counter):
-    """Gives the action back."""
+    """Observes the last action."""
 
     def __init__(self):
         super().__init__(length=100)
@@ -114,7 +114,7 @@ class Continuous(Counter):
 
 
 class Faulty(Counter):
-    """Does what the action says: see ``_FAULTS``."""
+    """Fails in the way that the action selects: see ``_FAULTS``."""
 
     def __init__(self, at="step", what="nothing"):
         super().__init__(length=1000)
@@ -178,11 +178,11 @@ def is_alive(pid):
         return False
 
 
-# --- What a pool gives.
+# --- Results of a pool.
 
 
 class Wider(Counter):
-    """Gives float64 where its space says float32."""
+    """Observes float64 although its space says float32."""
 
     def observation(self, action=-1):
         return super().observation(action).astype(np.float64)
@@ -264,7 +264,7 @@ def test_nests_of_any_size_are_double_buffered():
         for _ in range(2):
             batch = pool.step(actions_of(pool), 0).result()
         assert (batch.final_observation["picture"] == 3).all()
-        assert (batch.observation["picture"] == 10).all()  # the next episode's first
+        assert (batch.observation["picture"] == 10).all()  # the first of the next episode
         np.testing.assert_array_equal(batches[1].observation["picture"], one)
 
 
@@ -285,7 +285,7 @@ def test_without_a_copy_batches_are_views_of_the_same_memory_each_time():
         second = pool.step(actions_of(pool, 4)).result()
         assert np.shares_memory(second.observation, first.observation)
         assert first.observation[0, 3] == 4
-    assert first.observation[0, 3] == 4  # and outlive the pool
+    assert first.observation[0, 3] == 4  # results stay valid after the pool is closed
 
 
 def test_chosen_info_comes_as_columns():
@@ -295,7 +295,7 @@ def test_chosen_info_comes_as_columns():
         pool.step(actions_of(pool)).result()
         batch = pool.step(actions_of(pool)).result()
         assert batch.info["steps"].dtype == np.int32
-        assert batch.info["steps"].tolist() == [2, 2]  # of the step, not of the reset behind it
+        assert batch.info["steps"].tolist() == [2, 2]  # of the last step, not of the reset after it
         assert batch.info["about/episode"].tolist() == [0, 0]
         assert np.isnan(batch.info["missing"]).all()
     with pytest.raises(InvalidArgumentError, match=r"\['steps'\]"):
@@ -370,7 +370,7 @@ def test_a_pool_outlives_the_thread_that_made_it():
         assert pool.reset().result().observation.shape == (2, 4)
 
 
-# --- Whichever are ready first.
+# --- Batches of the environments that are ready first.
 
 
 def test_a_result_holds_the_environments_that_are_ready_first():
@@ -381,7 +381,7 @@ def test_a_result_holds_the_environments_that_are_ready_first():
         seen = set()
         count = 0
         until = time.monotonic() + 60
-        # A worker that the machine leaves waiting is overtaken by the others meanwhile.
+        # A worker without processor time is overtaken by the others.
         while count < 400 or len(seen) < 6:
             assert time.monotonic() < until, seen
             count += 1
@@ -432,7 +432,7 @@ def test_refusals_of_a_pool_that_gives_what_is_ready():
             future.result()
 
 
-# --- Bad input.
+# --- Invalid arguments.
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def test_a_dropped_pool_leaves_no_process():
     eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
-# --- Environments that go wrong.
+# --- Environments that fail.
 
 _RAISE = {
     "raises": "ValueError: the emulator is out of cartridges",
@@ -627,7 +627,7 @@ def test_a_step_that_goes_wrong_names_the_environment(what):
             pool.step([1, 1, 1, 1])
         pool.restart(1)
         batch = future.result()
-        # The others' steps are not lost; the worker's own environments begin anew.
+        # The other workers' steps are kept; the failed worker's environments are reset.
         assert batch.observation[:, 2].tolist() == [1, 1, 0, 0]
         assert batch.truncated.tolist() == [False, False, True, True]
         assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
@@ -750,19 +750,19 @@ def test_workers_killed_while_stepping_are_typed_errors_and_replaced(batch_size,
                 errors.append(str(error))
                 pool.restart(error.worker)
                 batch = future.result()
-            # Its share of the step may have been done before it died.
+            # The worker may have finished its part of the step before it died.
             eventually(lambda pid=killed: pid not in pool.worker_pids)
             pool.restart()
         assert pool.restart_count == kills
         assert len(errors) <= kills
-        # With batch_size others may fill the result meanwhile.
+        # With batch_size, other workers may have filled the batch meanwhile.
         assert errors or batch_size is not None
         assert all("signal 9" in text for text in errors)
         assert pool.reset(0).result().observation.shape == (pool.batch_size, 4)
         assert all(is_alive(pid) for pid in pool.worker_pids)
 
 
-# --- Programs.
+# --- Whole programs.
 
 
 def run_program(text, folder, **options):
@@ -819,7 +819,7 @@ def test_no_worker_outlives_a_killed_program(tmp_path, ended_within):
 def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
     program = run_program(_PROGRAM + _GUARD, tmp_path, start_new_session=True)
     pids = [int(pid) for pid in program.stdout.readline().split()]
-    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    os.killpg(program.pid, signal.SIGINT)  # a terminal sends Ctrl-C to the workers too
     _, said = program.communicate(timeout=300)
     assert program.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1

@@ -1,4 +1,4 @@
-"""Pools whose workers are threads of this process: for environments that wait."""
+"""Pools whose workers are threads of this process, for environments that mostly wait."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ class Meets:
         self.thread = threading.get_ident()
 
     def reset(self, **_options):
-        assert threading.get_ident() == self.thread  # made, stepped and closed by one thread
+        assert threading.get_ident() == self.thread  # one thread makes, steps and closes it
         return np.zeros(1, np.float32), {}
 
     def step(self, action):

@@ -1,4 +1,4 @@
-"""What tests wait with."""
+"""The helper ``eventually``, with which tests wait."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Each example runs as it stands."""
+"""Each example runs without changes."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Extras that a machine may lack.
+# Packages that an example needs and that may be missing.
 _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
     "elastic_training.py": ("torch",),
@@ -56,5 +56,5 @@ def test_the_film_of_the_recording_is_the_game_that_was_played(tmp_path):
         colours = [film.convert("RGB").getpixel((80, 60))]
         film.seek(film.n_frames - 1)
         colours.append(film.convert("RGB").getpixel((80, 60)))
-        # A brick of the top row, which lasts longest: red throughout.
+        # A brick of the top row, which lasts longest, is red in the first and the last frame.
         assert all(red > 150 and blue < 100 for red, _, blue in colours)

@@ -1,9 +1,10 @@
-"""A program that ends while daemon threads are inside calls of the package; exits_test.py runs it.
+"""A program that ends while daemon threads are in calls of the package; for exits_test.py.
 
 Usage: exits_program.py DOOR HOW [CASE...]
 
-A case is named as ``exits_test.py`` finds it by reflection, ``Class.method``, and is one call,
-which a thread of its own repeats for ever, or which never returns. All cases run without names.
+A case has the name of a public method, ``Class.method``, which ``exits_test.py`` finds by
+reflection. It makes one call, which its thread repeats for ever, or which never returns. Without
+names, all cases run.
 """
 
 import atexit
@@ -14,8 +15,8 @@ import threading
 import time
 from functools import cached_property
 
-# Before the package is imported, so that it runs behind all that others do at the exit: until then
-# threads of Python code take turns with the main one, which is not what is timed.
+# Registered before the package is imported, so that it runs after all other exit functions. Until
+# then Python threads take turns with the main thread, and that time is not measured.
 if __name__ == "__main__":
     atexit.register(lambda: print(f"{time.monotonic():.6f}", flush=True))
 
@@ -33,15 +34,15 @@ from reverie.rpc_streams import Inbox, Stream
 MADE_BY_OTHERS = [DeferredReturn, Inbox, NativePool, Queue, Round, Stream]
 
 DEADLINE_S = 60.0
-# Threads take their time between calls while not all have been in one; then they rush for so long.
+# Threads pause between calls until each has made one call; then all call without pauses for RUSH_S.
 PAUSE_S = 0.05
 RUSH_S = 0.1
-# What a call may say that another thread's call has disturbed, or that has nothing to wait for.
+# Errors that a call may raise because of another thread's call, or because it need not wait.
 ORDINARY = (reverie.ReverieError, StopIteration)
 
 
 class OneStepEnv:
-    """Episodes of one step, for worker processes."""
+    """An environment for worker processes, with episodes of one step."""
 
     def __init__(self):
         import gymnasium
@@ -57,7 +58,7 @@ class OneStepEnv:
 
 
 class SlowArray:
-    """Its conversion is Python code under a call of the package: the end finds it there."""
+    """Its conversion runs Python code inside of a call, and may be interrupted by the end."""
 
     def __array__(self, dtype=None, copy=None):
         end = time.monotonic() + 0.001
@@ -91,7 +92,7 @@ STEP = {"x": np.zeros(2, np.float32)}
 
 
 class World:
-    """What the cases share, and what is made for one of them, when it is asked for."""
+    """Objects that the cases share, and objects that are made when a case asks for them."""
 
     def __init__(self, door):
         self.is_embedded = door == "embedded"
@@ -103,7 +104,7 @@ class World:
                 writer.create_item("full", 1.0, {"x": writer.history["x"][-1:]})
             writer.flush()
         for _ in range(2):
-            self.client.insert(STEP, {"queue": 1.0})  # it takes no more
+            self.client.insert(STEP, {"queue": 1.0})  # the queue is full after two
         self.batch = self.client.sample_batch("full", 8)
 
     def new_client(self):
@@ -116,13 +117,13 @@ class World:
         return self.client.trajectory_writer(num_keep_alive_refs=4, **options)
 
     def filled_writer(self):
-        """A writer with rows, and a nest of them for items."""
+        """A writer with rows, and a trajectory of them for items."""
         writer = self.writer(max_in_flight_items=1)
         writer.append(STEP)
         return writer, {"x": writer.history["x"][-1:]}
 
     def stuck_writer(self):
-        """A writer with an item in its queue that never goes."""
+        """A writer with a queued item that is never inserted."""
         writer, item = self.filled_writer()
         writer.create_item("queue", 1.0, item)
         return writer, item
@@ -179,7 +180,7 @@ class World:
 
     @cached_property
     def rpc(self):
-        """A peer that is connected to one that serves."""
+        """A peer that is connected to a server."""
         rpc = reverie.Rpc("client")
         rpc.connect(self.rpc_server.listen())
         rpc.sync("server", "echo", 1)
@@ -187,7 +188,7 @@ class World:
 
     @cached_property
     def group(self):
-        """The one member of a group."""
+        """The only member of a group."""
         self.broker = reverie.Broker()
         self.member_rpc = reverie.Rpc("member")
         self.member_rpc.connect(self.broker.listen())
@@ -197,13 +198,13 @@ class World:
 
     @cached_property
     def lonely_group(self):
-        """One without a broker."""
+        """A group without a broker."""
         self.lonely_rpc = reverie.Rpc()
         return reverie.Group(self.lonely_rpc, "g")
 
     @cached_property
     def weights(self):
-        """Those of a peer that asks one that has some, and of one that never answers."""
+        """A peer's weights, which it has taken from another peer."""
         self.learner_rpc = reverie.Rpc("learner")
         self.published = reverie.Weights(self.learner_rpc, "w")
         self.published.publish(1, LARGE)
@@ -227,7 +228,7 @@ class World:
 
 
 def forever(iterator_of):
-    """The next of an iterator, call after call, and of a new one behind its end."""
+    """A call that takes the next value, and makes a new iterator when the old one ends."""
     held = [iterator_of()]
 
     def call():
@@ -240,7 +241,7 @@ def forever(iterator_of):
 
 
 def stepped(pool, *arguments):
-    """A step and its result, of a pool of the case's own."""
+    """A call that steps the pool and waits for the result."""
 
     def call():
         return pool.step(*arguments).result()
@@ -261,8 +262,8 @@ def native_stepped():
     return pool
 
 
-# What a thread does, by the name of the method that it is in. Each entry is given the world, and
-# gives the call.
+# The calls of the threads, by the name of the called method. Each entry is a function that takes
+# the world and returns the call.
 CASES = {}
 
 
@@ -276,12 +277,12 @@ def case(name):
 
 
 def simple(name, make):
-    """A case of one line."""
+    """Registers a case that needs only one line."""
     case(name)(make)
 
 
 def with_new(make, use):
-    """A call on an object that each round makes anew."""
+    """A call that makes a new object each time."""
     return lambda: use(make())
 
 
@@ -302,7 +303,7 @@ simple(
 
 @case("Client.sample_batch slow")
 def _(w):
-    """In a function that reads rows."""
+    """Waits in a user's function that reads external rows."""
     home = w.new_home()
     options = {
         "files": lambda rows: threading.Event().wait(0.01) or np.zeros((rows.row_count, 2), "f4")
@@ -410,7 +411,7 @@ for _name in ("port", "address", "tables", "figures"):
 
 
 def kept(kind):
-    """A store or server whose tables come from a checkpoint."""
+    """Loads the tables of a store or server from a checkpoint."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tempfile.mkdtemp())
     with reverie.Store(tables(), checkpointer=checkpointer) as store:
         store.checkpoint(b"7")
@@ -449,7 +450,7 @@ def _(_w):
     return lambda: server.localhost_client()
 
 
-# --- Trainings, which have threads of their own: whole ones again and again, and one without end.
+# --- Trainings, which start threads: short ones that are repeated, and one without end.
 SHORT = reverie.TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4)
 ENDLESS = reverie.TrainSettings(seed=1, steps=10**12, hidden=(4,), actors=1, update_interval=1e6)
 simple("train", lambda _w: lambda: reverie.train("ddqn", "CartPole-v1", SHORT, final_episodes=1))
@@ -478,14 +479,14 @@ simple(
 
 @case("TrainResult.save")
 def _(_w):
-    """Draws with matplotlib, whose frames of C++ no end of a program can unwind."""
+    """Draws with matplotlib, whose C++ frames cannot be unwound at the end of a program."""
     result = reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1)
     folder = tempfile.mkdtemp()
     return lambda: result.save(folder)
 
 
 class Agent:
-    """A policy and learner that take their time in Python code."""
+    """A policy and learner that spend time in Python code."""
 
     def act(self, observation, *, step, explore):  # noqa: ARG002
         return np.zeros(len(observation), int)
@@ -516,12 +517,12 @@ def running(make):
 
 
 def saved(make):
-    """A training that is under way, and where it saves itself."""
+    """A running training, and the folder that it saves itself to."""
     made = running(make)
     folder = tempfile.mkdtemp()
 
     def call():
-        with contextlib.suppress(*ORDINARY):  # no step was taken yet
+        with contextlib.suppress(*ORDINARY):  # fails before the first step
             made.save(folder)
 
     return call
@@ -1173,7 +1174,7 @@ def _(_w):
     return lambda: asyncio.run(wait())
 
 
-# moolib's: the queue does not fill, so what is added is taken.
+# moolib's batcher: the queue is emptied, so that each call adds at once.
 def emptied(add):
     def made(_w):
         batches = reverie.moolib.Batcher(2, output="numpy")
@@ -1435,7 +1436,7 @@ def _(w):
     return lambda: asyncio.run(wait())
 
 
-# --- What calls of peers and groups give.
+# --- Results of calls between peers and of groups.
 def round_of(w, name):
     return lambda: w.group.all_reduce(name, STEP)
 
@@ -1469,7 +1470,7 @@ def mute(*_):
 
 
 def streamed(w, function=endless, **options):
-    """A stream of the case's own."""
+    """A new stream."""
     w.rpc.sync("server", "echo", 1)
     name = f"stream {len(w.rpc_server.functions())}"
     w.rpc_server.define_stream(name, function, **options)
@@ -1558,9 +1559,9 @@ simple(
 )
 
 
-# --- moolib's names.
+# --- moolib's interface.
 class Moolib:
-    """Peers, and a group of one, in moolib's words."""
+    """Peers, and a group of one, made with moolib's interface."""
 
     def __init__(self):
         self.broker = reverie.moolib.Broker()
@@ -1579,7 +1580,7 @@ class Moolib:
 
 
 def moolib_call(name, call):
-    """A case of one method, of the peers that all of these share."""
+    """Registers a case that calls the shared moolib peers."""
     simple(f"moolib.{name}", lambda w: lambda: call(w.moolib))
 
 
@@ -1640,7 +1641,7 @@ for _name in ("wait", "result", "done", "cancel", "exception"):
     )
 moolib_call("Future.__await__", lambda m: awaited(m.client.async_("server", "never")))
 moolib_call("AllReduce.__await__", lambda m: awaited(m.group.all_reduce("await", STEP["x"])))
-for _name in ("Future", "AllReduce"):  # a generator: the same as __await__
+for _name in ("Future", "AllReduce"):  # __await__ is a generator, like __iter__
     CASES[f"moolib.{_name}.__iter__"] = CASES[f"moolib.{_name}.__await__"]
 
 
@@ -1732,7 +1733,7 @@ for _name in ("np_random", "np_random_seed"):
 
 
 class Thread:
-    """Repeats one call for ever, without a pause once ``rush`` is set."""
+    """Repeats one call for ever, without pauses once ``rush`` is set."""
 
     def __init__(self, name, call, rush):
         self.name = name
@@ -1754,7 +1755,7 @@ class Thread:
 
 
 def main(door, how, names):
-    sys.setswitchinterval(1e-3)  # many threads are to have their turn soon
+    sys.setswitchinterval(1e-3)  # so that each of many threads runs soon
     world = World(door)
     rush = threading.Event()
     threads = [Thread(name, CASES[name](world), rush) for name in names or CASES]
@@ -1771,7 +1772,7 @@ def main(door, how, names):
         sys.exit(3)
     if how == "error":
         raise ValueError("the program's own")
-    return world, threads  # as globals, so that the interpreter takes them apart
+    return world, threads  # kept as globals, so that the interpreter destroys them at the end
 
 
 if __name__ == "__main__":

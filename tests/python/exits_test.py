@@ -1,8 +1,8 @@
-"""Programs end while daemon threads are inside the package: with their own status, without a word.
+"""Programs end with their own status and without output while daemon threads call the package.
 
-Every public method and attribute has a case in ``exits_program.py``: what a call does, waiting or
-busy, while the interpreter finalizes. All cases run in one process for each way to end; a few in
-each process, and in all ways, with ``--full``.
+Every public method and attribute has a case in ``exits_program.py``: a call that waits or computes
+while the interpreter finalizes. All cases run in one process per way to end; with ``--full`` also
+in groups of five per process, for every way to end.
 """
 
 import importlib
@@ -25,16 +25,16 @@ _spec = importlib.util.spec_from_file_location("exits_program", PROGRAM)
 exits_program = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(exits_program)
 EXIT_MAX_S = 1.0
-# On a busy machine: as long as the same number of programs takes that do nothing.
+# On a busy machine the limit is the time in which so many empty programs run.
 EXIT_MAX_PROGRAMS = 20
 STATUS = {"plain": 0, "exit": 3, "error": 1}
 TRACEBACK = re.compile(
     r'Traceback \(most recent call last\):\n(  File ".*exits_program\.py", line .*\n(    .*\n)+)+'
     r"ValueError: the program's own\n"
 )
-# What the log says of a wait that grew long, as it does where the program is slow to start.
+# A warning about a long wait, which the log may have where the program is slow to start.
 LONG_WAIT = re.compile(r"^waiting for \d+ s; .*\n", re.MULTILINE)
-# Modules with public classes and functions, and how cases name them.
+# Modules with public classes and functions, and the prefix of their names in cases.
 MODULES = {
     "reverie": "",
     "reverie.agents": "",
@@ -44,9 +44,9 @@ MODULES = {
     "reverie.nn": "",
     "reverie.structured": "",
 }
-# What the methods of these give.
+# Classes that are returned by methods of the above.
 MORE_CLASSES = {kind.__name__: kind for kind in exits_program.MADE_BY_OTHERS}
-# Plain data, and what makes it: nothing native is behind these.
+# Classes of plain data, and functions that make it, without native code.
 PLAIN = {
     *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
     *("SampleInfo", "PeerTls", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
@@ -64,7 +64,7 @@ PLAIN = {
     *("WrongArgumentError", "WrongTypeError"),
     *("DefaultCheckpointer", "TempDirCheckpointer"),
 }
-# Functions that neither wait nor let the interpreter's lock go, with what says so.
+# Functions that neither wait nor release the interpreter's lock, with the reason.
 BRIEF_FUNCTIONS = {
     "load_plugin": "loads once; a plugin that loads runs its own code",
     "algorithms": "gives a list of names",
@@ -85,12 +85,12 @@ BRIEF_FUNCTIONS = {
     "unpack_pattern": "reads plain data",
     "infer_signature": "makes plain data",
 }
-# What every object has, and what only shows one.
+# Members that every object has, or that only describe one.
 ORDINARY = {
     *("__repr__", "__str__", "__reduce__", "__reduce_ex__", "__hash__", "__eq__", "__new__"),
     *("__getattr__", "__doc__", "__init_subclass__", "__class_getitem__"),
 }
-# Attributes that __init__ sets, and what a class takes from a Protocol or Generic.
+# Constructors that users do not call, and members from a Protocol or Generic.
 SKIPPED = {
     "StructuredWriter.__init__": "Client.structured_writer makes it",
     "TrajectoryWriter.__init__": "Client.trajectory_writer makes it",
@@ -125,7 +125,7 @@ SKIPPED = {
 
 
 def public_members(kind):
-    """Names of what a class and its bases in the package offer."""
+    """Names of the public members of a class and of its bases in the package."""
     for base in inspect.getmro(kind):
         if not base.__module__.startswith("reverie"):
             continue
@@ -139,7 +139,7 @@ def public_members(kind):
 
 
 def public_names():
-    """``Class.method``, and functions, of everything that the package shows."""
+    """Names of all public functions, and of public members as ``Class.method``."""
     found = set()
     classes = dict(MORE_CLASSES)
     for module_name, prefix in MODULES.items():
@@ -149,7 +149,7 @@ def public_names():
             member = getattr(module, name)
             if inspect.isclass(member):
                 if prefix and not member.__module__.startswith(module_name):
-                    continue  # another module's
+                    continue  # belongs to another module
                 classes[prefix + name] = member
             elif callable(member) and member.__module__.startswith("reverie"):
                 found.add(name)
@@ -167,9 +167,9 @@ def test_every_public_method_has_a_case():
 
 
 def run(door, how, names=()):
-    """Runs the program; its status, its stderr, and the seconds that finalization took."""
+    """Runs the program; returns its status, its stderr, and the seconds of its finalization."""
     command = [sys.executable, str(PROGRAM), door, how, *names]
-    # A checkpoint may be on its way when the program ends, so its folder is removed afterwards.
+    # A checkpoint may be unfinished when the program ends, so its folder is removed afterwards.
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PYTHONPATH": str(Path(reverie.__file__).parents[1]), "TMPDIR": folder}
         done = subprocess.run(
@@ -186,14 +186,14 @@ def run(door, how, names=()):
 
 
 def program_s():
-    """Seconds of a program that does nothing."""
+    """The seconds that an empty program takes."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-S", "-c", "pass"], timeout=120, check=True)
     return time.monotonic() - start
 
 
 def is_quick(door, how, names):
-    """Runs the program, checks how it ends, and whether in time."""
+    """Runs the program, checks its output, and returns whether it ended in time."""
     status, words, exit_s = run(door, how, names)
     words = LONG_WAIT.sub("", words)
     assert status == STATUS[how], words
@@ -205,11 +205,11 @@ def is_quick(door, how, names):
 
 
 def check(door, how, names=()):
-    # A machine that does something else may take its second twice, and not each time.
+    # On a machine with other work a program may be late, but not three times.
     assert any(is_quick(door, how, names) for _ in range(3))
 
 
-# Programs of their own, by the first word of a case: trainings would keep the others from starting.
+# Cases that run in separate programs: trainings would keep the others from starting.
 PARTS = {
     "trainings": re.compile(r"Trainer|Loop|TrainResult|tune_cores|evaluate|act$"),
     "peers": re.compile(
@@ -223,7 +223,7 @@ def part_of(name):
     return next((part for part, words in PARTS.items() if words.match(name)), "stores")
 
 
-# All ways to end, and both doors; all pairs of them with --full, a few calls at a time.
+# Every way to end and both doors; with --full all pairs of them, a few calls at a time.
 @pytest.mark.parametrize(
     ("part", "door", "how"),
     [
@@ -285,7 +285,7 @@ def test_a_daemon_thread_that_steps_environments_says_nothing_at_the_end(backend
 
 
 def test_the_bindings_take_and_let_go_of_the_lock_in_one_place(root):
-    # nanobind's own guards end the program where CPython unwinds a thread.
+    # nanobind's guards end the process when CPython unwinds a thread.
     names = re.compile(r"gil_scoped|PyGILState|PyEval_(Save|Restore)Thread|Py_(BEGIN|END)_ALLOW")
     for source in sorted((root / "python" / "bindings").glob("*")):
         if source.stem != "gil":

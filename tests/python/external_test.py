@@ -1,4 +1,4 @@
-"""External columns: rows in files, resolved by the client that samples them."""
+"""External columns: their rows are in files, which the client that samples reads."""
 
 import os
 import pickle
@@ -57,7 +57,7 @@ def rows(**other):
 
 @pytest.fixture(params=["embedded", "served", "served to peers", "served with shards"])
 def opened(request):
-    """Gives clients of one store."""
+    """Makes clients of one store."""
     if request.param == "embedded":
         with reverie.Store([table(), table("queue", sampler=reverie.selectors.Fifo())]) as store:
             yield lambda **options: store.client(**options)
@@ -74,7 +74,7 @@ def opened(request):
 
 
 def columns(nest):
-    """The arrays of a batch in their order; a server without a signature gives them as a list."""
+    """The arrays of a batch in order; without a signature a server gives them as a list."""
     if isinstance(nest, list):
         return nest
     if not isinstance(nest, dict):
@@ -138,7 +138,7 @@ def test_what_is_missing_costs_its_item_alone(opened, folder):
     strict = opened(files=folder, on_corrupt="raise")
     with pytest.raises(DataLossError, match=r"gone\.bin"):
         draw_many(strict)
-    assert client.server_info()["t"].current_size == len(ITEMS) + 1  # it stays
+    assert client.server_info()["t"].current_size == len(ITEMS) + 1  # the item stays
     for _ in range(20):
         batch = client.sample_batch("t", 32, timeout_s=10)
         check(batch)
@@ -277,7 +277,7 @@ def test_checkpoints_and_journals_hold_the_names(tmp_path, folder, durability):
         assert store["t"].info.current_size == 4
         check(store.client(files=folder).sample_batch("t", 20, timeout_s=10))
     held = sum(entry.stat().st_size for entry in (tmp_path / "kept").rglob("*") if entry.is_file())
-    assert held < FRAMES.nbytes + ACTIONS.nbytes + 4000  # the frames lie in their file alone
+    assert held < FRAMES.nbytes + ACTIONS.nbytes + 4000  # the frames are stored only in their file
 
 
 def test_dm_reverb_has_no_form_for_them(tmp_path):

@@ -22,13 +22,13 @@ MODULES = [
     "reverie.selectors",
     "reverie.structured",
 ]
-# Made by the library alone.
+# Classes that only the library makes.
 NOT_MADE = {"Batch", "BlockedReport", "ColumnHistory", "TrajectoryColumn"}
 SPECIAL = ("__getitem__", "__iter__", "__len__", "__next__")
 
 
 def public():
-    """Each public function, class, method and property: its name and what it is."""
+    """Name and object of each public function, class, method and property."""
     found = {}
     for module in map(importlib.import_module, MODULES):
         names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]

@@ -1,4 +1,4 @@
-"""A call that fails after it drew from a queue gives the items back: no table has them."""
+"""A call that fails after it drew from a queue returns the items to the queue."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def fill(client, lengths):
 
 
 def values(batch):
-    """The first value of each item; a server's columns have no names without a signature."""
+    """The first value of each item; without a signature a server's columns have no names."""
     column = batch.data["x"] if isinstance(batch.data, dict) else batch.data[0]
     return column.reshape(len(column), -1)[:, 0].tolist()
 

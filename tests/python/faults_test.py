@@ -1,4 +1,4 @@
-"""The pages of faults and of differences name tests that exist; some of the package are here."""
+"""The pages on faults and on differences name existing tests; some of these tests are here."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What programs of other libraries try first is answered with what to write instead."""
+"""Calls that are usual in other libraries raise errors that say what to write instead."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A forked child is told what it inherited, and drops it: nothing waits for threads it has not."""
+"""In a forked child, inherited objects raise an error or are dropped; nothing waits for threads."""
 
 import contextlib
 import inspect
@@ -89,7 +89,7 @@ def test_a_forked_child_drops_what_its_parent_made():
     assert (done.returncode, done.stdout, done.stderr) == (3, "ended\n", "")
 
 
-# What is in the child as it was in the parent: memory of its own, and nothing that others hold.
+# Objects that work in the child, because they only use the process's own memory.
 LIVES_IN_THE_CHILD = {
     "Adam": "arrays",
     "AtariEnv": "an emulator of its own",
@@ -110,19 +110,19 @@ LIVES_IN_THE_CHILD = {
     "TrajectoryColumn": "rows that were written",
     "TrajectoryDataset": "has no client open before it is iterated over",
 }
-# What an object is, or was made with: the same in the child.
+# Members that describe an object: they work in the child.
 PLAIN = {
     *("__enter__", "address", "addresses", "backend", "capacity", "device", "name", "num_batches"),
     *("num_envs", "num_threads", "num_workers", "options", "output", "port", "prioritized"),
     *("server_address", "shards", "spec", "tables", "group", "rpc", "closed", "is_async"),
     *("caller", "function", "get_name"),
 }
-# What opens an object that begins with its first call.
+# Calls that start objects which begin with their first call.
 OPENINGS = {
     "moolib.Broker": lambda broker: broker.listen("127.0.0.1:0"),
     "moolib.Rpc": lambda rpc: rpc.listen("127.0.0.1:0"),
 }
-# These may do nothing in a child, so that with blocks end.
+# Members that may do nothing in a child, so that with blocks can end.
 ENDINGS = ENDS | {"close_extras"}
 ANSWERS = {
     "Extension.summary": "says that it belongs to no store",
@@ -140,7 +140,7 @@ CHILD_S = 60
 
 
 def members(kind):
-    """Public methods and properties, those last that end the object."""
+    """Public methods and properties; the ones that end the object come last."""
     found = set()
     for name in dir(kind):
         owner = next(base for base in kind.__mro__ if name in vars(base))
@@ -158,7 +158,7 @@ def members(kind):
 
 
 def call_of(world, name, kind, member, thing):
-    """What uses the member; with arguments that the parent makes."""
+    """A call of the member, with arguments that the parent makes."""
     is_property = isinstance(inspect.getattr_static(kind, member), property)
     if is_property or not callable(getattr(kind, member)):
         return lambda: getattr(thing, member)
@@ -170,7 +170,7 @@ def call_of(world, name, kind, member, thing):
 
 
 def outcome(call):
-    """How it ends, in a word."""
+    """A word for how the call ended."""
     try:
         call()
     except (errors.FailedPreconditionError, moolib.RpcError) as error:
@@ -181,7 +181,7 @@ def outcome(call):
 
 
 def answer_of_a_child(call):
-    """What a forked child gets, which is ended when it waits."""
+    """The outcome of the call in a forked child, which is ended if it waits."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

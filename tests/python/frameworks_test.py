@@ -1,4 +1,4 @@
-"""Arrays of PyTorch and JAX go in as they are; NumPy arrays come out."""
+"""Arrays of PyTorch and JAX are accepted directly; NumPy arrays are returned."""
 
 import subprocess
 import sys

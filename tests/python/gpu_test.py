@@ -1,4 +1,4 @@
-"""Tensors of a GPU in every room that takes tensors, and trainings there."""
+"""Tensors on a GPU in every room that takes tensors, and trainings on a GPU."""
 
 import contextlib
 
@@ -135,7 +135,7 @@ def test_an_algorithm_trains_on_it(tmp_path, algorithm, env, actors):
 
 
 def test_the_steps_of_a_cpu_are_taken(monkeypatch):
-    """The same seed and batches: the networks stay near those of a CPU."""
+    """With the same seed and batches the networks stay close to those of a CPU."""
     outcomes = []
     settings = TrainSettings(**{**vars(SHORT), "steps": 400})
     for device in ("cpu", GPU):
@@ -167,7 +167,7 @@ def test_a_training_goes_on_there_and_elsewhere(tmp_path, then):
 
 def test_the_exploration_measures_the_device():
     tuning = tune_cores("ddqn", "CartPole-v1", SHORT, cores=2, learner="torch", device=GPU)
-    assert 1 <= tuning.actor_cores <= 2  # none is kept for the learner
+    assert 1 <= tuning.actor_cores <= 2  # no core is kept for the learner
     assert (tuning.learner_cores, tuning.settings.learners) == (1, 1)
 
 

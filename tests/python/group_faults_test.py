@@ -1,4 +1,4 @@
-"""Groups of processes that are killed and stopped while they sum."""
+"""Groups of processes that are killed and stopped while they reduce."""
 
 import os
 import random
@@ -17,14 +17,14 @@ from eventually import eventually
 
 MEMBERS = 8
 PROGRAM = Path(__file__).with_name("group_member_program.py")
-# Until the others have finished a round after a death. How long a join takes depends on when the
-# new process gets a processor.
+# The limit for the others' next round after a death. How long a join takes depends on when the new
+# process gets a processor.
 NEXT_ROUND_S = 3.0
 WAIT_S = 60.0
 
 
 class Crowd:
-    """Members that are processes, and what they have written."""
+    """Members in processes, and their logs."""
 
     def __init__(self, folder, address):
         self.folder = folder
@@ -59,7 +59,7 @@ class Crowd:
         self.forker.stdout.close()
 
     def rounds(self, index, since):
-        """When a member finished its newest rounds after ``since``, and with whom."""
+        """End and members of each recent round of a member that ended after ``since``."""
         path = self.log(index)
         if not path.exists():
             return []
@@ -73,11 +73,11 @@ class Crowd:
         ]
 
     def wait_for_rounds(self, since):
-        """Until each living member has finished a round after ``since``."""
+        """Waits until each living member has finished a round after ``since``."""
         eventually(lambda: all(self.rounds(i, since) for i in self.pids), WAIT_S)
 
     def seconds_until_all_sum(self, since):
-        """Until each living member has finished its first round with just those that live."""
+        """Seconds until each living member has finished a round of exactly the living members."""
         alive = set(self.pids)
         ends = {}
 
@@ -92,7 +92,7 @@ class Crowd:
         return max(ends.values()) - since
 
     def check_sums(self):
-        """A sum has what its members brought to it, and is the same on all that have it."""
+        """Checks that sums have what their members contributed, and are equal on all members."""
         self.close()
         brought, sums, rounds = defaultdict(set), {}, 0
         for index in range(self.started):
@@ -174,7 +174,7 @@ def test_the_broker_is_killed_and_comes_back(tmp_path, turns):
         for _ in range(turns):
             process.kill()
             process.communicate()
-            crowd.wait_for_rounds(time.monotonic())  # which go on without it
+            crowd.wait_for_rounds(time.monotonic())  # rounds continue without the broker
             crowd.kill(draws.choice(sorted(crowd.pids)))
             process, _ = broker(address)
             back = time.monotonic()

@@ -1,10 +1,10 @@
-"""Members of a group that sum, each a process of its own, forked from one that has imported all.
+"""Members of a group that reduce, each in a process that is forked from one with all imports done.
 
 Reads lines ``INDEX ADDRESS LOG``, starts a member for each, and prints its process id. A member
-writes to its log, at once, so that nothing is lost when it is killed:
+writes to its log without buffering, so that nothing is lost when it is killed:
 
     brings TOKEN                      before each round
-    has TIME INDEX:TOKEN,... DIGEST   after each round: who brought what, and the bytes of the sum
+    has TIME INDEX:TOKEN,... DIGEST   after each round: the members' tokens, a digest of the sum
 """
 
 import hashlib
@@ -23,12 +23,12 @@ SIZE = 20_000
 
 
 def factors(index):
-    """What the member ``index`` brings besides its token."""
+    """What the member ``index`` contributes besides its token."""
     return np.arange(SIZE, dtype=np.int64) * (index + 1)
 
 
 def run(index, address, log):
-    """Sums without end."""
+    """Reduces for ever."""
     rng = np.random.default_rng([index, time.monotonic_ns()])
     rpc = reverie.Rpc(f"m{index}")
     rpc.connect(address)

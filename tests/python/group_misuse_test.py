@@ -1,4 +1,4 @@
-"""What a member does wrong is told to it, and harms no other: and programs that stand still."""
+"""A member's mistakes raise errors in that member and harm no other; programs that hang."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ group.leave()
 
 @pytest.fixture
 def member():
-    """Makes members of the group g, all of one broker."""
+    """Makes members of the group g, all with the same broker."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(reverie.Broker())
         address = broker.listen()
@@ -85,12 +85,12 @@ def test_groups_of_one_name_under_two_brokers_do_not_mix():
         groups = {}
         for name, broker in (("a", "b1"), ("b", "b1"), ("c", "b2")):
             rpc = stack.enter_context(reverie.Rpc(name))
-            for address in addresses:  # all of them meet
+            for address in addresses:  # every peer connects to both brokers
                 rpc.connect(address)
             groups[name] = stack.enter_context(reverie.Group(rpc, "g", broker=broker))
         assert groups["a"].wait(2) == groups["b"].wait(2) == ["a", "b"]
         assert groups["c"].wait(1) == ["c"]
-        # One peer is in one of them.
+        # A peer can only be a member of one of them.
         with pytest.raises(errors.AlreadyExistsError, match="member of group 'g'"):
             reverie.Group(groups["c"].rpc, "g", broker="b1")
         alone = groups["c"].all_reduce("sum", 5).result(DEADLINE_S)
@@ -106,7 +106,7 @@ def test_a_name_is_reduced_again_with_other_data_by_all_or_by_none(member):
     groups = [member(name) for name in ("a", "b")]
     for group in groups:
         group.wait(2)
-    for size in (3, 5):  # in one epoch, in turns of their own
+    for size in (3, 5):  # two consecutive rounds of one epoch
         rounds = [group.all_reduce("sum", np.ones(size)) for group in groups]
         assert [len(one.result(DEADLINE_S)) for one in rounds] == [size] * 2
     rounds = [groups[0].all_reduce("sum", np.ones(3)), groups[1].all_reduce("sum", np.ones(4))]
@@ -132,7 +132,7 @@ def test_a_closed_peer_joins_no_group_and_a_closed_group_no_round(member):
 
 
 def _train(accumulators, gradients, steps):
-    """Turns both loops until each has taken so many steps; what each summed."""
+    """Runs both loops until each has taken ``steps`` steps; returns the sums that each got."""
     taken = [[] for _ in accumulators]
 
     def turn():
@@ -180,7 +180,7 @@ def test_no_number_is_passed_on_or_refused_by_who_has_it(pair):
     bad = np.full(1000, np.nan, np.float32)
     given = []
 
-    def gradients(i):  # the other one waits for it: either of them can fill a round alone
+    def gradients(i):  # the other one waits, since either could complete a round alone
         if i == 0:
             given.append(bad)
         return (bad if i == 0 else np.ones(1000, np.float32)) if given else None
@@ -224,7 +224,7 @@ def test_members_do_not_drift(pair, rounds):
     draws = [np.random.default_rng(seed) for seed in (1, 2)]
     _train(its, lambda i: draws[i].standard_normal(1000, np.float32), rounds)
     versions = {it.model_version() for it in its}
-    while len(versions) > 1:  # who is a step behind takes it
+    while len(versions) > 1:  # a member that is a step behind catches up
         _train(its, lambda _: None, 0)
         for it in its:
             it.update()

@@ -1,4 +1,4 @@
-"""Members that have hardly any processor time keep their places, and their rounds end."""
+"""Members with hardly any processor time stay in their group, and their rounds end."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ group.barrier("end").result()
 print("all", flush=True)
 """
 
-# A program that never rests, as another user's may be.
+# A program that computes without pause, like another user's.
 _BUSY = "while True:\n    sum(range(1000))\n"
 
 

@@ -1,4 +1,4 @@
-"""All-reduces through shared memory, between processes of this host."""
+"""All-reduces through shared memory, between processes on this host."""
 
 import contextlib
 import gc
@@ -17,7 +17,7 @@ from reverie import errors
 
 LIMIT_S = 60.0
 
-# Sums rounds of several names until it is told by its standard input to end.
+# Makes rounds with several names until its standard input ends.
 MEMBER = """
 import hashlib, sys
 import numpy as np
@@ -46,7 +46,7 @@ sys.stdin.read()
 
 
 def digests(names):
-    """What members of these names print, each a process."""
+    """What members with these names print, each in a process."""
     with reverie.Broker() as broker:
         address = broker.listen()
         members = [
@@ -86,7 +86,7 @@ def _pair(broker, **options):
 
 
 def _share(groups):
-    """A round, by which they find out that they share memory."""
+    """A round, in which the members find out that they share memory."""
     rounds = [group.all_reduce("x", np.ones(5)) for group in groups]
     assert rounds[0].result(LIMIT_S)[0] == 2.0
     assert groups[0].shares_memory is True
@@ -115,7 +115,7 @@ def _descriptors():
 
 
 def test_nothing_is_left_behind():
-    _share_and_leave()  # what a process opens once
+    _share_and_leave()  # opens what a process keeps
     before = _descriptors(), os.listdir("/dev/shm")
     for _ in range(3):
         _share_and_leave()
@@ -209,7 +209,7 @@ def test_a_round_that_is_cancelled_or_late_ends_on_all():
     with reverie.Broker() as broker:
         rpcs, groups = _pair(broker)
         _share(groups)
-        for turn in range(100):  # a member that is quick may have the result before it ends
+        for turn in range(100):  # a quick member may have the result before the round is cancelled
             name = f"late {turn}"
             alone = groups[0].all_reduce(name, np.ones(5), timeout_s=0.05)
             with pytest.raises(reverie.errors.DeadlineExceededError):

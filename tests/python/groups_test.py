@@ -1,4 +1,4 @@
-"""Groups of peers: in one process, and of processes that are killed, frozen and come back."""
+"""Groups of peers: in one process, and of processes that are killed, frozen and restarted."""
 
 import asyncio
 import collections
@@ -30,7 +30,7 @@ def broker():
 
 @pytest.fixture
 def join(broker):
-    """Makes a member; all of them leave at the end."""
+    """Makes members; all of them leave at the end."""
     with contextlib.ExitStack() as stack:
 
         def made(name, **options):
@@ -50,7 +50,7 @@ def three(join):
 
 
 def on_all(groups, begin):
-    """The results of a round that each member begins."""
+    """The results of a round that each member starts."""
     rounds = [begin(group, i) for i, group in enumerate(groups)]
     return [round_.result(DEADLINE_S) for round_ in rounds]
 
@@ -283,7 +283,7 @@ while True:
 
 @pytest.fixture
 def start(broker):
-    """Starts member processes, which sum ones for ever; they are killed at the end."""
+    """Starts processes of members, which reduce for ever; they are killed at the end."""
     processes = []
 
     def started(name, count):
@@ -301,7 +301,7 @@ def start(broker):
 
 
 def sums_of(group, count):
-    """Takes part in rounds until one is over ``count`` members; the seconds that took."""
+    """Makes rounds until one has ``count`` members; returns the seconds that took."""
     begin = time.monotonic()
     while time.monotonic() - begin < DEADLINE_S:
         try:
@@ -321,7 +321,7 @@ def test_a_process_that_is_killed_or_frozen_is_dropped_and_may_come_back(join, s
     others = [start(f"p{i}", 3) for i in range(2)]
     sums_of(group, 3)
     others[0].kill()
-    assert sums_of(group, 2) < 5.0  # 2 s where nothing else runs
+    assert sums_of(group, 2) < 5.0  # 2 s on a quiet machine
     start("p0", 3)
     sums_of(group, 3)
     os.kill(others[1].pid, signal.SIGSTOP)

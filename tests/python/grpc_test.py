@@ -10,18 +10,18 @@ grpc = pytest.importorskip("grpc")
 
 
 def passed(message):
-    """Messages are bytes here."""
+    """The serializer: messages are bytes already."""
     return message
 
 
 @pytest.fixture(scope="module")
 def peer(root):
-    """The program that plays our end."""
+    """The path of the program that is our end."""
     return root / "build" / "release" / "peers" / "grpc_peer"
 
 
 class Server:
-    """Our server in a process of its own."""
+    """Our server, in its own process."""
 
     def __init__(self, peer, *arguments):
         self.process = subprocess.Popen(
@@ -199,7 +199,7 @@ def test_tls_with_a_token_and_client_certificates(peer, root):
 
 @pytest.fixture
 def grpcio_server():
-    """A server of grpcio's with some of the same methods."""
+    """A grpcio server with some of the same methods."""
     seen = []
 
     def upper(request, context):
@@ -238,7 +238,7 @@ def grpcio_server():
 
 @pytest.fixture
 def ask(peer):
-    """Calls with our client; the lines it printed."""
+    """Calls with our client; returns the lines that it printed."""
 
     def run(target, path, text, *options):
         done = subprocess.run(
@@ -262,7 +262,7 @@ def test_our_client_is_served_by_grpcio(ask, grpcio_server):
     lines = ask(target, "/t/Count", "200 400000")
     assert [line.split()[:2] for line in lines[:-1]] == [["message", "400000"]] * 200
     assert lines[-1] == "OK"
-    # Compressed by the server: half a megabyte of one letter.
+    # The server compresses it: 100 kB of one letter.
     assert ask(target, "/t/Upper", "a" * 100_000)[0].split()[:2] == ["message", "100000"]
 
 

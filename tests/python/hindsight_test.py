@@ -25,7 +25,7 @@ def distance(achieved, desired, info):
 
 
 def observation(episodes, times):
-    """What was achieved names its row: episode and time; ``[N, ...]`` of each environment."""
+    """What was achieved encodes episode and time; arrays are ``[N, ...]`` for N environments."""
     episodes, times = np.broadcast_arrays(np.asarray(episodes), np.asarray(times))
     row = np.stack([episodes, times], axis=1).astype(np.float32)
     return {
@@ -36,7 +36,7 @@ def observation(episodes, times):
 
 
 def filled(lengths, capacity=10_000, num_envs=1, last_is_over=True, **options):
-    """One episode of each environment for each of ``lengths``, environments side by side."""
+    """A buffer with one episode per environment for each of ``lengths``."""
     hindsight = options.pop("hindsight", None) or reverie.Hindsight(distance, **options)
     buffer = reverie.ReplayBuffer(capacity, num_envs, seed=1, hindsight=hindsight)
     for number, length in enumerate(lengths):
@@ -57,7 +57,7 @@ def filled(lengths, capacity=10_000, num_envs=1, last_is_over=True, **options):
 
 
 def drawn(buffer, count=4000):
-    """Episode, time, goal's episode and time of the transitions with another goal; the batch."""
+    """For transitions with a new goal: episode and time, the goal's episode and time; the batch."""
     batch = buffer.sample(count)
     chosen = batch["hindsight"]
     rows = batch["obs"]["observation"][chosen].astype(int)
@@ -74,7 +74,7 @@ def test_future_goals_are_what_this_or_a_later_step_of_the_episode_achieved(num_
     np.testing.assert_array_equal(goal_episode, episode)
     assert (goal_time > time).all()
     assert (goal_time <= length).all()
-    # Each of them is as likely as the others.
+    # Every later step is equally likely.
     first = (length == 12) & (time == 2)
     seen = np.bincount(goal_time[first], minlength=13)[3:]
     assert (seen > 0).all()
@@ -128,7 +128,7 @@ def test_goals_stay_those_of_the_episode_while_the_oldest_make_room(strategy):
         assert (goal_time > time).all()
     if strategy == "final":
         np.testing.assert_array_equal(goal_time, length)
-    assert abs(len(episode) / len(batch["reward"]) - 0.8) < 0.03  # none was left out
+    assert abs(len(episode) / len(batch["reward"]) - 0.8) < 0.03  # no transition was left out
 
 
 def test_memory_does_not_grow_with_what_has_left_the_buffer():
@@ -155,7 +155,7 @@ def test_an_environment_that_makes_no_steps_holds_no_memory_of_the_others():
 
 def test_a_cut_ends_the_episode():
     buffer = reverie.ReplayBuffer(100, seed=1, hindsight=reverie.Hindsight(distance))
-    for episode in range(4):  # no step says that the episode is over
+    for episode in range(4):  # no step ends the episode
         for time in range(5):
             now, then = observation([episode], time), observation([episode], time + 1)
             buffer.add(now, np.zeros(1, int), np.zeros(1), then, np.zeros(1, bool))
@@ -297,7 +297,7 @@ def saved_and_loaded(buffer, folder):
 
 
 def go_on(buffer, number, num_envs):
-    """Batches drawn between the steps of two more episodes, of which the second does not end."""
+    """Adds two episodes, of which the second does not end; returns a batch drawn at each step."""
     batches = []
     for episode in (number, number + 1):
         episodes = np.arange(num_envs) + episode * num_envs
@@ -380,7 +380,7 @@ def test_hindsight_is_given_again_and_must_fit(tmp_path):
     other = reverie.Hindsight(distance, desired="observation")
     with pytest.raises(InvalidArgumentError, match="'achieved_goal' and 'desired_goal'; give thes"):
         reverie.ReplayBuffer.load(tmp_path / "goals", hindsight=other)
-    final = reverie.Hindsight(distance, "final", goals=1e9)  # another way to draw is no matter
+    final = reverie.Hindsight(distance, "final", goals=1e9)  # another strategy is allowed
     loaded = reverie.ReplayBuffer.load(tmp_path / "goals", hindsight=final)
     episode, _, _, goal_time, _ = drawn(loaded)
     np.testing.assert_array_equal(goal_time, np.array([5, 6])[episode])

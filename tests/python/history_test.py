@@ -1,4 +1,4 @@
-"""Histories are indexed as lists are; a list is the model."""
+"""Histories are indexed like lists; a list is the model."""
 
 import random
 
@@ -171,7 +171,7 @@ def test_a_column_that_outlives_its_rows_says_so(client):
         column.numpy()
     with pytest.raises(ValueError, match="column 'x'"):
         writer.create_item("t", 1.0, {"x": column})
-    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})  # the writer stays usable
+    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})  # the writer is still usable
     writer.close()
 
 

@@ -1,4 +1,4 @@
-"""Beside packages that bring libraries of ours along: imported before them, and after."""
+"""Packages that contain the same libraries as ours, imported before or after ours."""
 
 import importlib.util
 import subprocess

@@ -11,7 +11,7 @@ import reverie
 print(*sorted(set(sys.modules) - before))
 """
 
-# What a user who only imports the package should not pay for.
+# Modules that importing the package must not import.
 SLOW = [
     "dataclasses",
     "json",

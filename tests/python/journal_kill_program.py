@@ -1,10 +1,10 @@
-"""A server with a journal that is written to and killed: journal_test.py.
+"""A server with a journal that is written to and killed; for journal_test.py.
 
     python journal_kill_program.py FOLDER DURABILITY [PORT [OPTIONS]]
 
-Prints its port and what it began with. A checkpoint is written every 0.2 s meanwhile. OPTIONS, a
-JSON object, says otherwise: "every", "codec" and "memory_bytes" of the server, "pad" (bytes of a
-step) and "sampler" of the tables. Ends when it is killed, or when its input does.
+Prints its port and what it started with. Writes a checkpoint every 0.2 s. OPTIONS, a JSON object,
+changes "every", "codec" and "memory_bytes" of the server, "pad" (bytes of a step) and "sampler" of
+the tables. Runs until it is killed or its input ends.
 """
 
 import json
@@ -23,7 +23,7 @@ SAMPLERS = {
 
 
 def tables(pad=200, sampler="Prioritized"):
-    """One that keeps all, and a queue."""
+    """A table that keeps everything, and a queue."""
     signature = {
         "i": reverie.TensorSpec((1,), np.int64),
         "pad": reverie.TensorSpec((1, pad), np.uint8),
@@ -40,12 +40,12 @@ def tables(pad=200, sampler="Prioritized"):
 
 
 def step(i, pad=200):
-    """What is inserted as number ``i``."""
+    """The step that is inserted as number ``i``."""
     return {"i": np.int64(i), "pad": np.full(pad, i % 251, "u1")}
 
 
 def main():
-    """Serves."""
+    """Runs the server."""
     options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
     checkpointer = reverie.checkpointers.DefaultCheckpointer(sys.argv[1])
     server = reverie.Server(

@@ -1,4 +1,4 @@
-"""Stores and servers whose confirmed changes outlive a kill."""
+"""Stores and servers whose confirmed changes survive a kill."""
 
 import importlib.util
 import itertools
@@ -36,7 +36,7 @@ def open_store(folder, durability="sync", made_of=None, **options):
 
 
 def numbers(store, table):
-    """The numbers of all items; each item is checked to be whole."""
+    """The numbers of all items; checks that each item is complete."""
     size = store[table].info.current_size
     if size == 0:
         return []
@@ -46,7 +46,7 @@ def numbers(store, table):
     return sorted(found.tolist())
 
 
-# Changes of every kind, each of them confirmed; then the process is killed.
+# Makes and confirms changes of every kind; then the process is killed.
 KILLED = """
     import json, os, signal, sys
     import journal_kill_program as program
@@ -88,7 +88,7 @@ def test_a_killed_store_has_what_was_confirmed(tmp_path, durability, history):
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     key, inserts = json.loads(done.stdout)
-    for _ in range(2):  # replaying changes nothing
+    for _ in range(2):  # opening the journal again changes nothing
         with open_store(tmp_path) as store:
             info = store["kept"].info
             assert info.rate_limiter_info.insert_stats.completed == inserts == 61
@@ -102,7 +102,7 @@ def test_a_killed_store_has_what_was_confirmed(tmp_path, durability, history):
 
 
 class Run:
-    """A server in another process, and clients of it that write until it is gone."""
+    """A server in another process, and clients that write to it until it is gone."""
 
     def __init__(self, folder, durability, port=0, options=None):
         self.process = subprocess.Popen(
@@ -126,7 +126,7 @@ class Run:
 
 
 class Oracle:
-    """What was asked for, and what was confirmed."""
+    """What the clients requested, and what the server confirmed."""
 
     def __init__(self, pad):
         self.pad = pad
@@ -145,14 +145,14 @@ class Oracle:
                 client.insert(program.step(i, self.pad), {"kept": 1.0})
                 client.insert(program.step(i, self.pad), {"queue": 1.0})
             except errors.ReverieError:
-                continue  # confirmed to no one: it may be there
+                continue  # not confirmed: the step may be stored or not
             with self.lock:
                 self.confirmed.add(i)
 
     def read(self, client, is_over):
         while not is_over.is_set():
             try:
-                # Long: samples of a batch that is too small at its deadline are lost.
+                # A long timeout, because the samples of an incomplete batch are lost.
                 batch = client.sample_batch("queue", 3, timeout_s=30)
             except errors.ReverieError:
                 return
@@ -160,10 +160,10 @@ class Oracle:
 
 
 def kill_again_and_again(folder, durability, kills, seed):
-    """No confirmed item is lost, none is doubled, and none is there that was not written.
+    """Checks that no confirmed item is lost, none is doubled, and none was never written.
 
-    Writers' connections are cut at random all the while. Tables, sizes and the server's options are
-    drawn too.
+    Meanwhile the writers' connections are cut at random. Tables, sizes and the server's options are
+    drawn at random too.
     """
     draw = random.Random(seed)
     made_of = {
@@ -190,7 +190,7 @@ def kill_again_and_again(folder, durability, kills, seed):
                 threading.Thread(target=oracle.write, args=(client, begin, is_over))
                 for client, begin in zip(writers, begins, strict=True)
             ]
-            # A sample on a connection that is cut is gone, so this one comes directly.
+            # The reader avoids the proxy: samples on a cut connection would be lost.
             threads.append(threading.Thread(target=oracle.read, args=(run.client(), is_over)))
             for thread in threads:
                 thread.start()
@@ -208,7 +208,7 @@ def kill_again_and_again(folder, durability, kills, seed):
     assert len(kept) == len(set(kept))
     assert len(queue) == len(set(queue))
     assert oracle.confirmed <= set(kept) <= oracle.asked
-    # What was sampled just before a kill may be there again; nothing is missing.
+    # Items sampled just before a kill may still be in the queue; none is missing.
     assert oracle.confirmed <= set(queue) | set(oracle.sampled) <= oracle.asked
     return len(oracle.confirmed)
 
@@ -235,7 +235,7 @@ def test_a_writer_inserts_nothing_twice_into_a_server_that_is_killed(tmp_path, d
             try:
                 batch = client.sample_batch("queue", 1, timeout_s=0.5)
             except errors.ReverieError:
-                continue  # none, or the server is not there
+                continue  # the queue is empty, or the server is down
             sampled.extend(np.ravel(batch.data["i"]).tolist())
 
     address = f"localhost:{run.port}"
@@ -252,7 +252,7 @@ def test_a_writer_inserts_nothing_twice_into_a_server_that_is_killed(tmp_path, d
             wanted = len(sampled) + 30
             eventually(lambda wanted=wanted: len(sampled) >= wanted)
             port = run.port
-            run.end(signal.SIGKILL)  # with items on their way
+            run.end(signal.SIGKILL)  # while items are in transit
             run = Run(tmp_path, durability, port)
         writer.flush(timeout_s=60)
     is_over.set()
@@ -286,12 +286,12 @@ def test_a_damaged_journal_is_refused_by_file_and_place(tmp_path):
     path.write_bytes(data)
     with pytest.raises(errors.DataLossError, match=r"journal-0000000001' is damaged at byte \d+"):
         open_store(tmp_path)
-    path.unlink()  # as the message has it
+    path.unlink()  # as the message advises
     with open_store(tmp_path) as store:
         assert store["kept"].info.current_size == 0
 
 
-# On a disk of a few MB of its own.
+# Runs on a separate disk of a few MB.
 FULL_DISK = """
     import json, os, sys
     import journal_kill_program as program
@@ -330,7 +330,7 @@ FULL_DISK = """
     ("durability", "disk", "ballast"),
     [
         ("sync", "2m", 1_300_000),
-        ("interval", "2m", 1_300_000),  # too small for the ring
+        ("interval", "2m", 1_300_000),  # the disk is too small for the ring
         ("interval", "7m", 2_200_000),
     ],
 )
@@ -360,7 +360,7 @@ def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(
     assert "No space left on device" in said
     assert "once a checkpoint can be written" in said
     assert confirmed > 100
-    assert confirmed + 1 <= size <= confirmed + 2  # the one that was refused may be in memory
+    assert confirmed + 1 <= size <= confirmed + 2  # the refused item may be in memory
     assert size_again == size
 
 
@@ -397,7 +397,7 @@ def test_a_forked_child_leaves_the_journal_to_its_parent(tmp_path):
         assert numbers(store, "kept") == [1, 3]
 
 
-# --- A reader of the format, written from docs/formats/journal.md alone.
+# --- A reader of the format, written only from docs/formats/journal.md.
 
 _spec = importlib.util.spec_from_file_location(
     "checkpoint_page", Path(__file__).with_name("checkpoint_test.py")
@@ -407,7 +407,7 @@ _spec.loader.exec_module(page)
 
 
 def read_journal(path):
-    """Number, type and payload of each record of a file."""
+    """Number, type and payload of each record in a journal file."""
     data = page.read_file(path, 4)
     records, next_number, synced_max = [], None, 0
     while not data.is_done():
@@ -428,7 +428,7 @@ def read_journal(path):
 
 
 def read_ring(path, last):
-    """The same of the groups that follow record ``last``."""
+    """The records of the ring that follow record ``last``."""
     raw = path.read_bytes()
     data = page.read_file(path, 5)
     (count,) = struct.unpack_from("<I", raw, 16)
@@ -461,7 +461,7 @@ def read_item(data, layouts):
 
 
 def small():
-    """A table that evicts, and whose items leave after two samples."""
+    """A table that evicts items, and removes them after two samples."""
     return reverie.Table(
         "t",
         sampler=reverie.selectors.Uniform(seed=3),
@@ -480,7 +480,7 @@ def test_a_reader_written_from_the_page_finds_what_was_journalled(tmp_path):
             client.insert({"x": np.float32(i)}, {"t": 1.0 + i})
         keys = client.sample_batch("t", 4, distinct=True).keys.tolist()
         client.mutate_priorities("t", {keys[0]: 9.5}, [keys[1]])
-        client.sample_batch("t", 4, distinct=True)  # the last of some
+        client.sample_batch("t", 4, distinct=True)  # the last draw of some items
     (path,) = tmp_path.glob("journal-*")
     slots, schemas, layouts, chunks, seen = {}, [], [], [], []
     for place, (number, code, data) in enumerate(read_journal(path)):
@@ -586,7 +586,7 @@ def test_what_a_killed_store_confirmed_is_in_its_files_and_its_ring(tmp_path, ca
     assert command.main(["journal", "inspect", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert f"journal-ring: records {in_files + 1} to {len(records)}" in said
-    for durability in ("sync", "none"):  # each takes it up
+    for durability in ("sync", "none"):  # either one replays the ring
         with open_store(tmp_path, durability) as store:
             assert numbers(store, "kept") == list(range(500))
         assert not ring.exists()
@@ -627,7 +627,7 @@ def test_a_table_may_have_a_durability_of_its_own(tmp_path, durability):
     command = [sys.executable, "-c", textwrap.dedent(TABLES_THAT_DIFFER), tmp_path, durability]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    for _ in range(2):  # and once more
+    for _ in range(2):  # the second run finds the same
         again = subprocess.run(
             [*command, "again"], capture_output=True, text=True, timeout=60, check=False
         )

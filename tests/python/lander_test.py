@@ -1,4 +1,4 @@
-"""LunarLander on all cores, from five seeds to the goal."""
+"""LunarLander, trained on all cores with five seeds until it is solved."""
 
 import io
 

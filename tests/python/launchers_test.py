@@ -1,4 +1,4 @@
-"""The example of elastic training as tasks that a launcher has started."""
+"""The example of elastic training, started as tasks of a launcher."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ LIMIT_S = 300.0
 
 
 def free_port():
-    """One of the ports that the number of a Slurm job can give."""
+    """A port that belongs to the number of a Slurm job."""
     for port in range(20_000, 30_000):
         with socket.socket() as probe:
             try:

@@ -1,4 +1,4 @@
-"""Reverb's first writer, and its way of sampling step by step."""
+"""Reverb's first writer, and its sampling of single steps."""
 
 import gc
 import sys
@@ -204,7 +204,7 @@ def test_samples_come_as_the_nest_of_the_signature():
 
 
 def test_a_call_that_waits_holds_nothing_of_earlier_steps():
-    # It held arrays that were gone: the collector fell over what lay in their place.
+    # A waiting call once kept references to freed arrays, and the garbage collector crashed.
     with reverie.Store([reverie.Table.queue("q", 1)]) as store:
         client = store.client()
         client.insert([np.zeros(2)], {"q": 1.0})
@@ -230,7 +230,7 @@ def write_to_both(client):
 
 
 def test_a_served_writer_whose_items_one_of_two_tables_refuses_says_so_and_lives():
-    # The refused items corrupted memory, and the process died soon after.
+    # The refused items once corrupted memory, and the process crashed soon after.
     signature = [reverie.TensorSpec((None, 3, 4), np.float32)]
     tables = [
         reverie.Table(

@@ -1,4 +1,4 @@
-"""Clients of ``host:port`` take the Unix socket beside it when the server is on this machine."""
+"""Clients of ``host:port`` use the server's Unix socket when it is on the same machine."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def fifo():
 
 
 def sockets(address):
-    """How many Unix sockets have the name: the listener, and what it has accepted."""
+    """How many Unix sockets have the name: the listener, and the connections it accepted."""
     name = f"@reverie/{address}"
     return sum(line.split()[-1] == name for line in Path("/proc/net/unix").read_text().splitlines())
 

@@ -1,10 +1,10 @@
-"""A part of the suite under Python's own checks of memory: freed and foreign memory is noticed."""
+"""Some tests with Python's debug allocator, which detects the use of freed or foreign memory."""
 
 import os
 import subprocess
 import sys
 
-# Files that pass many objects through native calls and take seconds.
+# Test files that pass many objects through native calls and take only seconds.
 FILES = [
     "embedded_store_test.py",
     "history_test.py",
@@ -16,7 +16,7 @@ FILES = [
 
 def test_calls_leave_the_interpreters_memory_whole(root):
     command = [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # Development mode warns of more than the suite promises.
+    # Development mode turns on warnings that the suite does not avoid.
     command += ["-W", "default", *(str(root / "tests" / "python" / name) for name in FILES)]
     environment = os.environ | {"PYTHONMALLOC": "debug"}
     done = subprocess.run(

@@ -1,8 +1,8 @@
-"""A process that holds a store and says what it takes; memory_test.py runs it.
+"""A process that holds a store and reports its memory; for memory_test.py.
 
-Usage: memory_program.py OPTIONS, a JSON object; each line of its input is a question, and gets a
-line. ``write`` writes to the store from within; others write to its address. What is resident is
-what the system counts, not what the store says of itself.
+Usage: memory_program.py OPTIONS, a JSON object. For each line of input, a request, it prints one
+line. ``write`` writes to the store from within; other processes write to its address. The figures
+are the kernel's, not those of the store.
 """
 
 import json
@@ -13,20 +13,20 @@ import numpy as np
 SIDE = 84
 FRAME_BYTES = SIDE * SIDE
 STACK = 4
-# What a writer keeps open at most (client/chunk_tuner.h), and what it has given to be compressed.
+# The most that a writer keeps open (client/chunk_tuner.h), and what it has queued for compression.
 OPEN_BYTES = {"raw": 64 << 10, "lz4": 512 << 10, "zstd": 512 << 10}
 KEY = {"Rss:", "Swap:"}
 
 
 def resident_bytes(pid="self"):
-    """What a process holds, what was swapped out included."""
+    """The memory of a process, including swapped pages."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         fields = (line.split() for line in file)
         return sum(int(words[1]) << 10 for words in fields if words[0] in KEY)
 
 
 def pong(count):
-    """Frames of the game itself, whose actions are drawn."""
+    """Frames of the real game, with random actions."""
     from reverie.envs import atari
 
     env = atari.make(game="pong")
@@ -34,13 +34,13 @@ def pong(count):
     env.reset(seed=1)
     for _ in range(count):
         frame, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        yield np.asarray(frame)[-1]  # of the stack that it gives
+        yield np.asarray(frame)[-1]  # the newest frame of the stack
         if terminated or truncated:
             env.reset()
 
 
 def frames(count, noise=0):
-    """Pictures as a game draws them, of which some rows are noise."""
+    """Images like those of a game, in which some rows are noise."""
     rng = np.random.default_rng(7)
     still = np.repeat(np.arange(SIDE, dtype=np.uint8) // 8 * 16, SIDE).reshape(SIDE, SIDE)
     for at in range(count):
@@ -79,14 +79,14 @@ def write(client, codec, episode, writers, count, noise=0, *, is_pong=False):
 
 
 def fill(client, count, columns):
-    """Single steps, each inserted by itself."""
+    """Inserts single steps."""
     step = {f"column{at}": np.zeros(3, np.float32) for at in range(columns)}
     for _ in range(count):
         client.insert(step, {"t": 1.0})
 
 
 def add(buffer, count):
-    """Transitions of LunarLander: 76 bytes each."""
+    """Adds transitions of LunarLander's size, 76 bytes each."""
     envs = 64
     obs = np.zeros((envs, 8), np.float32)
     no = np.zeros(envs, bool)
@@ -95,7 +95,7 @@ def add(buffer, count):
 
 
 class Home:
-    """The store, in this process, with or without a door."""
+    """The store in this process, embedded or with a server."""
 
     def __init__(self, door="embedded", max_size=1 << 40, max_bytes=None):
         import reverie
@@ -111,7 +111,7 @@ class Home:
         self.home = reverie.Store([table]) if door == "embedded" else reverie.Server([table])
         self.client = self.home.client()
         self.kept = []
-        # What Python and NumPy take on first use does not belong to a store.
+        # Memory that Python and NumPy allocate on first use is not the store's.
         write(self.client, "raw", 10, 1, 20, noise=1)[0].close()
         fill(self.client, 1, columns=1)
         self.client.reset("t")
@@ -129,7 +129,7 @@ class Home:
         self.kept = write(self.client, **options)
 
     def begin_pong(self):
-        """What the emulator takes does not belong to a store either."""
+        """Starts the emulator first, since its memory is not the store's."""
         for _ in pong(200):
             pass
         self.empty = resident_bytes()
@@ -138,7 +138,7 @@ class Home:
         fill(self.client, **options)
 
     def add(self, count):
-        """A replay buffer's own store, instead."""
+        """Uses the store of a replay buffer instead."""
         import reverie
 
         buffer = reverie.ReplayBuffer(count, num_envs=64)

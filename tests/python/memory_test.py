@@ -1,4 +1,4 @@
-"""What a store takes, as the system counts it: what ``size_bytes`` says, within ``max_bytes``."""
+"""A store's memory, as the kernel counts it: equal to ``size_bytes``, and within ``max_bytes``."""
 
 import contextlib
 import importlib.util
@@ -57,7 +57,7 @@ def holding(**options):
 
 
 def written(holder, **options):
-    """What the store takes when so much was written to it; the writers are still open."""
+    """The store's memory after writing that much; the writers are still open."""
     if not holder.address:
         holder.ask("write", **options)
         return holder.ask("figures")
@@ -107,7 +107,7 @@ def test_what_is_resident_is_what_is_counted_at_length(door, codec, episode, wri
 
 
 def check_budget(codec, budget):
-    """Ten times as much is offered, half of it noise."""
+    """Writes ten times the budget, half of it noise."""
     count = 10 * budget // program.FRAME_BYTES
     with holding(max_bytes=budget) as holder:
         figures = written(
@@ -142,7 +142,7 @@ def test_a_transition_of_atari_takes_500_bytes():
 
 
 def test_single_steps_take_what_is_counted():
-    """Each in a chunk of its own, of several columns."""
+    """Each step is in a separate chunk with several columns."""
     with holding() as holder:
         holder.ask("fill", count=20_000, columns=6)
         figures = holder.ask("figures")

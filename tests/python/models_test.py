@@ -1,4 +1,4 @@
-"""The models of docs/models, checked by spin: each of their states."""
+"""The models of docs/models: spin checks every state."""
 
 import importlib.util
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-# A model, and the rules that it may be told to leave out.
+# A model, and a rule that it can be checked without.
 _RULES = [
     ("at_most_once", "LOSES_RUN"),
     ("insert_once", "LOSES_NUMBERS"),
@@ -14,7 +14,7 @@ _RULES = [
     ("insert_once", "LOSES_ORDER"),
     ("insert_once", "LOSES_AGE"),
 ]
-# A model, and what it is checked with.
+# A model, and the definitions that it is checked with.
 _MODELS = [("at_most_once", ()), ("insert_once", ()), ("insert_once", ("JOURNAL",))]
 
 pytestmark = pytest.mark.skipif(
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def check(root, folder, model, *defines):
-    """What the exhaustive search of a model prints."""
+    """The output of the exhaustive search of a model."""
     source = root / "docs" / "models" / f"{model}.pml"
     for command in (
         ["spin", *(f"-D{name}" for name in defines), "-a", str(source)],
@@ -47,7 +47,7 @@ def test_a_model_without_its_rule_is_found_wrong(root, tmp_path, model, rule):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(2000)  # twenty million states, on a machine that has other work
+@pytest.mark.timeout(2000)  # twenty million states, possibly on a busy machine
 @pytest.mark.parametrize(("model", "defines"), _MODELS)
 def test_no_state_of_the_model_breaks_its_promise(root, tmp_path, model, defines):
     printed = check(root, tmp_path, model, *defines)

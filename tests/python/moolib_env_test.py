@@ -1,4 +1,4 @@
-"""moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one per test."""
+"""moolib's EnvPool and Batcher as programs use them: one fact of the interface per test."""
 
 import asyncio
 import collections
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 
 class Classic:
-    """As moolib's environments are: no spaces, no info, three values a step."""
+    """moolib's environment interface: no spaces, no info, and a step returns three values."""
 
     def __init__(self, length=3):
         self.length = length
@@ -30,7 +30,7 @@ class Classic:
 
 
 class Four(Classic):
-    """The old Gym's, of which the fourth value is not read."""
+    """The old Gym's interface, whose fourth value is ignored."""
 
     def step(self, action):
         return *super().step(action), {"anything": object()}
@@ -41,7 +41,7 @@ def test_an_environment_of_three_or_four_values_is_stepped(kind):
     length = 2
     with moolib.EnvPool(lambda: kind(length), 2, batch_size=2, num_batches=1) as pool:
         actions = torch.tensor([3, 4])
-        assert pool.step(0, actions).result()["board"].sum() == 0  # the first step resets
+        assert pool.step(0, actions).result()["board"].sum() == 0  # the first step is a reset
         outputs = pool.step(0, actions).result()
         assert outputs["board"][:, 0, 0].tolist() == [3, 4]
         assert outputs["reward"].tolist() == [1.5, 2.0]
@@ -89,7 +89,7 @@ def test_a_step_of_another_form_is_told():
 
 def test_a_program_may_add_all_before_it_takes_any():
     batcher = moolib.Batcher(2, "cpu", 1)
-    for i in range(200):  # 100 batches in one thread
+    for i in range(200):  # fills 100 batches from one thread
         batcher.stack({"a": torch.full((3,), i), "b": [np.full(3, i)]})
     assert batcher.size() == 100
     for i in range(100):
@@ -163,14 +163,14 @@ def test_what_does_not_belong_into_a_batch_is_a_runtime_error():
 
 
 def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
-    """The loop of moolib's vtrace agent: what it stacks in time, it deals out by columns."""
+    """The loop of moolib's vtrace agent: it stacks over time, and splits unrolls by columns."""
     columns, unroll, learner_columns = 4, 3, 2
     learner = moolib.Batcher(learner_columns, "cpu", 1)
     with moolib.EnvPool(Classic, 2, batch_size=columns, num_batches=2) as pool:
         times = [moolib.Batcher(unroll + 1, "cpu") for _ in range(2)]
         futures = [None, None]
         actions = [torch.zeros(columns, dtype=torch.int64) for _ in range(2)]
-        for turn in range(2 * (2 * unroll + 1)):  # two unrolls of either batch
+        for turn in range(2 * (2 * unroll + 1)):  # two unrolls of both batches
             b = turn % 2
             if futures[b] is None:
                 futures[b] = pool.step(b, actions[b])
@@ -184,7 +184,7 @@ def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
             unrolled = times[b].get()
             unrolled["first"] = unrolled["prev_action"][0].unsqueeze(0)
             learner.cat(unrolled)
-            times[b].stack(entry)  # the last entry is the next unroll's first one
+            times[b].stack(entry)  # the last entry is also the first of the next unroll
     assert learner.size() == 2 * 2 * columns // learner_columns
     seen = []
     while not learner.empty():
@@ -194,11 +194,11 @@ def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
         assert type(batch["agent"]) is tuple
         assert torch.equal(batch["agent"][0]["core"][0], batch["prev_action"] * 0.5)
         assert torch.equal(batch["first"][0], batch["prev_action"][0])
-        # A board holds the action before it, but where an episode has just begun.
+        # A board shows the action before it, except at the start of an episode.
         is_first = batch["board"][..., 0, 0] != batch["prev_action"]
         assert (batch["board"][..., 0, 0][is_first] == 0).all()
         seen.append(batch)
-    assert torch.equal(seen[0]["board"][-1], seen[4]["board"][0])  # the same batch's next unroll
+    assert torch.equal(seen[0]["board"][-1], seen[4]["board"][0])  # the next unroll of the batch
 
 
 def test_types_of_nests_become_the_plain_ones():
