@@ -1,4 +1,4 @@
-"""Programs written for moolib's groups and accumulators, with the name aliased."""
+"""Programs written for moolib's groups and accumulators, run with ``reverie.moolib``."""
 
 import asyncio
 import signal
@@ -134,7 +134,7 @@ def test_a_training_loop_of_moolibs(connected):
 
 
 def test_the_broker_is_a_program():
-    port = 20_000 + int(moolib.create_uid(), 16) % 12_000  # below those that the system gives away
+    port = 20_000 + int(moolib.create_uid(), 16) % 12_000  # below the ephemeral ports
     process = subprocess.Popen(
         [sys.executable, "-m", "reverie.moolib.broker", f"127.0.0.1:{port}"],
         stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
-"""Programs written for moolib, which import it by its own name: one line before them aliases it.
+"""Programs written for moolib, which import it by that name: a prologue aliases the name.
 
-Its names and call shapes, as its fact sheet has them, and what each of them does.
+The names and call shapes are those of moolib's fact sheet; the tests check what each one does.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from reverie import moolib
 
 DEADLINE_S = 120.0
 
-# What a program has before its own first line.
+# The prologue of each program.
 ALIASED = """
 import sys
 import reverie.moolib
@@ -22,7 +22,7 @@ sys.modules["moolib"] = reverie.moolib
 """
 TRUSTED = ALIASED + 'reverie.moolib.configure(token="a secret", allow_pickle=True)\n'
 
-F = None  # a function, a tensor, a name: what is bound does not matter here
+F = None  # stands for a function, a tensor or a name in the signatures below
 SHAPES = {
     "create_uid": ["()"],
     "set_log_level": ["(F)"],
@@ -131,9 +131,9 @@ def test_every_name_takes_what_moolibs_takes(name):
 
 
 def run(*programs, first=ALIASED):
-    """Runs programs beside each other: the first is the host, whose address the others are given.
+    """Runs programs in parallel; the first is the host, whose address the others get.
 
-    Returns what each has printed.
+    Returns what each one printed.
     """
     processes = [
         subprocess.Popen(

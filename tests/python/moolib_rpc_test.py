@@ -1,4 +1,4 @@
-"""moolib's calls between peers: its call shapes, its one error type, its texts."""
+"""moolib's calls between peers: its call shapes, its error type, its messages."""
 
 import asyncio
 import logging
@@ -170,7 +170,7 @@ def test_a_callback_waits_for_nothing_that_its_caller_holds(pair):
         with lock:
             came.set()
 
-    for _ in range(100):  # some have ended before the call returns
+    for _ in range(100):  # some calls end before async_callback returns
         came.clear()
         with lock:
             client.async_callback("host", "f", note)
@@ -293,7 +293,7 @@ def test_a_host_that_is_deleted_and_made_again_is_found_again():
     client = moolib.Rpc()
     client.connect(address)
     assert client.sync("host", "f") == 1
-    del host  # frees the port at once
+    del host  # closes the port at once
     future = client.async_("host", "f")
     host = moolib.Rpc()
     host.set_name("host")
@@ -301,7 +301,7 @@ def test_a_host_that_is_deleted_and_made_again_is_found_again():
     host.listen(address)
     try:
         assert future.result(DEADLINE_S) == 2
-    except moolib.RpcError:  # it was on its way to the first one
+    except moolib.RpcError:  # the call was sent to the first host
         assert client.sync("host", "f") == 2
     client.close()
     host.close()

@@ -1,7 +1,7 @@
-"""Native environments against the ones they stand for, step for step.
+"""Native environments compared with Gymnasium's, step by step.
 
-Gymnasium's environment is put into the native one's state once an episode, and both get the same
-actions from there on: the two must stay together by themselves.
+At the start of each episode Gymnasium's environment is put into the native one's state, and both
+get the same actions from then on: their results must stay equal.
 """
 
 import warnings
@@ -28,15 +28,15 @@ ENVS = 16
 
 def make(env_id, options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is a newer version of an environment
+        warnings.simplefilter("ignore")  # a newer version of the environment exists
         return gymnasium.make(env_id, **options)
 
 
 def adopt(theirs, env_id, state):
-    """Puts Gymnasium's environment at the start of an episode from the native one's state."""
+    """Puts Gymnasium's environment into the native one's state at the start of an episode."""
     theirs.reset()
     if env_id == "MountainCarContinuous-v0":
-        assert state[2] == 1  # computes the first step in float64
+        assert state[2] == 1  # the first step is computed in float64
         theirs.unwrapped.state = np.array(state[:2])
     elif env_id == "Acrobot-v1":
         theirs.unwrapped.state = np.array(state[:-1], dtype=np.float32)
@@ -45,7 +45,7 @@ def adopt(theirs, env_id, state):
 
 
 def policy(env_id, rng, spec):
-    """Actions that reach every end: random ones, and for some environments ones that get there."""
+    """Random actions; for mountain cars half of the actions are such that the car gets out."""
     if spec.action_count:
         random = rng.integers(0, spec.action_count, ENVS)
     else:
@@ -58,7 +58,7 @@ def policy(env_id, rng, spec):
             random[again] = rng.integers(0, spec.action_count, again.sum())
         else:
             random[again] = rng.uniform(2 * spec.action_low, 2 * spec.action_high, (again.sum(), 1))
-        if "MountainCar" in env_id:  # half of them push the way they go, which leads out
+        if "MountainCar" in env_id:  # half of the cars accelerate in their direction of motion
             with_it = np.sign(observation[: ENVS // 2, 1])
             if spec.action_count:
                 random[: ENVS // 2] = with_it + 1
@@ -79,7 +79,7 @@ def test_every_step_has_the_bits_of_gymnasiums(env_id, options):
         batch = pool.reset().result()
         for i in range(ENVS):
             adopt(theirs[i], env_id, pool.get_state(i))
-        for _ in range(1_100):  # beyond the longest episode, 999 steps
+        for _ in range(1_100):  # longer than the longest episode of 999 steps
             actions = act(batch.observation)
             given = actions.copy()
             batch = pool.step(actions).result()
@@ -95,7 +95,7 @@ def test_every_step_has_the_bits_of_gymnasiums(env_id, options):
                     ends["terminated"] += terminated
                     ends["truncated"] += truncated
                     adopt(theirs[i], env_id, pool.get_state(i))
-    # What never ended was not compared at its end.
+    # Each kind of end must have been compared.
     assert ends["terminated"] > 0 or env_id == "Pendulum-v1"
     assert ends["truncated"] > 0 or env_id == "CartPole-v1"
 
@@ -106,7 +106,7 @@ def test_first_observations_are_spread_like_gymnasiums(env_id):
     expected = np.array([theirs.reset(seed=seed)[0] for seed in range(2_000)])
     with native.NativePool(env_id, 2_000, seed=0) as pool:
         ours = pool.reset().result().observation
-    # Means and quantiles of a sample of 2,000: within 5 standard errors.
+    # Means and quantiles of 2,000 samples must agree within 5 standard errors.
     spread = expected.std(axis=0) + 1e-6
     np.testing.assert_array_less(
         np.abs(ours.mean(axis=0) - expected.mean(axis=0)) / spread, 5 * np.sqrt(2 / 2_000)

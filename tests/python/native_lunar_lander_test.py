@@ -1,8 +1,8 @@
-"""The native lander against Gymnasium's: the same flights, and the same scores.
+"""The native lander against Gymnasium's: the same flights and the same scores.
 
-Gymnasium's physics is Box2D 2.3, ours 2.4. The two agree in the air and where legs stand within
-their limits; where a leg is bent beyond its limit 2.4 holds it harder. So flights are compared step
-for step, whole episodes by what they score.
+Gymnasium's physics is Box2D 2.3, ours 2.4. The two agree in the air and while legs are within their
+limits; beyond its limit, 2.4 holds a leg with more force. So flights are compared step by step, and
+whole episodes by their scores.
 """
 
 import math
@@ -28,7 +28,7 @@ def make(**options):
 
 
 def ground_of(seed):
-    """The heights that Gymnasium's lander draws first."""
+    """The heights of the ground that Gymnasium's lander draws first."""
     rng, _ = gymnasium.utils.seeding.np_random(seed)
     heights = rng.uniform(0, HEIGHT / 2, size=(12,))
     heights[3:8] = HEIGHT / 4
@@ -36,7 +36,7 @@ def ground_of(seed):
 
 
 def state_of(env, heights):
-    """Gymnasium's lander as the native one's state."""
+    """The state of Gymnasium's lander in the form of the native one."""
     numbers = []
     for body in (env.lander, *env.legs):
         numbers += [body.position.x, body.position.y, body.angle]
@@ -57,8 +57,8 @@ def test_flights_from_the_same_state_are_the_same(options):
             for step in range(30):
                 observation, reward, _, _, _ = theirs.step(0)
                 batch = pool.step([0]).result()
-                # At first Gymnasium's joints remember the step before, which a state does not hold;
-                # from the 15th step on legs lie at their limits, and tug at the lander.
+                # In the first step Gymnasium's joints still have impulses, which are not in the
+                # state; from the 15th step on legs are at their limits and pull at the lander.
                 near = 1e-4 if step == 0 else 1e-5 if step < 12 else 2e-2
                 np.testing.assert_allclose(batch.observation[0], observation, atol=near)
                 assert batch.reward[0] == pytest.approx(reward, abs=0.01 if step < 12 else 1)
@@ -116,7 +116,7 @@ def continuous(observation):
 
 
 def scores(options, policy, count):
-    """Returns of the first episodes of ``count`` native environments."""
+    """Returns of the first episode of ``count`` native environments."""
     with native.NativePool("LunarLander-v3", count, seed=0, **options) as pool:
         batch = pool.reset().result()
         total = np.zeros(count)
@@ -142,7 +142,7 @@ def gymnasium_scores(options, policy, count):
     return np.array(totals)
 
 
-# Gymnasium's: mean, standard error and quartiles over 2,000 episodes, as the full test measures.
+# Gymnasium's mean and standard error over 2,000 episodes, as the full test measures them.
 @pytest.mark.parametrize(
     ("options", "policy", "mean", "error"),
     [

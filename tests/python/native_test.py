@@ -1,4 +1,4 @@
-"""What ran before pytest (tools/test.py), one test each: the last line counts everything."""
+"""One test for each native test that ran before pytest (tools/test.py), so that all are counted."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -33,7 +33,7 @@ def test_native(native):
     skipped = native.find("skipped")
     if skipped is not None:
         pytest.skip(skipped.get("message", "skipped"))
-    # ctest has a status, and what was printed under system-out; pytest has failures and errors.
+    # ctest writes a status, and its output as system-out; pytest writes failures and errors.
     faults = [*native.iter("failure"), *native.iter("error")]
     if faults or native.get("status", "run") != "run":
         said = [native.findtext("system-out") or "", *(fault.text or "" for fault in faults)]

@@ -1,4 +1,4 @@
-"""Nests go in as columns and come out as nests."""
+"""Nests are stored as columns and returned as nests."""
 
 import collections
 import collections.abc
@@ -30,7 +30,7 @@ class Frozen:
 
 @dataclasses.dataclass
 class Checked:
-    """Its constructor refuses what a batch would put in."""
+    """Its constructor refuses the values of a batch."""
 
     value: Any
     derived: Any = dataclasses.field(init=False)
@@ -274,7 +274,7 @@ def test_a_nest_of_the_largest_depth_comes_back_and_a_deeper_one_is_refused(clie
 
 def test_keys_with_an_order_of_their_own_are_sorted_as_numbers():
     class Key(int):
-        """As the program has it, it comes before every other one."""
+        """A key whose own order puts it before every other key."""
 
         def __lt__(self, other):
             return True
@@ -290,12 +290,12 @@ def test_keys_with_an_order_of_their_own_are_sorted_as_numbers():
 
 
 def changing(kind, change):
-    """A mapping or a dataclass whose code runs while the nest around it is read."""
+    """A mapping or a dataclass that runs code while the nest around it is read."""
     kept = []
 
     def read():
         change()
-        # What was freed is used again.
+        # Reuses the memory that was freed.
         kept[:] = [np.zeros(count) for count in (10_000, 5_000) for _ in range(20)]
         return 1.0
 
@@ -322,7 +322,7 @@ def changing(kind, change):
 
 
 def nests_that_change(kind):
-    """Nests of ones and sevens, each of which loses what was read, or is to be read next."""
+    """Nests of ones and sevens, which lose values that were read or are about to be read."""
     nest = {"a": np.full(10_000, 7.0)}
     nest["z"] = changing(kind, lambda: nest.update(a=None))
     yield nest
@@ -370,7 +370,7 @@ def test_a_nest_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(cl
         def stack(nest):
             batcher.stack(nest)
             leaves = _reverie.flatten(batcher.get())[1]
-            stored.extend(leaf for leaf in leaves if leaf is not None)  # as it was given
+            stored.extend(leaf for leaf in leaves if leaf is not None)  # None stays in a batch
 
         return stack
 
@@ -386,7 +386,7 @@ def test_a_nest_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(cl
         give = make()
         with contextlib.suppress(reverie.ReverieError):
             give(nest)
-        # Once more, by the structure that is known now.
+        # A second time, when the structure of the nest is known.
         with contextlib.suppress(reverie.ReverieError):
             give(nest)
     assert stored

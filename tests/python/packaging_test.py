@@ -1,4 +1,4 @@
-"""What starts a server elsewhere: packaging/ agrees with the tree and with itself."""
+"""The files that start a server elsewhere: packaging/ is consistent with the tree."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_the_image_is_built_with_packages_that_the_makefile_installs(instruction
     readme = (root / "README.md").read_text()
     needed = set(re.findall(r"`(lib\w+-dev|zlib1g-dev)`", readme)) - {"libbox2d-dev"}
     assert needed <= build
-    assert run == {"libstdc++6", "python3"}  # the extension holds the rest (wheel_test.py)
+    assert run == {"libstdc++6", "python3"}  # the extension contains the rest (wheel_test.py)
 
 
 def test_every_command_of_the_image_is_one(instructions):
@@ -88,7 +88,7 @@ def test_the_images_program_is_served_by_the_command(instructions):
     copied = [rest.split()[-1] for rest in of(instructions, "COPY")]
     assert arguments.config in copied
     assert (arguments.host, arguments.insecure) == ("0.0.0.0", True)
-    # The port that it shows is the configuration's.
+    # The image exposes the port of the configuration.
     assert of(instructions, "EXPOSE") == ["8000"]
     assert of(instructions, "USER") == ["reverie"]
 
@@ -102,7 +102,7 @@ def test_the_units_program_is_served_by_the_command(unit):
     program, *words = shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.M)[1])
     assert program.endswith("/reverie")
     arguments = parser().parse_args(words)
-    # systemd waits longer for it than it waits for its clients.
+    # systemd must wait longer for the server than the server waits for its clients.
     assert arguments.grace < int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1])
 
 

@@ -1,4 +1,4 @@
-"""Constants that the pages state are those of the code."""
+"""Constants that the pages state are equal to those of the code."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _UNITS = {
 }  # fmt: skip
 _DURATIONS = {"microseconds": 1e-6, "milliseconds": 1e-3, "seconds": 1, "minutes": 60}
 
-# Page of docs/concepts, what it says with {} for the value, source below src/reverie, constant.
+# A page of docs/concepts, its text with {} for the value, a source below src/reverie, the constant.
 STATED = [
     ("threads", "in `blocking.h` it looks for up to {} (", "base/spin.h", "kLookMax"),
     ("threads", "at most {} items (a *breath*)", "replay/table.h", "kBreath"),
@@ -45,7 +45,7 @@ STATED = [
 
 
 def stated(page, phrase):
-    """The value that the page gives, in bytes, seconds or pieces."""
+    """The value that the page states, in bytes, seconds or pieces."""
     text = " ".join((_ROOT / f"docs/concepts/{page}.md").read_text().split())
     number = r"([\d,.]*\d)(?: (us|ms|s|min|bytes|KiB|MiB|GiB))?\\b".replace(r"\\b", r"\b")
     found = re.findall(re.escape(phrase).replace(r"\{\}", number), text)

@@ -1,4 +1,4 @@
-"""Items by pattern from steps that are there already."""
+"""Items made by patterns from a list of steps."""
 
 import numpy as np
 import pytest

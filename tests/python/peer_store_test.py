@@ -1,4 +1,4 @@
-"""The store through shared memory: ``protocol="peer"``, and what a process that dies leaves."""
+"""The store through shared memory, ``protocol="peer"``, also when a process dies."""
 
 import os
 import pickle
@@ -70,7 +70,7 @@ def client(server):
 
 
 def write(client, table, numbers):
-    """An item a number; all of them are confirmed on return."""
+    """Inserts one item per number; all of them are confirmed on return."""
     with client.trajectory_writer(1) as writer:
         for number in numbers:
             writer.append({"n": number, "x": np.full(100, number, np.float32)})
@@ -96,7 +96,7 @@ def end(process):
 
 @pytest.fixture
 def far():
-    """A server in a process of its own, and its port."""
+    """A server in its own process, and its port."""
     process = run(SERVER, 0)
     yield process, int(process.stdout.readline())
     if process.poll() is None:
@@ -108,7 +108,7 @@ def descriptors():
 
 
 def shared_mappings(pid="self"):
-    """Mappings of memory that processes share without a name."""
+    """The number of mapped segments of shared memory."""
     return Path(f"/proc/{pid}/maps").read_text().count("memfd:reverie")
 
 
@@ -308,7 +308,7 @@ def test_clients_that_are_killed_leave_nothing(server):
         end(process)
         eventually(lambda: server.figures["peer_connections"] == 1)
 
-    kill_a_client()  # what is made once is made now
+    kill_a_client()  # so that everything that is made once exists
     before = held()
     for _ in range(3):
         kill_a_client()
@@ -321,7 +321,7 @@ def test_clients_that_are_killed_leave_nothing(server):
 
 
 def write_large(client, numbers):
-    """Rows of 28 kB: their chunks lie where clients can map them."""
+    """Inserts rows of 28 kB, whose chunks are in memory that clients can map."""
     with client.trajectory_writer(1, codec="raw") as writer:
         for number in numbers:
             rows = np.random.default_rng(number).integers(0, 255, 28_000, np.uint8)
@@ -346,7 +346,7 @@ def test_large_rows_are_read_where_the_server_has_them(far):
     for _ in range(20):
         expect_large(client.sample_batch("t", 8, timeout_s=DEADLINE_S))
     assert shared_mappings() == before + 1
-    # What is dropped and written anew meanwhile changes no batch.
+    # Removing items and writing new ones meanwhile changes no batch.
     stop = threading.Event()
 
     def turn_over():

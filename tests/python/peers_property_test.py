@@ -1,7 +1,7 @@
 """Random programs of three threads over peers: calls, streams, queues, groups, weights, gradients.
 
-As in ``threads_property_test.py``, each rule hands one call to one of three threads, valid or not.
-A call is right, or is refused with an error of the package, and none waits without end.
+As in ``threads_property_test.py``, each rule gives one call, valid or not, to one of three threads.
+A call has the right result or raises an error of the package, and no call waits for ever.
 """
 
 import math
@@ -29,21 +29,21 @@ peers = st.sampled_from(["server", "server", "server", "client", "nobody", ""])
 values = st.sampled_from([1, -1.5, "text", [1, {"a": (2, None)}], object(), math.nan, b"x" * 100])
 numbers = st.integers(0, 1000)
 sides = st.integers(0, MEMBERS - 1)
-callers = st.sampled_from([1, 1, 1, 0])  # of functions that the server has
+callers = st.sampled_from([1, 1, 1, 0])  # the server only takes part sometimes
 
 
 def whole(value, width=WIDTH):
-    """An array whose every number is ``value``."""
+    """An array with all elements equal to ``value``."""
     return np.full(width, value, np.float32)
 
 
 def check_whole(array):
-    """All numbers of an array are one."""
+    """Checks that all elements of an array are equal."""
     assert array.min() == array.max()
 
 
 def fails(*_):
-    """What a user's function may do."""
+    """A user's function that raises."""
     raise ValueError("as it was told to")
 
 
@@ -150,7 +150,7 @@ class Peers(RuleBasedStateMachine):
 
         self.do(thread, call)
 
-    # --- Streams, one of which all threads share.
+    # --- Streams, one of which is shared by all threads.
 
     @rule(thread=threads, count=st.integers(-1, 40), window=st.sampled_from([0, 1, 3, 16]))
     def iterate(self, thread, count, window):
@@ -178,7 +178,7 @@ class Peers(RuleBasedStateMachine):
     # --- Groups.
 
     def do_both(self, thread, call):
-        """On both members, from two threads."""
+        """Calls on both members, from two threads."""
         for side in range(MEMBERS):
             self.do((thread + side) % THREADS, lambda side=side: call(side))
 
@@ -217,7 +217,7 @@ class Peers(RuleBasedStateMachine):
 
         self.do(thread, call)
 
-    # --- Weights, of which the server publishes.
+    # --- Weights, which the server publishes.
 
     @rule(thread=threads, step=st.integers(0, 2))
     def publish(self, thread, step):
@@ -234,7 +234,7 @@ class Peers(RuleBasedStateMachine):
 
         self.do(thread, call)
 
-    # --- Gradients: a thread of its own for each, and all others are refused.
+    # --- Gradients: each accumulator belongs to one thread, and refuses all others.
 
     @rule(thread=st.sampled_from([None, None, 2]), side=sides, size=st.integers(-1, 3))
     def accumulate(self, thread, side, size):
@@ -264,7 +264,7 @@ class Peers(RuleBasedStateMachine):
 
         self.do(thread, call)
 
-    # --- The end of it.
+    # --- The end.
 
     @rule(
         thread=threads,
@@ -301,7 +301,7 @@ def run_programs(number, examples, steps):
         stateful_step_count=steps,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # what threads do is not the same again: nothing to shrink
+        phases=[Phase.generate],  # no shrinking, since threads do not repeat what they did
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(seed(number)(Peers), settings=rules)

@@ -1,4 +1,4 @@
-"""The plugins of examples/cc, loaded as a Python program loads them."""
+"""The plugins of examples/cc, loaded as Python programs load them."""
 
 import numpy as np
 import pytest

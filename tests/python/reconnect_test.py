@@ -1,4 +1,4 @@
-"""Clients and servers that lose each other: what goes on by itself, and what is told."""
+"""Clients and servers that lose each other: what recovers by itself, and what raises an error."""
 
 import os
 import pickle
@@ -40,7 +40,7 @@ def server():
 
 
 def write(client, table, numbers):
-    """An item a number; all of them are confirmed on return."""
+    """Inserts one item per number; all of them are confirmed on return."""
     with client.trajectory_writer(1) as writer:
         for number in numbers:
             writer.append({"n": number})
@@ -87,7 +87,7 @@ def test_clients_go_on_within_two_seconds_of_a_restart_under_load(ended_within):
         server = reverie.Server(tables(), port=port)
         back = time.monotonic()
         before = list(confirmed)
-        # Each has more than one round behind it: that one may have been confirmed already.
+        # More than one request of each client, since one may have been confirmed already.
         eventually(
             lambda: failed or all(c > b + 20 for c, b in zip(confirmed, before, strict=True))
         )
@@ -119,7 +119,7 @@ def test_a_client_killed_while_its_insert_waits_leaves_nothing_queued(server):
     child.communicate()
     eventually(lambda: inside.why_blocked("q").inserts.waiting == 0)
     assert inside.server_info()["q"].current_size == QUEUE_SIZE
-    # Others have the room that comes up.
+    # Other clients get the room that becomes free.
     inside.sample_batch("q", 1)
     write(reverie.Client(f"localhost:{server.port}"), "q", [77])
     assert inside.sample_batch("q", QUEUE_SIZE).data[-1].ravel().tolist()[-1] == 77
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_a_wait_for_a_server(server, call):
         """
     )
     assert child.stdout.readline() == "ready\n"
-    eventually(lambda: state_of(child.pid) == "S")  # it waits
+    eventually(lambda: state_of(child.pid) == "S")  # it waits in the call
     os.kill(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=30)
     assert out == "interrupted\n", err

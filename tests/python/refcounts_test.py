@@ -1,4 +1,4 @@
-"""No call keeps or drops a reference to what passes through it, be it served or refused."""
+"""Calls keep and drop no references to their arguments, whether they succeed or fail."""
 
 import contextlib
 import gc
@@ -13,16 +13,16 @@ from reverie import structured
 from reverie.envs.native import NativePool
 
 ROUNDS = 50
-# Objects that the interpreter or the test itself keeps now and then.
+# Objects that the interpreter or the test itself may keep.
 SLACK = 8
 
 
 class Wrong:
-    """What no call takes."""
+    """A type that no call accepts."""
 
 
 def leaves_of(argument):
-    """The argument, and what lies in it."""
+    """The argument and all its leaves."""
     yield argument
     if isinstance(argument, dict):
         argument = argument.values()
@@ -33,7 +33,7 @@ def leaves_of(argument):
 
 
 def table(name, max_size, sampler=None, signature=None):
-    """A table that samples as soon as it has an item."""
+    """A table that can be sampled as soon as it has an item."""
     return reverie.Table(
         name,
         sampler or reverie.selectors.Uniform(),
@@ -183,7 +183,7 @@ def stream_calls(client):
 
 @contextlib.contextmanager
 def peers():
-    """Two peers, of which one serves."""
+    """Two peers, of which one is a server."""
     with reverie.Rpc("server") as server, reverie.Rpc("caller", find_timeout_s=0.01) as caller:
         caller.connect(server.listen())
         server.define("echo", lambda *args, **kwargs: (args, kwargs))
@@ -349,14 +349,14 @@ CASES = [
 
 
 def growth(call, arguments, keywords):
-    """By how much each argument is held more often behind ROUNDS calls, and the objects more."""
+    """The growth of each argument's reference count, and of the object count, in ROUNDS calls."""
     passed = [*leaves_of(list(arguments)), *leaves_of(keywords)]
 
     def go():
         with contextlib.suppress(Exception):
             call(*arguments, **keywords)
 
-    for _ in range(5):  # caches, and the memory that a call keeps for the next
+    for _ in range(5):  # fills caches, and memory that calls reuse
         go()
     gc.collect()
     before = [sys.getrefcount(leaf) for leaf in passed]
@@ -371,7 +371,7 @@ def growth(call, arguments, keywords):
 
 @pytest.fixture
 def few_objects():
-    """What there is already is left out of collections: they take a tenth of a second each else."""
+    """Excludes existing objects from collections, which would take a tenth of a second each."""
     gc.collect()
     gc.freeze()
     yield
@@ -382,12 +382,12 @@ def few_objects():
 @pytest.mark.usefixtures("few_objects")
 def test_calls_leave_the_references_as_they_were(group, client):
     for call, arguments, *keywords in group(client):
-        for _ in range(3):  # threads that these calls start bring objects of their own, once
+        for _ in range(3):  # threads that these calls start allocate objects once
             changes, more = growth(call, arguments, keywords[0] if keywords else {})
             if more < ROUNDS // 2 + SLACK:
                 break
         for leaf, change in changes:
-            # Small numbers, None and the like belong to the whole process.
+            # The whole process shares small numbers, None and the like.
             if isinstance(leaf, int | float | str | bool | None):
                 continue
             assert abs(change) < ROUNDS // 2, (call, leaf, change)

@@ -1,4 +1,4 @@
-"""Bad input: a typed error that names what is wrong, and everything else goes on."""
+"""Invalid input: a typed error names the mistake, and everything else still works."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ def tables():
 
 @pytest.fixture(params=["embedded", "served"])
 def client(request):
-    """A store in this process, and through a socket: both refuse the same."""
+    """A client of a store in this process, or of a server: both refuse the same."""
     if request.param == "embedded":
         with reverie.Store(tables()) as store:
             yield store.client()
@@ -41,7 +41,7 @@ def client(request):
             yield server.localhost_client()
 
 
-# What Reverb's protocol has no word for: distinct samples, columns by name without a signature.
+# Not possible in Reverb's protocol: distinct samples, and named columns without a signature.
 in_this_process = pytest.mark.parametrize("client", ["embedded"], indirect=True)
 
 
@@ -51,7 +51,7 @@ def writer(client):
     for step in range(5):
         writer.append({"x": np.full(2, step, np.float32), "y": step})
     yield writer
-    # Whatever was refused, the writer is usable and the table serves on.
+    # After every refusal the writer is usable and the table works.
     writer.append({"x": np.zeros(2, np.float32), "y": 9})
     last = {"x": writer.history["x"][-3:], "y": writer.history["y"][-1]}
     for name in ("t", "signed"):
@@ -62,7 +62,7 @@ def writer(client):
 
 
 def refused(kind, *words):
-    """Expects an error of ours that is also ``kind``, and says ``words``."""
+    """Expects an error of ours that is also a ``kind`` and contains ``words`` in order."""
     pattern = ".*".join(re.escape(word) for word in words)
     return pytest.raises(kind, match=re.compile(pattern, re.DOTALL))
 
@@ -373,7 +373,7 @@ def test_keys_are_no_tickets(client):
     for i in range(4):
         client.insert({"x": i}, {"t": 1.0})
     keys = client.sample_batch("t", 4).keys
-    if client.server_address is None:  # over a network keys are the tickets
+    if client.server_address is None:  # over a socket, keys are the tickets
         with refused(ValueError, "tickets holds", "'t'", "keys="):
             client.update_priorities("t", keys, np.ones(4))
         with refused(ValueError, "tickets holds 3"):

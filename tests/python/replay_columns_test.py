@@ -1,4 +1,4 @@
-"""What a replay buffer takes, and what it gives to a learner of another library."""
+"""The columns that a replay buffer accepts, and those that a learner of another library gets."""
 
 import logging
 
@@ -12,7 +12,7 @@ N = 3
 
 
 def step(index, num_envs=N):
-    """A step of each environment whose numbers say which one it is."""
+    """A step of each environment, whose values identify the step."""
     obs = np.full((num_envs, 2), index, np.float32)
     return {
         "obs": obs,
@@ -113,7 +113,7 @@ def test_types_that_would_lose_are_refused_with_the_remedy(wrong):
     buffer = reverie.ReplayBuffer(10, N)
     first = np.zeros(N, np.uint8)
     buffer.add(**{**step(0), "action": first})
-    if np.asarray(wrong).dtype == bool:  # 0 and 1 are numbers, without loss
+    if np.asarray(wrong).dtype == bool:  # bool to uint8 loses nothing
         return buffer.add(**{**step(1), "action": wrong})
     with pytest.raises(InvalidArgumentError, match=r"the first step had uint8 .*; convert it"):
         buffer.add(**{**step(1), "action": wrong})
@@ -171,7 +171,7 @@ def test_jax_gets_arrays_and_is_told_what_it_narrows(caplog):
             batch = buffer.sample(8, output="jax")
     told = [record.getMessage() for record in caplog.records if "holds" in record.getMessage()]
     assert "JAX holds the column action, int64, as int32" in told[0]
-    assert len(told) == 2  # action and mask_of/legal, once each
+    assert len(told) == 2  # one for action and one for mask_of/legal
     assert isinstance(batch["obs"], jax.Array)
     assert batch["tickets"].dtype == np.uint64
     assert buffer.update_priorities(batch["tickets"], np.ones(8)) > 0

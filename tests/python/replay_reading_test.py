@@ -15,7 +15,7 @@ from reverie.errors import (
 
 
 def filled(count, capacity=10, **options):
-    """Steps 0, 1, 2 and so on, in episodes of three, of which every second is cut off."""
+    """Steps 0, 1, 2, ... in episodes of three, of which every second is truncated."""
     buffer = reverie.ReplayBuffer(capacity, seed=1, **options)
     for step in range(count):
         now = np.array([step, step // 3], np.float32)
@@ -28,7 +28,7 @@ def filled(count, capacity=10, **options):
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_items_come_by_age(prioritized):
-    buffer = filled(37, prioritized=prioritized)  # several rounds of the buffer
+    buffer = filled(37, prioritized=prioritized)  # more than three times the capacity
     assert [buffer[i]["action"] for i in range(10)] == list(range(27, 37))
     assert buffer[-1]["action"] == 36
     assert buffer[-10]["obs"].tolist() == [27, 9]
@@ -54,7 +54,7 @@ def test_slices_are_batches():
     batch = buffer[4:7]
     assert set(batch) == set(buffer.sample(1))
     assert batch["weights"].tolist() == [1, 1, 1]
-    # Tickets are those of the items: their priorities can be given.
+    # The tickets are valid for an update of priorities.
     assert buffer.update_priorities(batch["tickets"], np.ones(3)) == 3
 
 
@@ -85,7 +85,7 @@ def test_several_steps_and_environments_lie_in_the_order_in_which_they_were_comp
 def test_episodes_are_runs_of_steps():
     found = [episode["action"].tolist() for episode in filled(38).episodes()]
     assert found == [[28, 29], [30, 31, 32], [33, 34, 35], [36, 37]]
-    big = list(filled(9_000, capacity=9_000).episodes())  # across blocks
+    big = list(filled(9_000, capacity=9_000).episodes())  # episodes that span blocks
     assert len(big) == 3_000
     assert all(np.ptp(episode["obs"][:, 1]) == 0 for episode in big)
     assert {len(episode["action"]) for episode in big} == {3}

@@ -1,4 +1,4 @@
-"""Calls again and again leave the process as large as it was, as the system counts it."""
+"""Repeated calls do not make the process grow, as the kernel counts its memory."""
 
 import contextlib
 import gc
@@ -55,7 +55,7 @@ def calls_that_are_given_up():
 @contextlib.contextmanager
 def calls_that_fail():
     with peers() as (_, caller):
-        # A name once: what is known of a name must go with its call.
+        # Each name is used once: what is known about a name must be freed with its call.
         names = (f"nothing-{number}" for number in range(1 << 30))
 
         def call():
@@ -155,7 +155,7 @@ def checkpoints():
             yield call
 
 
-# How often each is called in a quick run, and what part of all calls it is in a full one.
+# The number of calls in a quick run, and the divisor of ALL_CALLS in a full run.
 CASES = {
     small_calls: (3000, 1),
     large_calls: (200, 50),

@@ -1,4 +1,4 @@
-"""A test outside pytest that failed, or a build without results, fails the run that reports it."""
+"""A failed test outside of pytest, or a build without results, fails the run that reports it."""
 
 import subprocess
 import sys
@@ -13,14 +13,14 @@ _FAILED = (
 _SKIPPED = (
     '<testcase name="Sum.Waits" status="notrun"><skipped message="no such device"/></testcase>'
 )
-# As pytest writes them: without a status.
+# In the form that pytest writes: without a status.
 _PASSED_IN_PYTEST = '<testcase classname="sum_test" name="test_adds" time="0.1" />'
 _FAILED_IN_PYTEST = '<testcase name="test_fails"><error message="">no fixture</error></testcase>'
 
 
 @pytest.fixture
 def report(root, tmp_path):
-    """Reports results of ``part``; gives pytest's status and what it printed."""
+    """Reports results of ``part``; returns pytest's status and output."""
 
     def run(*cases, part="release"):
         results = tmp_path / part / "tests.xml"

@@ -1,4 +1,4 @@
-"""Reverb's inner module paths, without TensorFlow."""
+"""The paths of Reverb's inner modules, without TensorFlow."""
 
 import importlib
 import shutil

@@ -1,4 +1,4 @@
-"""Calls that are served together: stacked, padded, dealt out; and queues."""
+"""Calls that are served together: stacked, padded and split again; and queues."""
 
 import asyncio
 import collections
@@ -73,7 +73,7 @@ def test_a_dynamic_batch_is_what_came_during_the_one_before(pair):
     futures += [client.async_("server", "serve", i) for i in range(1, 10)]
     client.ping("server")
     server.define("flush", lambda: None)
-    client.sync("server", "flush")  # the others have been taken by threads of the server
+    client.sync("server", "flush")  # now threads of the server have taken the earlier calls
     go_on.set()
     assert results(futures) == [2 * i for i in range(10)]
     assert sizes[0] == 1
@@ -155,7 +155,7 @@ def test_nested_results_reach_their_callers_row_by_row(pair):
 
     def serve(x, nest):
         assert nest["deep"][0].shape == (8, 2)
-        large = np.repeat(x[:, None], 20_000, axis=1)  # rows that are sent from where they lie
+        large = np.repeat(x[:, None], 20_000, axis=1)  # large enough to be sent without a copy
         texts = np.array([f"t{i}" for i in x])
         return {
             "both": Both(large, "same"),

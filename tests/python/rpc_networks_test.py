@@ -21,7 +21,7 @@ print(rpc.listen("10.213.7.1:7213"), flush=True)
 sys.stdin.read()
 """
 
-# Prints a line for each thing that the test waits for, and goes on with each line that it reads.
+# Prints a line for each event that the test waits for, and continues after each line that it reads.
 _CLIENT = """
 import sys, time
 import reverie
@@ -61,7 +61,7 @@ def _ip(*arguments):
 
 @pytest.fixture
 def networks():
-    """Two namespaces, one at each end of a cable; gives their names and the cable's end."""
+    """Two network namespaces, joined by a cable; gives their names and that of the cable's end."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and ip")
     mine, other = f"reverie-{os.getpid()}-a", f"reverie-{os.getpid()}-b"
@@ -107,13 +107,13 @@ def test_calls_go_on_over_a_link_that_was_down_and_fail_when_it_stays_down(netwo
     try:
         assert server.stdout.readline().strip() == "10.213.7.1:7213"
         client = _started(other, _CLIENT)
-        assert client.stdout.readline().split() == ["2", "TCP"]  # the same machine, other networks
+        assert client.stdout.readline().split() == ["2", "TCP"]  # same machine, other networks
 
         _ip("-n", mine, "link", "set", end, "down")
         _go_on(client)
         assert client.stdout.readline().strip() == "begun"
         _ip("-n", mine, "link", "set", end, "up")
-        # TCP sends again when it likes; the peer may be given up before.
+        # TCP decides when to resend; the connection may be declared dead before.
         answered = client.stdout.readline().strip()
         assert answered == "3"
 
@@ -121,7 +121,7 @@ def test_calls_go_on_over_a_link_that_was_down_and_fail_when_it_stays_down(netwo
         _go_on(client)
         word, seconds = client.stdout.readline().split()
         assert word == "unavailable"
-        assert float(seconds) < 10.0  # 3 s of silence, on a quiet machine
+        assert float(seconds) < 10.0  # 3 s without a sign of life, on a quiet machine
 
         _ip("-n", mine, "link", "set", end, "up")
         _go_on(client)

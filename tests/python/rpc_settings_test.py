@@ -1,4 +1,4 @@
-"""What is set on a peer that is made already, and what it logs."""
+"""Settings that are changed on an existing peer, and what it logs."""
 
 import logging
 import threading
@@ -124,7 +124,7 @@ def test_a_thread_that_holds_the_interpreter_keeps_no_peer_from_logging_and_answ
         reverie.set_log_level("info")
         try:
             address = server.listen()
-            for _ in range(50):  # more lines than one look takes
+            for _ in range(50):  # more lines than are written at a time
                 with reverie.Rpc() as other:
                     other.connect(address)
                     other.ping("server")

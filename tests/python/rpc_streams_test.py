@@ -1,4 +1,4 @@
-"""Streams: calls that give many values, with room said by the caller and an end on either side."""
+"""Streams: calls with many results, where the caller grants room and either side may end them."""
 
 import contextlib
 import os
@@ -63,14 +63,14 @@ def test_no_more_values_are_made_than_the_caller_has_room_for(pair):
     server.define_stream("endless", endless)
     with client.stream("server", "endless", window=5) as stream:
         eventually(lambda: len(made) == 5)
-        client.ping("server")  # behind it no more is on its way
+        client.ping("server")  # after its answer no more values are in transit
         assert len(made) == 5
         assert [next(stream) for _ in range(20)] == list(range(20))
         eventually(lambda: len(made) == 25)
 
 
 def test_a_stream_is_read_by_one_thread_at_a_time(pair):
-    """Each value comes once, whichever thread gets it; a second thread is refused meanwhile."""
+    """Each value arrives once, in any thread; a second thread is refused meanwhile."""
     server, client = pair
     server.define_stream("count", lambda: range(200))
     got, refused = [], []
@@ -219,7 +219,7 @@ def test_wrong_uses_are_refused(pair):
     server.define_stream("numbers", lambda: range(3))
     with pytest.raises(errors.AlreadyExistsError, match="numbers"):
         server.define_stream("numbers", lambda: range(3))
-    # A peer cannot touch the streams of another one, nor numbers that belong to no stream.
+    # A peer cannot access another peer's streams, nor numbers without a stream.
     assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
 
 

@@ -1,4 +1,4 @@
-"""Peers that call each other: in one process, over Unix sockets and over TCP; between processes."""
+"""Peers that call each other: in one process, and between processes, over Unix sockets and TCP."""
 
 import asyncio
 import collections
@@ -43,7 +43,7 @@ def options_of(transport):
 
 @pytest.fixture
 def pair(transport):
-    """A peer "server", and one that is connected to it."""
+    """A peer "server", and a client that is connected to it."""
     with reverie.Rpc("server", **options_of(transport)) as server:
         name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
         address = server.listen("127.0.0.1:0" if transport in ("tcp", "tls") else name)
@@ -54,7 +54,7 @@ def pair(transport):
 
 @pytest.fixture
 def echo(pair):
-    """Calls a function of the server that gives its argument back."""
+    """Calls a function of the server that returns its argument."""
     server, client = pair
     server.define("echo", lambda value: value)
     return lambda value: client.sync("server", "echo", value)
@@ -68,7 +68,7 @@ Point = collections.namedtuple("Point", ["x", "y"])
     [
         *(None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, -(2**200), 0.1, math.inf, 1 + 2j),
         *("", "text", "\u00e9\U0001f600", b"", b"\0bytes", [], (), {}),
-        *(set(), frozenset({"a"}), frozenset({1, (2, 3)})),  # whose repr is the same in each run
+        *(set(), frozenset({"a"}), frozenset({1, (2, 3)})),  # with the same repr in each run
         {"a": [1, (2.5, None)], 3: {"b": {1, 2}}, (1, 2): "key"},
         [[[[[[1]]]]]],
         Point(1, "two"),
@@ -358,7 +358,7 @@ def test_a_call_to_an_address_that_does_not_answer_ends_with_the_cause(ended_wit
     with reverie.Rpc("client", reach_timeout_s=0.5) as client:
         client.connect(address)
         begin = time.monotonic()
-        for _ in range(2):  # each call has the whole time
+        for _ in range(2):  # each call has the full timeout
             with pytest.raises(errors.UnavailableError, match=r"within 0\.5 s: .*refused"):
                 client.sync("server", "f")
         assert time.monotonic() - begin >= 1.0
@@ -590,7 +590,7 @@ def test_a_certificate_lets_a_peer_in_and_its_lack_is_said_at_once():
     elsewhere = TLS._replace(server_name="elsewhere")
     with reverie.Rpc("server", transports=["tcp"], tls=TLS) as server:
         server.define("f", lambda: 1)
-        address = server.listen("0.0.0.0:0")  # TLS is a secret: others may reach it
+        address = server.listen("0.0.0.0:0")  # a public address is allowed with TLS
         address = f"127.0.0.1:{address.rpartition(':')[2]}"
         for tls, kind, said in (
             (stranger, errors.UnauthenticatedError, "certificate"),
@@ -670,7 +670,7 @@ sys.stdin.read()
 
 
 class Server:
-    """A process that serves; started again at the same address if asked to."""
+    """A process with a server; it can be restarted at the same address."""
 
     def __init__(self, address="127.0.0.1:0"):
         environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
@@ -723,7 +723,7 @@ def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(
 
 
 def test_a_peer_of_this_machine_that_dies_fails_its_calls_at_once(server, ended_within):
-    # Its socket hangs up, and no process listens at the one that went with it.
+    # Its socket is closed by the system, and no process listens at its Unix socket.
     with reverie.Rpc("patient", dead_after_s=60.0) as patient:
         patient.connect(server.address)
         futures = [patient.async_("server", "wait", 60) for _ in range(20)]
@@ -773,7 +773,7 @@ def test_a_peer_that_waits_costs_next_to_nothing(client):
 
 
 class _Forwarder:
-    """A Unix socket that leads to another one, as a tunnel does: bytes go through it, no more."""
+    """A Unix socket that forwards to another one as a tunnel does: only bytes, no descriptors."""
 
     def __init__(self, target):
         self.name = f"unix:@reverie-forwarder-{os.getpid()}-{time.monotonic_ns()}"
@@ -822,6 +822,6 @@ def test_a_socket_that_leads_through_a_tunnel_is_no_sign_of_one_host():
         peer = client.debug_info()["peers"][0]
         assert peer["link"] == forwarder.name
         assert peer["transport"] == "Unix socket"
-        # The server's answer, or what the client itself missed, whichever was the later.
+        # The reason is the server's answer or what the client lacked, whichever came later.
         assert any(word in peer["transport_reason"] for word in ("descriptor", "cannot map"))
         forwarder.close()

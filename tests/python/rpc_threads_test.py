@@ -1,4 +1,4 @@
-"""The threads that serve a peer: what keeps one from starting, or would end it, loses no call."""
+"""The threads that serve a peer: no call is lost when one cannot start or gets an exception."""
 
 import threading
 
@@ -19,7 +19,7 @@ def pair():
 
 
 class Limit:
-    """How many threads may be started from now on."""
+    """How many more threads may be started."""
 
     def __init__(self, monkeypatch):
         self.left = 1 << 30
@@ -107,7 +107,7 @@ def test_what_functions_and_callbacks_raise_ends_no_thread(pair, caplog, error):
     with pytest.raises(errors.RemoteError, match="the callback's own"):
         client.stream("server", "ends", timeout_s=DEADLINE_S)
     raised.clear()
-    for _ in range(40):  # more than there may be threads
+    for _ in range(40):  # more calls than threads are allowed
         client.async_callback("server", "one", lambda *_: end())
         never = client.async_("server", "never")
         assert begun.acquire(timeout=DEADLINE_S)
@@ -129,7 +129,7 @@ def test_a_stream_that_may_not_ask_for_more_loses_no_value():
         server.define_stream("count", lambda: iter(range(6)))
         server.define_deferred("never", lambda _answer: None)
         with client.stream("server", "count", window=2) as stream:
-            # Both values have arrived, and other calls leave no room to ask for more.
+            # Both values have arrived, and further calls use up the room for asking for more.
             eventually(lambda: client.debug_info()["pending_calls"] == 1)
             taken = [client.async_("server", "never") for _ in range(3)]
             found = [next(stream), next(stream)]

@@ -1,4 +1,4 @@
-"""Values that travel between peers because a program says so: dataclasses, and pickles."""
+"""Values that only some programs send between peers: dataclasses, and pickles."""
 
 import collections
 import dataclasses
@@ -99,7 +99,7 @@ def test_a_class_checks_what_comes_and_both_ends_need_the_same_one(pair):
     with pytest.raises(errors.InvalidArgumentError, match=r"'Positive' that came cannot be made"):
         client.sync("server", "echo", wrong)
 
-    # What was sent before the class changed its name, or its fields.
+    # The class changes its name or its fields after a value was sent.
     def sent(value, then):
         future = client.async_("server", "ask", value)
         while not len(queue):
@@ -197,7 +197,7 @@ HARM_DONE = []
 
 
 class Harm:
-    """Unpickling it would be seen."""
+    """Leaves a trace when it is unpickled."""
 
     def __reduce__(self):
         return (HARM_DONE.append, ("read",))

@@ -1,4 +1,4 @@
-"""Datasets of items and of steps, of an embedded store and over the network."""
+"""Datasets of items and of steps, of an embedded store and over a socket."""
 
 import gc
 import subprocess
@@ -46,7 +46,7 @@ def client(request):
 
 
 def fill(client, table, lengths):
-    """Items over the last `length` steps each, whose columns are the number of the step."""
+    """Inserts items over the last `length` steps each, whose columns are the number of the step."""
     with client.trajectory_writer(max(lengths), validate_items=False) as writer:
         for i, length in enumerate(lengths):
             for step in range(length):
@@ -113,7 +113,7 @@ def test_max_samples_ends_an_iteration_and_draws_no_more(client, workers):
     )
     assert len(list(dataset)) == 13
     assert client.server_info()["queue"].current_size == 17
-    assert len(list(dataset)) == 13  # an iterator each
+    assert len(list(dataset)) == 13  # each iterator counts anew
 
 
 @pytest.mark.parametrize("flexible_batch_size", [-1, 1, 8])
@@ -143,7 +143,7 @@ def test_a_queue_gets_back_what_an_iterator_did_not_use(client, used, end):
     left = list(whole(client, rate_limiter_timeout_ms=500))
     starts = [int(sample.data["b"][0][0]) for sample in left]
     expected = [10 * i for i in range(used, 40)]
-    # A server has them as its newest.
+    # In a server they are the newest items of the queue.
     assert (starts if client.server_address is None else sorted(starts)) == expected
 
 
@@ -206,7 +206,7 @@ def test_a_signature_says_what_a_dataset_is(client, kind):
 
 
 class Transition(NamedTuple):
-    """Its fields are in no alphabetical order."""
+    """A NamedTuple whose fields are not in alphabetical order."""
 
     observation: Any
     action: Any
@@ -233,7 +233,7 @@ def test_a_named_tuple_keeps_the_order_of_its_fields(is_served):
         made = reverie.TrajectoryDataset.from_table_signature(client, "t", 1, max_samples=1)
         (sample,) = made
         shown = made.element_spec.data
-        if not is_served:  # this process has the class
+        if not is_served:  # only the writer's process knows the class
             assert isinstance(sample.data, Transition)
             sample, shown = sample._replace(data=sample.data._asdict()), shown._asdict()
         assert sample.data["observation"].shape == (1, 3)

@@ -1,4 +1,4 @@
-"""Items one by one, as Reverb's clients get them: what is drawn ahead, and what an item holds."""
+"""Single items, as Reverb's clients get them: what is drawn ahead, and what an item holds."""
 
 import threading
 
@@ -22,7 +22,7 @@ def table(name, **options):
 
 @pytest.fixture(params=["embedded", "one", "shards"])
 def store(request):
-    """A client of two tables, and whether it is far."""
+    """A client of two tables, embedded or of one or two servers."""
     tables = lambda: [table("t"), table("spent", max_times_sampled=1)]  # noqa: E731
     if request.param == "embedded":
         with reverie.Store(tables()) as store:
@@ -36,7 +36,7 @@ def store(request):
 
 
 def write(client, name, count, **columns):
-    """Items of one step each; `columns` are functions of their number."""
+    """Inserts items of one step each; `columns` are functions of the step's number."""
     with client.trajectory_writer(1) as writer:
         for i in range(count):
             writer.append({key: column(i) for key, column in columns.items()})
@@ -54,10 +54,10 @@ def test_every_item_is_whole_and_its_own(store):
         assert x.shape == (1, 100)
         assert (x == n[0]).all()
         assert sample.info.priority == 1.0 + n[0]
-        assert sample.info.table_size <= 50  # the first knows one shard
+        assert sample.info.table_size <= 50  # the first sample only knows one shard
         assert sample.info.times_sampled >= 1
         assert [type(field) for field in sample.info] == [int, float, int, float, int]
-        x += 1  # changes no other item
+        x += 1  # must change no other item
     first, second = samples[-2:]
     assert first.info.table_size == 50
     assert not np.shares_memory(first.data[0], second.data[0])
@@ -72,7 +72,7 @@ def test_no_more_are_drawn_than_were_asked_for(store):
         before = store.server_info()["t"].rate_limiter_info.sample_stats.completed
         assert len(list(store.sample("t", count))) == count
         after = store.server_info()["t"].rate_limiter_info.sample_stats.completed
-        if len(store.shards) == 1:  # a late shard's part is for the next request
+        if len(store.shards) == 1:  # a late shard's samples are kept for the next request
             assert after - before == count
 
 
@@ -86,13 +86,13 @@ def test_nothing_is_drawn_ahead_where_samples_are_spent(store):
 
 
 def as_text(value):
-    """Reverb's protocol makes bytes of texts; a step's is an array without axes."""
+    """Converts a text of a sample, which is bytes over Reverb's protocol."""
     value = np.asarray(value).item()
     return value.decode() if isinstance(value, bytes) else value
 
 
 def test_items_of_all_kinds_follow_each_other(store):
-    """Texts, scalars, several steps, and lengths that differ."""
+    """Texts, scalars, several steps, and different lengths."""
     with store.trajectory_writer(4) as writer:
         for i in range(40):
             for step in range(4):
@@ -150,7 +150,7 @@ def test_an_iterator_serves_one_thread_at_a_time(store):
     threads = [threading.Thread(target=take) for _ in range(2)]
     for thread in threads:
         thread.start()
-    assert is_refused.wait(timeout=30)  # the other one waits for an item
+    assert is_refused.wait(timeout=30)  # the other thread waits for an item
     write(store, "t", 1, x=lambda i: np.float32(i))
     for thread in threads:
         thread.join()
@@ -160,7 +160,7 @@ def test_an_iterator_serves_one_thread_at_a_time(store):
 
 
 def test_an_item_comes_as_soon_as_there_is_one(store):
-    """What is drawn ahead does not make its reader wait for more than the next item."""
+    """Drawing ahead does not make the reader wait for more than the next item."""
     write(store, "t", 20, x=lambda i: np.float32(i))
     items = store.sample("t", 1000, timeout_s=0.2)
     assert len([next(items) for _ in range(200)]) == 200

@@ -37,7 +37,7 @@ tables: {
 
 
 class Served:
-    """A process of ``reverie serve``, and what it says."""
+    """A process of ``reverie serve``, and its output."""
 
     def __init__(self, *arguments, program=("-m", "reverie", "serve"), **keywords):
         self.process = subprocess.Popen(
@@ -45,13 +45,13 @@ class Served:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Where this run ignores it, as under nohup, its children would too.
+            # If this test run ignores SIGHUP, as under nohup, its children would too.
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             **keywords,
         )
 
     def address(self):
-        """Where it listens, once it does."""
+        """The address that it listens at; waits for it."""
         self.first = self.process.stderr.readline()
         found = re.search(r"listens at ([^\s,]+)", self.first)
         assert found, self.first
@@ -64,7 +64,7 @@ class Served:
                 pipe.close()
 
     def stop(self, number=signal.SIGTERM):
-        """The exit status and the last line."""
+        """Sends a signal; returns the exit status and the last line."""
         self.process.send_signal(number)
         return self.end()
 
@@ -76,7 +76,7 @@ class Served:
 
 @pytest.fixture
 def serve():
-    """Starts servers, and leaves none behind."""
+    """Starts servers, and ends all of them."""
     with contextlib.ExitStack() as stack:
 
         def start(*arguments, **keywords):
@@ -150,7 +150,7 @@ def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
     served = serve("--config", QUEUE)
     client = reverie.Client(served.address())
     writer = client.trajectory_writer(1)
-    for i in range(5):  # two more than there is room for
+    for i in range(5):  # two more than the table has room for
         writer.append(i)
         writer.create_item("q", 1.0, writer.history[-1:])
     writer.flush(2)
@@ -368,7 +368,7 @@ def test_a_check_leaves_a_running_server_and_its_socket_alone(serve, tmp_path):
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(serve):
-    """As nohup starts it."""
+    """The server starts with the signal ignored, as under nohup."""
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
         "from reverie.serve.command import reverb_server as run; raise SystemExit(run())"
@@ -459,7 +459,7 @@ def test_its_limits_are_those_of_its_arguments(serve):
         client.insert(os.urandom(20_000), {"q": 1.0}, timeout_s=30)
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as another:
-        assert another.recv(1) == b""  # closed at once
+        assert another.recv(1) == b""  # the server closes it at once
 
 
 def test_it_tells_systemd_when_it_listens_and_when_it_stops(serve, tmp_path):
@@ -495,7 +495,7 @@ def test_a_second_signal_ends_a_stop_that_waits_for_clients(serve):
     )
     try:
         assert child.stdout.readline() == "ready\n"
-        child.send_signal(signal.SIGSTOP)  # reads nothing, and leaves nothing
+        child.send_signal(signal.SIGSTOP)  # it neither reads nor closes its connection
         served.process.send_signal(signal.SIGTERM)
         served.process.send_signal(signal.SIGTERM)
         status, _ = served.end()
@@ -514,7 +514,7 @@ def test_a_server_whose_journal_fails_serves_on_or_stops(serve, tmp_path, wanted
     client = reverie.Client(served.address(), retry_timeout_s=0.2)
     step = {"x": np.zeros(1000, np.float32)}
     client.insert(step, {"q": 1.0})
-    # No file may grow any more, and a checkpoint is not written either.
+    # No file can grow any more, so that checkpoints fail as well.
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
 
     def insert_many():

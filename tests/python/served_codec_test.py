@@ -1,4 +1,4 @@
-"""What a server compresses of what comes raw."""
+"""Chunks that arrive raw and are compressed by the server."""
 
 import numpy as np
 import pytest
@@ -16,18 +16,18 @@ def fifo():
         remover=reverie.selectors.Fifo(),
         max_size=100,
         rate_limiter=reverie.rate_limiters.MinSize(1),
-        max_bytes=1 << 30,  # so that bytes are counted
+        max_bytes=1 << 30,  # makes the table count its bytes
     )
 
 
 def smooth(i):
-    """Floats that a codec finds something in."""
+    """A step with floats that a codec can compress."""
     return {"x": np.full(1000, i // 10, np.float32), "n": np.int64(i)}
 
 
 def write(client, step, **options):
     with client.trajectory_writer(ROWS, chunk_length=10, **options) as writer:
-        # Before its first answer a server is sent chunks as dm-reverb's takes them, in Snappy.
+        # Before the server's first answer a client sends chunks as dm-reverb does, with Snappy.
         writer.append(step(0))
         writer.create_item("t", 1.0, {name: writer.history[name][-1:] for name in writer.history})
         writer.end_episode()
@@ -48,7 +48,7 @@ def test_floats_that_come_raw_are_kept_compressed(codec):
         for server in (plain, packing):
             write(server.localhost_client(), smooth)
             data = server.localhost_client().sample_batch("t", 1).data
-            numbers, rows = data  # in the order of their names
+            numbers, rows = data  # columns are sorted by name
             np.testing.assert_array_equal(rows[0], [smooth(i)["x"] for i in range(ROWS)])
             assert numbers[0].tolist() == list(range(ROWS))
         assert bytes_of(plain) > ROWS * 4000

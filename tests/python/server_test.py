@@ -43,7 +43,7 @@ def client(server):
 
 
 def steps(client, count, **options):
-    """Items of two steps each over ``count`` steps."""
+    """Inserts items of two steps each over ``count`` steps."""
     with client.trajectory_writer(2, **options) as writer:
         for i in range(count):
             writer.append({"x": np.full(3, i, np.float32), "n": i, "word": f"step {i}"})
@@ -72,7 +72,7 @@ def test_pictures_arrive_as_they_were_whatever_the_codec(codec, chunk_length):
                 for table in "ab":
                     writer.create_item(table, float(i), columns)
                 if i < 6:
-                    writer.flush()  # the server has answered: now chunks go as both keep them
+                    writer.flush()  # after the server's answer chunks are sent as they are stored
         for table, reader in (("a", client), ("b", server.client())):
             pictures, numbers, floats = reader.sample_batch(table, 37).data
             for first in range(37):
@@ -176,7 +176,7 @@ def test_what_cannot_be_had_in_time_raises(client):
     with pytest.raises(errors.DeadlineExceededError) as caught:
         client.sample_batch("q", 5, timeout_s=0.2)
     assert caught.value.batch.data[0].tolist() == [[0], [1], [2]]
-    # The abandoned call was taken back.
+    # The abandoned insert was cancelled.
     assert client.server_info()["q"].current_size == 0
 
 
@@ -422,7 +422,7 @@ def test_tables_are_asked_in_the_servers_own_process(server, client):
     assert repr(server.port) in repr(server)
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
 def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
     client.server_info()
     pid = os.fork()
@@ -431,7 +431,7 @@ def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
         try:
             client.server_info(timeout=5)
         except errors.FailedPreconditionError as error:
-            # A worker of a DataLoader is such a child: it is told how to be given a client.
+            # A worker of a DataLoader is such a child: the error says how to give it a client.
             code = 0 if "DataLoader" in str(error) and "spawn" in str(error) else 2
         finally:
             os._exit(code)
@@ -439,7 +439,7 @@ def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
 
 
 def certificates(folder):
-    """A certificate for this machine that signed itself, and its key, made by openssl."""
+    """A self-signed certificate for this machine, and its key, made by openssl."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
     files = ["-keyout", key, "-out", certificate]

@@ -1,4 +1,4 @@
-"""One writer's steps in several tables of a server: each chunk travels once."""
+"""One writer's steps in several tables of a server: each chunk is sent once."""
 
 import threading
 
@@ -21,14 +21,14 @@ def fifo(name, max_size=1000):
 
 
 def write(client, tables, steps=40):
-    """An item over each two steps in every table; returns what the items hold."""
+    """Inserts an item over each two steps into every table; returns the rows of the steps."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (steps, ROW), np.uint8)
     with client.trajectory_writer(2, chunk_length=1) as writer:
         for i in range(steps):
             writer.append({"x": rows[i], "n": np.int64(i)})
             if i == 2:
-                writer.flush()  # from here on the writer has a way of its own
+                writer.flush()  # from here on the writer has a separate stream
             if i > 0:
                 for table in tables:
                     pair = {name: column[-2:] for name, column in writer.history.items()}
@@ -47,11 +47,11 @@ def test_a_chunk_of_several_tables_travels_once():
             for name in names:
                 batch = server.client().sample_batch(name, 39)
                 assert len(batch.keys) == 39
-                numbers, drawn = batch.data  # in the order of their names
+                numbers, drawn = batch.data  # columns are sorted by name
                 assert (numbers[:, 1] == numbers[:, 0] + 1).all()
                 np.testing.assert_array_equal(drawn, rows[numbers])
     assert received[1] > 40 * ROW
-    # Two steps went before the writer was known to write to several.
+    # Two steps were sent before the client knew that the writer uses several tables.
     assert received[3] < received[1] + 8 * ROW
 
 

@@ -18,7 +18,7 @@ from eventually import eventually
 from reverie import errors
 
 SHARDS = 3
-LIMIT_S = 120.0  # far above what a load takes that three servers and a killed one share
+LIMIT_S = 120.0  # far above the time of a load that shares the machine with three servers
 
 
 def table(sampler=None, limiter=None, **options):
@@ -34,7 +34,7 @@ def table(sampler=None, limiter=None, **options):
 
 @pytest.fixture
 def serve():
-    """Starts servers, and gives a client of them all."""
+    """Starts servers, and returns a client of all of them."""
     servers = []
 
     def start(*tables, **options):
@@ -62,7 +62,7 @@ def test_items_go_round_and_batches_come_from_all(serve):
     assert sizes(servers) == [10, 10, 10]
     batch = client.sample_batch("t", 63)
     counts = np.bincount(batch.shards)
-    assert counts.min() > 0  # 21 each, unless one was late
+    assert counts.min() > 0  # 21 each, unless a shard was late
     assert batch.table_size == 30
     assert (batch.data[0][:, 0] % SHARDS == batch.shards).all()
     assert np.allclose(batch.probabilities, (counts / 63)[batch.shards] / 10)
@@ -128,7 +128,7 @@ def test_priorities_and_deletions_reach_the_shard_that_has_the_item(serve):
     seen = np.isin(again.keys, batch.keys)
     assert (again.priorities[seen] == 5.0).all()
     assert [s.client().server_info()["t"].missing_updates for s in servers] == [0, 0, 0]
-    # A client that never drew them asks everybody.
+    # A client that did not draw the items asks all shards.
     other = reverie.Client([f"localhost:{server.port}" for server in servers])
     key = int(batch.keys[0])
     other.mutate_priorities("t", updates={key: 7.0})
@@ -150,8 +150,8 @@ def test_mass_draws_as_one_prioritised_table_would(serve):
     want = mass / mass.sum()
     counts = np.zeros(6)
     near = 0
-    # A shard that is late, as any may be on a busy machine, leaves its part of a batch to the
-    # others: those batches say so by their probabilities, and do not count here.
+    # A shard that is late, which happens on a busy machine, leaves its part of a batch to the
+    # others: such batches have other probabilities, and are not counted here.
     deadline = time.monotonic() + 60.0
     while near < 50 and time.monotonic() < deadline:
         batch = client.sample_batch("t", 128, beta=1.0)
@@ -171,12 +171,12 @@ def test_a_shard_whose_limiter_says_no_is_left_to_the_others(serve):
     for _ in range(3):
         assert 1 not in client.sample_batch("t", 30).shards
     assert client.shards_down() == {}
-    # A program that wants one of them alone has a client of it.
+    # A client of a single shard is available too.
     strict = client.shards[1]
     assert strict.server_info()["t"].current_size == 10
     with pytest.raises(errors.DeadlineExceededError):
         strict.sample_batch("t", 1, timeout_s=0.1)
-    # One that is full holds up the writers whose turn it is, and no others.
+    # A full shard holds up the writers whose turn it is, and no others.
     servers, queues = serve(reverie.Table.queue("q", 1), reverie.Table.queue("q", 100))
     queues = reverie.Client([f"localhost:{server.port}" for server in servers[3:]])
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_any_target_will_do_and_each_address_may_be_a_shard(serve):
     servers, _ = serve(table(), table())
     ports = [server.port for server in servers]
     target = f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
-    for server in servers:  # whichever has the turn: a connection that is lost goes on to the other
+    for server in servers:  # connections go to either address by turns, so both get an item
         fill(server.localhost_client(), 1)
     turns = reverie.Client(target)
     assert turns.sample_batch("t", 2, timeout_s=60).shards is None
@@ -270,7 +270,7 @@ def test_ctrl_c_ends_a_wait_for_all_shards(serve):
 
 
 class ServerProcess:
-    """A server in a process of its own, that can be killed and come back on its port."""
+    """A server in its own process, which can be killed and restarted at its port."""
 
     PROGRAM = textwrap.dedent(
         """
@@ -312,7 +312,7 @@ def processes():
 
 
 class Load:
-    """A writer and a reader that go on until they are stopped, and tell of what went wrong."""
+    """A writer and a reader that run until they are stopped, and keep their errors."""
 
     def __init__(self, addresses):
         self.addresses = addresses
@@ -331,7 +331,7 @@ class Load:
         try:
             self.clients.append(reverie.Client(self.addresses))
             work(self.clients[-1])
-        except Exception as error:  # what it was is told by the test
+        except Exception as error:  # the test reports it
             self.failures.append(error)
 
     def timed(self, kind, begun):
@@ -361,7 +361,7 @@ class Load:
             self.read += 32
 
     def await_shards(self):
-        """Until all clients use them all again."""
+        """Waits until all clients use all shards again."""
         self.until(lambda: not any(client.shards_down() for client in self.clients))
 
     def wait_for_more(self, written=200, read=2000):
@@ -403,7 +403,7 @@ def test_calls_go_on_while_a_server_is_dead_and_use_it_again_when_it_is_back(
         fresh = reverie.Client(addresses[1])
         assert fresh.server_info()["t"].current_size > 0
     assert load.failures == []
-    # Refused connections are seen at once; a writer asks after a quarter of a second.
+    # A refused connection is noticed at once; a writer probes after a quarter of a second.
     assert ended_within(time.monotonic() - max(load.longest_s.values()), 15.0)
     assert watcher.server_info()["t"].current_size > 0
     eventually(lambda: not watcher.shards_down(), LIMIT_S)
@@ -423,7 +423,7 @@ def test_no_call_waits_long_for_a_server_that_is_frozen(processes, ended_within)
 
 
 def keys_in(address):
-    """The keys of all items of a server, which it loses."""
+    """Removes all items of a server and returns their keys."""
     client = reverie.Client(address)
     keys = []
     while size := client.server_info()["t"].current_size:
@@ -452,11 +452,11 @@ def test_a_freeze_neither_loses_nor_doubles_an_item(processes):
 
 
 def test_a_writer_opens_while_a_shard_is_frozen(processes, ended_within):
-    """From the first call on: nothing is known of the tables yet."""
+    """The first call has to work, when nothing is known about the tables."""
     addresses = [f"localhost:{one.port}" for one in processes]
     frozen = processes[0].process
     frozen.send_signal(signal.SIGSTOP)
-    # Should the call hold the interpreter for as long as the freeze, this ends it.
+    # Ends the freeze, in case the call holds the interpreter's lock until then.
     thaw = f"sleep 20; kill -CONT {frozen.pid}"
     with subprocess.Popen(["sh", "-c", thaw], start_new_session=True) as thawing:
         try:
@@ -473,6 +473,6 @@ def test_a_writer_opens_while_a_shard_is_frozen(processes, ended_within):
         finally:
             os.killpg(thawing.pid, signal.SIGKILL)
             frozen.send_signal(signal.SIGCONT)
-    # What it had received before its freeze was seen went elsewhere: it gives that up when asked.
+    # Items that it got before the freeze was noticed went to another shard too; it deletes them.
     look = reverie.Client(addresses)
     eventually(lambda: look.server_info()["t"].current_size == 2, LIMIT_S)

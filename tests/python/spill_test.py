@@ -1,4 +1,4 @@
-"""Stores whose steps are more than their memory: all is there, and memory stays bounded."""
+"""Stores with more steps than memory: everything is there, and memory stays bounded."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from reverie.errors import InvalidArgumentError
 
 MEMORY = 16 << 20
 FLOATS = 10_000  # 40 kB
-ITEMS = 4_000  # 160 MB: ten times the memory
-SLACK = 64 << 20  # of what is no step: items, the batch, the interpreter
+ITEMS = 4_000  # 160 MB, ten times the memory
+SLACK = 64 << 20  # for items, the batch and the interpreter
 
 
 def resident_bytes():
-    """What this process holds, as the system counts it."""
+    """The memory of this process, as the kernel counts it, including swapped pages."""
     with open("/proc/self/smaps_rollup", encoding="ascii") as file:
         fields = (line.split() for line in file)
         return sum(int(words[1]) << 10 for words in fields if words[0] in {"Rss:", "Swap:"})
@@ -48,7 +48,7 @@ def fill(client, names, begin, end):
 
 
 def check(client, name, size=64):
-    """Draws a batch; returns the numbers of its items, each of which is whole."""
+    """Draws a batch; returns the numbers of its items, and checks that each is complete."""
     data = client.sample_batch(name, size).data["x"].reshape(size, FLOATS)
     assert (data == data[:, :1]).all()
     return data[:, 0].astype(int).tolist()
@@ -56,7 +56,7 @@ def check(client, name, size=64):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A folder on a disk: that of temporary files may be in memory."""
+    """A folder on a disk, since the folder of temporary files may be in memory."""
     try:
         reverie.Store(
             [table("t", reverie.selectors.Fifo())], memory_bytes=MEMORY, spill_folder=tmp_path
@@ -87,7 +87,7 @@ def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, do
     ):
         client = reverie.Client(store.address) if door == "served" else store.client()
         before = resident_bytes()
-        # A client of a server has what it sends to several tables in memory for a while.
+        # A client keeps what it sends to several tables in memory for a while.
         count = ITEMS // len(SELECTORS) if door == "served" else ITEMS
         for names in [[name] for name in SELECTORS] if door == "served" else [SELECTORS]:
             fill(client, names, 0, count)
@@ -108,7 +108,7 @@ def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, do
 @pytest.mark.parametrize("door", ["embedded", "served"])
 def test_a_batch_of_more_than_the_memory_is_served_and_the_bound_holds(disk, door):
     options = {"memory_bytes": MEMORY, "spill_folder": disk}
-    size = 1_000  # 40 MB, and more than twice the memory
+    size = 1_000  # 40 MB, more than twice the memory
     tables = [table("t", reverie.selectors.Uniform(seed=1))]
     with (
         reverie.Server(tables, **options)
@@ -122,7 +122,7 @@ def test_a_batch_of_more_than_the_memory_is_served_and_the_bound_holds(disk, doo
             drawn = check(client, "t", size)
             assert len(set(drawn)) > size // 2
             assert set(drawn) <= set(range(2 * size))
-        # The batch and, through a server, its message: none of it is in the store's memory.
+        # The batch and, with a server, its message are not in the store's memory.
         grown = resident_bytes() - before
         assert grown < 3 * 4 * FLOATS * size + SLACK, f"{grown >> 20} MiB"
 
@@ -145,7 +145,7 @@ def test_a_tables_own_bound_holds_beside_a_table_without_one(disk, door):
         fill(client, ["large"], 0, ITEMS)
         grown = resident_bytes() - before
         assert grown < MEMORY + SLACK, f"{grown >> 20} MiB after the inserts"
-        count = 3_000  # 120 MB, which stay
+        count = 3_000  # 120 MB, all of which stay
         fill(client, ["free"], 0, count)
         grown = resident_bytes() - before
         assert grown > count * 4 * FLOATS * 0.9, f"{grown >> 20} MiB with the other table"
@@ -185,7 +185,7 @@ def test_a_tables_own_bound_holds_with_compression_checkpoint_and_journal(disk):
         )
 
     rng = np.random.default_rng(3)
-    rows = rng.integers(0, 60, (1_500, FLOATS)).astype(np.float32)  # to half their size
+    rows = rng.integers(0, 60, (1_500, FLOATS)).astype(np.float32)  # compressible to half the size
     with opened() as store:
         before = resident_bytes()
         with store.client().trajectory_writer(1) as writer:
@@ -195,7 +195,7 @@ def test_a_tables_own_bound_holds_with_compression_checkpoint_and_journal(disk):
                 if i == 1_200:
                     writer.flush()
                     store.checkpoint()
-        # The journal keeps the chunks of its last file.
+        # The journal keeps the chunks of its last file in memory.
         assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
     before = resident_bytes()
     with opened() as store:
@@ -207,7 +207,7 @@ def test_a_tables_own_bound_holds_with_compression_checkpoint_and_journal(disk):
 
 
 def spilled_bytes(folder):
-    """What the files without a name that this process has in a folder take on the disk."""
+    """The size on disk of this process's unlinked files in a folder."""
     taken = 0
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def test_checkpoint_and_journal_hold_what_is_in_the_file(disk):
         drawn = {i for _ in range(20) for i in check(client, "t")}
         assert len(drawn) > 500
         assert any(i >= count for i in drawn)
-        # The journal keeps the chunks of its last file.
+        # The journal keeps the chunks of its last file in memory.
         assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
 
 

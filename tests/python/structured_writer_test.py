@@ -1,4 +1,4 @@
-"""Items by pattern, of an embedded store and over the network."""
+"""Items made by patterns, in an embedded store and over a socket."""
 
 import collections
 
@@ -58,7 +58,7 @@ def values(client):
 
 
 def write(client, configs, episodes=(6, 5), clear_buffers=True):
-    """Steps 0, 1, ...: `a` is their number, `b` that modulo 3."""
+    """Writes steps 0, 1, ...: `a` is the step's number, `b` the number modulo 3."""
     writer = client.structured_writer(configs)
     step = 0
     for length in episodes:
@@ -73,7 +73,7 @@ def write(client, configs, episodes=(6, 5), clear_buffers=True):
     [
         (lambda a: a[-1], [0, 1, 2, 3]),
         (lambda a: a[-2], [0, 1, 2]),
-        (lambda a: a[:-2], [0, 1, 2]),  # as Reverb takes it: the single row -2
+        (lambda a: a[:-2], [0, 1, 2]),  # Reverb's meaning: the single row -2
         (lambda a: a[-3:], [[0, 1, 2], [1, 2, 3]]),
         (lambda a: a[-3:-1], [[0, 1], [1, 2]]),
         (lambda a: a[-3:-2], [[0], [1]]),
@@ -299,7 +299,7 @@ def test_steps_that_cannot_be_written_are_refused_and_the_writer_goes_on(client)
         with pytest.raises(ValueError, match=text):
             writer.append(step)
     writer.append({"a": np.int64(2), "b": np.array([[1]], np.uint8)})
-    writer.append({"a": np.int64(3), "b": None})  # a condition on what is missing does not hold
+    writer.append({"a": np.int64(3), "b": None})  # a condition on a missing value is false
     writer.flush()
     assert values(client) == [1, 2]
     too_short = client.structured_writer([config(lambda step: {"x": step["b"][-1]})])

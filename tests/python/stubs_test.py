@@ -1,4 +1,4 @@
-"""The committed stub is what the built module says of itself."""
+"""The committed stub matches the built module."""
 
 import stubs
 

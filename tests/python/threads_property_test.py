@@ -1,8 +1,8 @@
 """Random programs of three threads over a store, a server, writers, a buffer, a pool and a batcher.
 
-Each rule hands one call to one of three threads, which run them side by side, valid or not. A call
-is right, or is refused with an error of the package; what comes out of a table was put in whole,
-also where it has left memory meanwhile, or comes back from a checkpoint and its journal.
+Each rule gives one call, valid or not, to one of three threads, which run them in parallel. A call
+has the right result or raises an error of the package. What comes out of a table was inserted
+completely, also if it was spilled meanwhile, or restored from a checkpoint and its journal.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from reverie.errors import InvalidArgumentError
 THREADS = 3
 WIDTH = 4
 MEMORY = 16 << 20
-# A step of so many bytes beside its numbers fills the memory soon.
+# The bytes of a large step, with which the memory is soon full.
 LARGE = 1 << 20
 
 threads = st.integers(0, THREADS - 1)
@@ -38,7 +38,7 @@ priorities = st.sampled_from([0.0, 0.5, 1.0, 10.0, -1.0, math.nan, math.inf, Non
 
 
 def table(name, max_size, sampler=None, signature=None):
-    """A table that samples as soon as it has an item."""
+    """A table that can be sampled as soon as it has an item."""
     return reverie.Table(
         name,
         sampler or reverie.selectors.Uniform(),
@@ -50,23 +50,23 @@ def table(name, max_size, sampler=None, signature=None):
 
 
 def whole(value):
-    """A step whose every number is ``value``."""
+    """A step with all numbers equal to ``value``."""
     return {"x": np.full(WIDTH, value, np.float32), "n": np.int64(value)}
 
 
 def large(value):
-    """A step that takes a part of the memory that a store with a file has."""
+    """A step that takes a large part of the memory of a store that spills."""
     return {"n": np.int64(value), "x": np.full((LARGE // 4 // WIDTH, WIDTH), value, np.float32)}
 
 
 def other(value):
-    """A step that no signature here allows."""
+    """A step that the signatures here do not allow."""
     return {"x": np.full((WIDTH, 2), value, np.float64), "n": np.int64(value)}
 
 
 def check_whole(data):
-    """What a step's columns say is what was written together."""
-    if isinstance(data, list):  # of a server's table without a signature: sorted by name
+    """Checks that a step's columns belong together."""
+    if isinstance(data, list):  # from a server's table without a signature: sorted by name
         data = dict(zip(("n", "x"), data, strict=True))
     numbers, rows = data["n"], data["x"]
     if rows.shape[-1] == WIDTH:
@@ -75,7 +75,7 @@ def check_whole(data):
 
 
 def tables_of(number):
-    """The tables of a program; the number is a seed."""
+    """The tables of a program; ``number`` is a seed."""
     signature = {
         "x": reverie.TensorSpec((None, WIDTH), np.float32),
         "n": reverie.TensorSpec((None,), np.int64),
@@ -89,13 +89,13 @@ def tables_of(number):
 
 
 def on_disk():
-    """A folder on a disk, where steps can go that are not in memory; None where there is none."""
+    """A folder on a disk to spill to; None if there is no disk."""
     folder = tempfile.TemporaryDirectory(dir=os.environ.get("REVERIE_DISK"))
     try:
         reverie.Store(
             [reverie.Table.queue("q", 1)], memory_bytes=MEMORY, spill_folder=folder.name
         ).close()
-    except InvalidArgumentError:  # a folder in memory
+    except InvalidArgumentError:  # the folder is in memory
         folder.cleanup()
         return None
     return folder
@@ -210,7 +210,7 @@ class Threads(RuleBasedStateMachine):
 
     @rule(thread=threads, value=values, count=counts)
     def insert_much(self, thread, value, count):
-        """More than the memory of a store with a file, sooner or later."""
+        """Inserts large steps, which after some calls exceed the memory of a store that spills."""
 
         def call():
             for i in range(min(count, 7)):
@@ -226,7 +226,7 @@ class Threads(RuleBasedStateMachine):
 
         self.workers[thread].do(call)
 
-    # --- What outlives it.
+    # --- What survives the store.
 
     @rule(thread=threads, payload=st.sampled_from([b"", b"step", "text", None]))
     def write_a_checkpoint(self, thread, payload):
@@ -306,7 +306,7 @@ class Threads(RuleBasedStateMachine):
         def call():
             batch = self.buffer.sample(count, out=self.buffer_batch if is_shared else None)
             if not is_shared:
-                first = batch["obs"].reshape(count, -1)[:, 0]  # whichever shape came first
+                first = batch["obs"].reshape(count, -1)[:, 0]  # its shape is that of the first step
                 np.testing.assert_array_equal(first, batch["reward"])
                 self.buffer_batch = batch
             self.buffer.update_priorities(batch["tickets"], [priority or 0.0] * count)
@@ -339,7 +339,7 @@ class Threads(RuleBasedStateMachine):
 
         self.workers[thread].do(call)
 
-    # --- The end of it.
+    # --- The end.
 
     @rule()
     def settle(self):
@@ -371,7 +371,7 @@ class Threads(RuleBasedStateMachine):
             self.spill.cleanup()
 
     def check_what_is_kept(self, sizes):
-        """Another store of the folder begins whole, and with a journal as this one ended."""
+        """A store restored from the folder has complete items, and with a journal all of them."""
         with reverie.Store(tables_of(self.number), **self.options) as again:
             client = again.client()
             for name, info in client.server_info().items():
@@ -388,10 +388,10 @@ def run_programs(number, examples, steps):
         stateful_step_count=steps,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # what threads do is not the same again: nothing to shrink
+        phases=[Phase.generate],  # no shrinking, since threads do not repeat what they did
         suppress_health_check=list(HealthCheck),
     )
-    # The decorator that fixes a seed takes a test function.
+    # `seed` decorates a test function, which here is the class.
     run_state_machine_as_test(seed(number)(Threads), settings=rules)
 
 

@@ -1,7 +1,7 @@
-"""Random programs of three threads over trainings: the native one, and a loop of one's own.
+"""Random programs of three threads over trainings: the native one, and a loop of the user.
 
-Each rule hands one call to one of three threads, which run them side by side, valid or not. A call
-is right, or is refused with an error of the package; what was saved is what was trained.
+Each rule gives one call, valid or not, to one of three threads, which run them in parallel. A call
+has the right result or raises an error of the package; what was saved is what was trained.
 """
 
 import os
@@ -31,7 +31,7 @@ folders = st.sampled_from(["one", "one", "two", "", "none/at/all", "\0"])
 
 
 class Agent:
-    """A policy and learner for CartPole that counts what it has learned from."""
+    """A policy and learner for CartPole that counts the batches it has learned from."""
 
     def __init__(self):
         self.batches = np.zeros(1)
@@ -142,8 +142,8 @@ class Trainings(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def check_what_was_saved(self):
-        """The last of each folder is whole: a training of the same kind goes on with it."""
-        self.training.clear()  # lets the folders go
+        """Checks that a training of the same kind can resume from the last save in each folder."""
+        self.training.clear()  # releases the folders
         for kind, path in dict.fromkeys(self.saved):
             if kind == "trainer":
                 with reverie.agents.Trainer("dqn", "CartPole-v1", SETTINGS, resume=path) as resumed:
@@ -163,10 +163,10 @@ def run_programs(number, examples, steps):
         stateful_step_count=steps,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # what threads do is not the same again: nothing to shrink
+        phases=[Phase.generate],  # no shrinking, since threads do not repeat what they did
         suppress_health_check=list(HealthCheck),
     )
-    # The decorator that fixes a seed takes a test function.
+    # `seed` decorates a test function, which here is the class.
     run_state_machine_as_test(seed(number)(Trainings), settings=rules)
 
 

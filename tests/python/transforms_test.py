@@ -1,4 +1,4 @@
-"""What a replay buffer does to each batch that it draws."""
+"""Transforms that a replay buffer applies to each batch that it draws."""
 
 import copy
 import pickle

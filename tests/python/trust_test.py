@@ -1,4 +1,4 @@
-"""Which peers trust each other: what no retry can heal fails at once, and retries are logged."""
+"""Which peers trust each other: errors that no retry can heal come at once; retries are logged."""
 
 import logging
 import socket
@@ -11,7 +11,7 @@ import pytest
 import reverie
 from reverie import errors
 
-SOON_S = 60  # half of the time for which an unreachable server is tried, whatever else runs
+SOON_S = 60  # half of the default timeout for an unreachable server
 
 
 def table():
@@ -94,7 +94,7 @@ def test_a_certificate_that_is_not_trusted_ends_every_call_at_once(server, files
     ("tls", "kind", "match"),
     [
         (("stranger.pem",), errors.UnauthenticatedError, "as authorities"),
-        ((None,), errors.UnauthenticatedError, "as authorities"),  # whom the system trusts
+        ((None,), errors.UnauthenticatedError, "as authorities"),  # the system's authorities
         (
             ("authority.pem", None, None, "replay.local"),
             errors.UnauthenticatedError,
@@ -156,7 +156,7 @@ def test_a_certificate_that_is_not_valid_now_makes_no_server_and_no_client(files
 
 
 class Lines(logging.Handler):
-    """What the library logs, and when the first line came."""
+    """The lines that the library logs, and an event for the first one."""
 
     def __init__(self):
         super().__init__()
@@ -179,9 +179,9 @@ def log():
 
 @pytest.fixture
 def silent():
-    """An address at which connections are refused."""
+    """An address that refuses connections."""
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # and does not listen
+        held.bind(("127.0.0.1", 0))  # bound, but not listening
         yield f"localhost:{held.getsockname()[1]}"
 
 

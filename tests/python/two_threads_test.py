@@ -1,4 +1,4 @@
-"""Two threads in one object: each call is right, waits, or is refused; nothing is torn."""
+"""Two threads use one object: each call is right, waits, or is refused; no data is torn."""
 
 import contextlib
 import gc
@@ -17,7 +17,7 @@ IN_USE = "in use by another call, in another thread"
 
 
 def table(name, max_size, sampler=None, signature=None):
-    """A table that samples as soon as it has an item."""
+    """A table that can be sampled as soon as it has an item."""
     return reverie.Table(
         name,
         sampler or reverie.selectors.Uniform(),
@@ -30,7 +30,7 @@ def table(name, max_size, sampler=None, signature=None):
 
 @pytest.fixture
 def eager_switches():
-    """Python hands its lock over some thousand times a second."""
+    """Makes Python switch threads thousands of times per second."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -38,7 +38,7 @@ def eager_switches():
 
 
 def at_once(*calls):
-    """Runs each call in a thread of its own; what they raised."""
+    """Runs each call in its own thread; returns the errors raised."""
     start = threading.Barrier(len(calls))
     errors = []
 
@@ -79,7 +79,7 @@ def is_in_use(batch):
 
 @contextlib.contextmanager
 def refilled(client, batch):
-    """While another thread is in a call that fills ``batch``."""
+    """Runs the body while another thread is in a call that fills ``batch``."""
     taker = client.sample_batch
     thread = threading.Thread(target=lambda: taker("empty", 1, out=batch), daemon=True)
     thread.start()
@@ -145,7 +145,7 @@ def test_a_buffers_batch_that_is_being_filled_is_refused_to_others():
     thread.start()
 
     def is_refused():
-        try:  # before the other thread is in its call, this one finds the buffer empty
+        try:  # until the other thread is in its call, the buffer is empty for this one
             buffer.sample(2, out=batch)
         except reverie.errors.FailedPreconditionError as error:
             return IN_USE in str(error)
@@ -198,7 +198,7 @@ def test_a_buffer_closed_in_the_middle_cancels_and_refuses():
 
 
 def test_priorities_that_change_while_they_are_read_are_checked_as_they_are_used():
-    # What was found to be good must be what is stored: a NaN would break every later draw.
+    # The priorities that were checked must be those stored: a NaN would break every later draw.
     buffer = buffer_of(500)
     tickets = buffer.sample(500)["tickets"]
     priorities = np.ones(500)
@@ -234,7 +234,7 @@ def test_two_iterations_of_a_dataset_share_its_batches(client):
 
 @pytest.mark.usefixtures("eager_switches")
 def test_every_row_that_threads_batch_comes_out_once():
-    # Every second item is converted, by code that lets other threads run in the middle.
+    # Every second item is converted, by code that lets other threads run in between.
     size, count = 4, 400
     batcher = reverie.Batcher(size, queue_size=8)
     rows = []
@@ -255,7 +255,7 @@ def test_every_row_that_threads_batch_comes_out_once():
 
 
 class Wide:
-    """Its observations take a while to copy."""
+    """An environment whose observations take long to copy."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (500_000,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -292,9 +292,9 @@ def test_a_server_may_be_stopped_by_several_threads_at_once():
 
 
 class Other:
-    """A thread that runs whenever a call releases the interpreter's lock, and not otherwise.
+    """A thread that runs only when a call releases the interpreter's lock.
 
-    No thread is forced to hand the lock over meanwhile: what this one counts was given to it.
+    No thread is forced to release the lock meanwhile, so each turn counted here was a release.
     """
 
     def __enter__(self):
@@ -304,7 +304,7 @@ class Other:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         sys.setswitchinterval(1000.0)
-        eventually(lambda: self.turns > 3)  # a request that was made before is over
+        eventually(lambda: self.turns > 3)  # an earlier request for the lock is over
         return self
 
     def _run(self):
@@ -350,14 +350,14 @@ def test_brief_calls_keep_the_interpreters_lock():
     calls = brief_calls()
 
     def turns():
-        gc.collect()  # what earlier tests left lets the lock go when it is closed
+        gc.collect()  # objects of earlier tests release the lock when they are closed
         return sum(
             other.turns_during(lambda call=call: [call() for _ in range(100)])
             for call in calls.values()
         )
 
     with Other() as other:
-        eventually(lambda: turns() <= 3)  # one that lets it go each time has 100
+        eventually(lambda: turns() <= 3)  # a call that releases the lock would have 100
 
 
 def test_large_calls_and_waits_let_other_threads_run():

@@ -1,7 +1,7 @@
-"""What a user's type checker makes of the package: read by pyright (strict) and mypy, not run.
+"""How a user's type checker sees the package: read by pyright (strict) and mypy, never run.
 
-Each ``assert_type`` fails where a type is ``Any``. A line that ends with ``ignore`` is a mistake
-that both checkers have to find: they refuse an ``ignore`` that is not needed.
+Each ``assert_type`` fails if a type is ``Any``. A line that ends with ``ignore`` is a mistake that
+both checkers have to find, since they report an ``ignore`` that is not needed.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A user's typed program passes pyright, strict, and mypy; its mistakes are found by both."""
+"""A user's typed program passes strict pyright and mypy, and both find its mistakes."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def test_pyright_finds_nothing_in_a_typed_program(root, tmp_path):
     }
     project = tmp_path / "pyrightconfig.json"
     project.write_text(json.dumps(settings))
-    # basedpyright is pyright with the Node that it needs.
+    # basedpyright is pyright with a bundled Node.
     done = checked(root, "basedpyright", "--project", str(project), "--outputjson")
     found = json.loads(done.stdout)
     lines = [

@@ -1,4 +1,4 @@
-"""Samples that were drawn for a reader who went away, and were not sent yet."""
+"""Samples that were drawn but not yet sent when their reader went away."""
 
 import contextlib
 import subprocess
@@ -39,7 +39,7 @@ def queue(undo=True):
 
 @contextlib.contextmanager
 def left_by_a_reader(table, protocol, **options):
-    """A server whose reader went away in the middle of all its items."""
+    """A server whose reader went away while it was reading all items."""
     with reverie.Server([table], **options) as server:
         row = np.zeros(ROW_BYTES, np.uint8)
         with server.client().trajectory_writer(1, chunk_length=1, codec="raw") as writer:
@@ -49,7 +49,7 @@ def left_by_a_reader(table, protocol, **options):
                 writer.create_item("t", 1.0, {name: history[name][-1:] for name in history})
         address = f"localhost:{server.port}"
         reader = subprocess.Popen([sys.executable, "-c", READER, address, protocol, str(ITEMS)])
-        while server.figures["samples"] == 0:  # looks often: the rest is soon there
+        while server.figures["samples"] == 0:  # polls often, since the reader is quick
             assert reader.poll() is None
         reader.kill()
         reader.wait()
@@ -67,10 +67,10 @@ def test_they_are_in_the_table_again_where_it_asks_for_that(protocol, undo):
         assert unsent > 0
         assert figures["unsent_samples" if undo else "undone_samples"] == 0
         assert figures["samples"] + size + figures["unsent_samples"] == ITEMS
-        if size == 0:  # all were drawn
+        if size == 0:  # all items were drawn before the reader was killed
             return
         left = client.sample_batch("t", size)
-        assert left.data["n"][:, 0].tolist() == list(range(ITEMS - size, ITEMS))  # in their order
+        assert left.data["n"][:, 0].tolist() == list(range(ITEMS - size, ITEMS))  # in order
         undone = figures["undone_samples"]
         assert left.redelivered.tolist() == [i < undone for i in range(size)]
 

@@ -1,4 +1,4 @@
-"""Priorities that are updated without waiting for the server."""
+"""Updates of priorities that do not wait for the server."""
 
 import threading
 import time
@@ -57,7 +57,7 @@ def test_the_error_of_one_comes_with_the_next_or_with_flush(server):
     client.update_priorities("u", keys=[1], priorities=[1.0], wait=False)
     with pytest.raises(errors.NotFoundError, match="earlier update of priorities of table 'u'"):
         client.flush(timeout_s=10)
-    client.flush(timeout_s=10)  # told once
+    client.flush(timeout_s=10)  # an error is reported once
     key = keys_of(client)[0]
     client.update_priorities("t", keys=[key], priorities=[-1.0], wait=False)
     with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
@@ -112,7 +112,7 @@ def test_a_loop_over_a_dataset_does_not_wait(server):
     assert sent == [16] * 21
     assert not client._has_open_dataset("t")
     keys = batch.keys
-    assert (server.client().priorities("t", keys) == 22.0).all()  # closed: all have arrived
+    assert (server.client().priorities("t", keys) == 22.0).all()  # closing waits for all updates
     assert native is client._native
 
 
@@ -131,7 +131,7 @@ def test_what_went_wrong_in_the_loop_is_raised_at_its_end(server):
     with pytest.raises(RuntimeError, match="the loop's own"):
         spoil(client, RuntimeError("the loop's own"))
     with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
-        client.flush()  # the loop's own error was reported instead
+        client.flush()  # still to be reported, because the loop's own error went first
     client.dataset("t", 4).close()
 
 

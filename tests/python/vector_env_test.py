@@ -1,4 +1,4 @@
-"""How vector environments behave: Gymnasium's two and ours, held to one suite."""
+"""How vector environments behave: one suite for Gymnasium's two and ours."""
 
 import copy
 
@@ -22,12 +22,12 @@ COUNT = 3
 
 
 class Scripted(gymnasium.Env):
-    """Draws what it gives from its seed: observations, rewards, ends and infos of many kinds."""
+    """Draws observations, rewards, ends and infos of many kinds from its seed."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
 
     def __init__(self, observation_space=None, action_space=None, render_mode=None):
-        # A copy of its own: spaces hold a generator.
+        # A copy, because a space holds a random generator.
         self.observation_space = copy.deepcopy(observation_space) or spaces.Box(
             -3, 2, (2,), np.float32
         )
@@ -75,7 +75,7 @@ def scripted(**options):
 
 KINDS = {
     "sync": lambda fns, mode: gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=mode),
-    # Without its shared memory, which cannot hold texts, graphs and sequences.
+    # Without shared memory, which cannot hold texts, graphs and sequences.
     "async": lambda fns, mode: gymnasium.vector.AsyncVectorEnv(
         fns, autoreset_mode=mode, shared_memory=False
     ),
@@ -92,7 +92,7 @@ KINDS = {
 
 
 def vectors_of(kind):
-    """Makes vector environments of that kind, and closes them."""
+    """Makes vector environments of one kind, and closes them."""
     made = []
 
     def vector(fns=None, mode=AutoresetMode.NEXT_STEP):
@@ -105,7 +105,7 @@ def vectors_of(kind):
         one.close()
 
 
-# Workers take a while to start; apart from that they do what threads do.
+# Processes take long to start, and otherwise behave like threads.
 FEW = [*list(KINDS)[:4], pytest.param("processes", marks=pytest.mark.full)]
 
 
@@ -124,7 +124,7 @@ def oracle(fns=None, mode=AutoresetMode.NEXT_STEP):
 
 
 def assert_same(ours, theirs):
-    """Values, types and element types alike."""
+    """Checks that values, types and dtypes are equal."""
     if isinstance(theirs, dict):
         assert isinstance(ours, dict)
         assert sorted(ours) == sorted(theirs)
@@ -146,7 +146,7 @@ def assert_same(ours, theirs):
 
 
 def same_story(ours, theirs, steps=25):
-    """The same seeds and actions give the same of everything."""
+    """Checks that the same seeds and actions give equal results."""
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.single_observation_space == theirs.single_observation_space
@@ -190,7 +190,7 @@ OBSERVATIONS = {
 
 
 def names_of(table, make, few):
-    """All, or the few that worker processes treat in ways of their own: each starts one."""
+    """All names, or for processes, which are slow to start, only those they treat differently."""
     return few if make.kind == "processes" else table
 
 
@@ -214,7 +214,7 @@ def check_observations(make, name):
 
 
 def assert_comparable(ours, theirs):
-    assert repr(ours) == repr(theirs)  # graphs hold arrays, which have no single truth
+    assert repr(ours) == repr(theirs)  # graphs hold arrays, so == has no single truth value
 
 
 ACTIONS = {
@@ -362,7 +362,7 @@ def test_closing_twice_is_once_and_a_closed_one_steps_no_more(make):
     assert envs.closed
 
 
-# What is ours alone.
+# Tests of features that only ours has.
 
 
 def ours(fns, **options):
@@ -393,7 +393,7 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
     ) as told:
         envs.step(np.zeros(COUNT, int))
     assert told.value.env_id == 1
-    envs.reset(seed=1)  # makes it anew
+    envs.reset(seed=1)  # makes the failed environment anew
     with pytest.raises(KeyError):
         envs.call("secret")
     with pytest.raises(AttributeError, match="missing"):
@@ -501,7 +501,7 @@ def test_a_single_one_says_how_to_make_many():
 
 def test_native_environments_reset_as_they_are_told():
     for mode in ("SameStep", "NextStep", "Disabled"):
-        for episodes in story_of(mode):  # of one environment: those that ended lean, or are far
+        for episodes in story_of(mode):  # the last observations of one environment's episodes
             assert len(episodes) == 120
             assert (np.abs(episodes) > [2.4, np.inf, 0.2, np.inf]).any()
     envs = gymnasium.make_vec("reverie/CartPole-v1", num_envs=3, render_mode="rgb_array")

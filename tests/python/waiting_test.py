@@ -1,4 +1,4 @@
-"""Calls that wait: how they end, and what they say meanwhile."""
+"""Calls that wait: how they end, and what they report meanwhile."""
 
 import _thread
 import gc
@@ -35,7 +35,7 @@ def fill(client):
 
 
 def when(is_so, then):
-    """Calls ``then`` on a thread of its own as soon as ``is_so()``."""
+    """Calls ``then`` on another thread as soon as ``is_so()``."""
 
     def watch():
         eventually(is_so)
@@ -70,7 +70,7 @@ def full_writer(client):
 
 
 def in_use(writer):
-    """Whether a call waits in the writer: others are refused then."""
+    """Whether a call waits in the writer, so that other calls are refused."""
 
     def check():
         try:
@@ -342,7 +342,7 @@ def test_eight_threads_insert_and_sample():
     assert info.sample_stats.completed == count // 2 * (each // 4) * 16
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
 @pytest.mark.skipif(sys.platform != "linux", reason="os.fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_handles_in_a_forked_child_raise_and_let_it_end(store, client):

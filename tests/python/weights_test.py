@@ -1,4 +1,4 @@
-"""Weights by version, between processes and between peers of one."""
+"""Weights by version, between processes and between peers in one process."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import reverie
 
 LIMIT_S = 60.0
 
-# Takes weights until version 30, and prints what it has seen.
+# Takes weights until version 30, and prints the last version that it saw.
 ACTOR = """
 import sys
 import reverie
@@ -54,7 +54,7 @@ def test_processes_take_whole_versions(how):
         for actor in actors:
             out, _ = actor.communicate(timeout=LIMIT_S)
             assert out == "30\n"
-        # What they wrote is not seen here.
+        # What the actors wrote to their arrays does not show here.
         assert (weights.held().value["w"] == 30).all()
 
 

@@ -1,4 +1,4 @@
-"""The wheel holds what a user needs, nothing else, and works without this tree."""
+"""The wheel contains what a user needs and nothing else, and works without this tree."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# The C++ runtime and the C library are on every Linux with Python.
+# Every Linux with Python has the C++ runtime and the C library.
 _SYSTEM_LIBRARIES = {
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
@@ -22,7 +22,7 @@ _SYSTEM_LIBRARIES = {
 }
 
 
-# What a tree that was built and used holds beside its sources.
+# Files that a tree has after it was built and used.
 _BUILT_OR_INSTALLED = [
     ".venv/lib/python3.11/site-packages/numpy/__init__.py",
     ".ruff_cache/0.6/1",
@@ -34,7 +34,7 @@ _BUILT_OR_INSTALLED = [
 
 
 def run(*command, cwd=None, **environment):
-    """The standard output of ``command``; its failure is the test's, with all that it said."""
+    """The standard output of ``command``; if it fails, the test fails with its output."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -51,8 +51,8 @@ def run(*command, cwd=None, **environment):
 def wheel(root, tmp_path_factory):
     """The wheel of this tree, unpacked, with the extension of the release build.
 
-    So it costs what packing costs, on a slow machine too; a wheel that is compiled from the source
-    archive is a test below.
+    So it only costs the packing, even on a slow machine. Another test compiles a wheel from the
+    source archive.
     """
     built = root / "build" / "release"
     assert (built / "build.ninja").is_file(), f"{built} holds no build: run make build"
@@ -60,10 +60,10 @@ def wheel(root, tmp_path_factory):
     run(
         *(sys.executable, "-m", "pip", "wheel", root, "--wheel-dir", folder),
         *("--no-build-isolation", "--no-deps"),
-        # A folder of its own: cmake would remember REVERIE_BUILT.
+        # A separate folder, because cmake caches REVERIE_BUILT.
         f"--config-settings=build-dir={folder / 'build'}",
         f"--config-settings=cmake.define.REVERIE_BUILT={built}",
-        # scikit-build-core waits seconds for the version of a cmake, and longer where this is set.
+        # scikit-build-core waits for the output of `cmake --version`, longer if CI is set.
         CI="1",
         **({"CMAKE_EXECUTABLE": os.environ["CMAKE"]} if "CMAKE" in os.environ else {}),
     )
@@ -75,9 +75,9 @@ def wheel(root, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sdist(root, tmp_path_factory):
-    """The names in the source archive of this tree, below its one folder.
+    """The names in the source archive of this tree, relative to its folder.
 
-    It is made of a copy: the packer looks at every file, of which .venv has seventy thousand.
+    It is made from a copy, since the packer looks at every file, and .venv has seventy thousand.
     """
     folder = tmp_path_factory.mktemp("sdist")
     left_out = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache")
@@ -162,7 +162,7 @@ print(reverie.__file__, reverie.__version__)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(0)  # a compiler takes its time
+@pytest.mark.timeout(0)  # compiling takes long
 def test_a_wheel_made_of_the_source_archive_works_in_a_bare_environment(root, tmp_path):
     pytest.importorskip("auditwheel")
     said = run(sys.executable, root / "tools" / "wheel.py", "--out", tmp_path)

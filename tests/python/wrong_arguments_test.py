@@ -1,8 +1,8 @@
 """One wrong argument at a time, to every public function, method and constructor of the package.
 
-Each argument of each call of ``public_calls`` in turn gets each value of ``WRONG``. The call may
-take it; else it raises an error of the library, or a TypeError or ValueError, whose message names
-the argument. Nothing of NumPy, nanobind or Python's own operators comes through.
+For each argument of each call of ``public_calls``, tries each value of ``WRONG``. The call may
+accept it; otherwise it raises an error of the library, or a TypeError or ValueError, whose message
+names the argument. Errors of NumPy, nanobind or Python's operators must not come through.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ WRONG = {
     "class": type,
 }
 
-# What a message may say instead of the argument's name: what the argument holds.
+# What a message may name instead of the argument: something that the argument contains.
 ALIASES = {
     "data": ("column", "step", "array"),
     "data_references": ("column", "trajectory"),
@@ -71,7 +71,7 @@ ALIASES = {
     "next_obs": ("column",),
     "action": ("column",),
     "path": ("plugin", "library"),
-    "rewards": ("B=0",),  # the batch that the others must have
+    "rewards": ("B=0",),  # the batch size that the other arguments must have
     "pattern": ("column",),
     "sequence": ("column", "the array", "the step"),
     "priorities": ("priority",),
@@ -92,19 +92,19 @@ ALIASES = {
 }
 
 
-# Checked by the buffer itself: to be struck out with its own tests.
+# Arguments that are not tested here.
 LEFT_OUT = {
-    ("train", "out"),  # any text is a folder, which is then written
-    ("train", "settings"),  # None is right, and trains for minutes; see agents_test.py
-    ("evaluate", "folder"),  # FileNotFoundError, as documented
-    ("TrainResult.save", "folder"),  # any text is a folder, which is then written
+    ("train", "out"),  # any text is a valid folder, which would be written
+    ("train", "settings"),  # None is valid and trains for minutes; see agents_test.py
+    ("evaluate", "folder"),  # raises FileNotFoundError, as documented
+    ("TrainResult.save", "folder"),  # any text is a valid folder, which would be written
     ("Trainer.save", "path"),
-    ("act", "patience_s"),  # a large one is right, and waits so long
-    ("Trainer.wait", "timeout_s"),  # None is right: another thread may start the training
+    ("act", "patience_s"),  # a large value is valid and would wait
+    ("Trainer.wait", "timeout_s"),  # None is valid: another thread may start the training
     ("Loop.save", "path"),
     ("Mlp.save", "path"),
     ("ReplayBuffer", "beta"),
-    ("ReplayBuffer.save", "path"),  # any text is a folder, which is then written
+    ("ReplayBuffer.save", "path"),  # any text is a valid folder, which would be written
     ("ReplayBuffer.sample", "batch_size"),
     ("ReplayBuffer.sample", "distinct"),
     ("ReplayBuffer.sample", "timeout_s"),
@@ -117,7 +117,7 @@ _SIMPLE |= {"<class 'str'>", "<class 'bool'>"}
 
 
 def must_refuse(parameter):
-    """Whether the annotation says that an arbitrary object is wrong."""
+    """Whether the annotation excludes an arbitrary object."""
     return all(part.strip() in _SIMPLE for part in parameter.annotation.split("|"))
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_argument_is_refused_in_one_sentence_that_names_it(name, kind, m
                 continue
             for what, wrong in WRONG.items():
                 if what in FOR_EVER and "timeout" in one.name and method is not None:
-                    continue  # a right value: the call would wait so long
+                    continue  # valid, and the call would wait that long
                 if method in ENDS:
                     world = Worlds()
                     call = make_call(world, name, kind, method, function)
@@ -169,7 +169,7 @@ def test_a_wrong_argument_is_refused_in_one_sentence_that_names_it(name, kind, m
                     )
                     if is_argument and not is_named(error, one):
                         faults.append(f"{one.name}={what}: unnamed in {describe(error)}")
-                except Exception as error:  # what this test is about
+                except Exception as error:  # the kind of error that must not come through
                     faults.append(f"{one.name}={what}: {describe(error)[:300]}")
                 else:
                     if what == "object" and must_refuse(one):
@@ -201,6 +201,6 @@ def test_what_can_be_neither_pickled_nor_copied_says_so(name):
     with Worlds() as world:
         value = SUBJECTS[name](world)
         for how in (pickle.dumps, copy.copy, copy.deepcopy):
-            # Any other error is a failure.
+            # Any other error fails the test.
             with contextlib.suppress(errors.UnsupportedTypeError):
                 how(value)
