@@ -1,4 +1,4 @@
-"""dm-reverb's clients on two servers of ours, behind a load balancer that speaks gRPC: nginx."""
+"""dm-reverb's clients with two of our servers, behind nginx as a gRPC load balancer."""
 
 import shutil
 import socket
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs nginx: apt-get install nginx-light",
 )
 
-# What a balancer needs for gRPC: HTTP/2 on both sides, streams that last, bodies without a bound.
+# gRPC needs HTTP/2 on both sides, streams without a time limit, and bodies without a size limit.
 CONFIGURATION = """
 daemon off;
 master_process off;
@@ -74,7 +74,7 @@ def answers(port):
 
 @pytest.fixture
 def balanced(serve, tmp_path):
-    """Two servers, and the address of what stands before them."""
+    """Two servers, and the address of the balancer."""
     servers = [serve(table()) for _ in range(2)]
     port = free_port()
     configuration = tmp_path / "nginx.conf"
@@ -153,7 +153,7 @@ def test_our_client_reads_and_writes_through_it_too(balanced):
             writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
         writer.flush(timeout_s=60)
     assert sum(sizes(servers)) == 50
-    # A stream is one server's: what the other has is seen by the next.
+    # A stream only reads from one server; the next stream may read from the other.
     for server in servers:
         if server.client().server_info()["t"].current_size == 0:
             server.client().insert({"x": np.zeros(3, np.float32)}, {"t": 1.0})

@@ -20,7 +20,7 @@ SIZE = 40
 
 
 def value(i):
-    """What an item holds: a column of every type that dm-reverb takes."""
+    """The value of item ``i``: a column of every type that dm-reverb accepts."""
     data = {t: np.arange(6).reshape(2, 3).astype(t) + np.array(i).astype(t) for t in TYPES}
     data["bool"] = np.array([i % 2 == 0, True])
     data["text"] = np.array([b"step", str(i).encode(), b""], dtype=object)
@@ -28,7 +28,7 @@ def value(i):
 
 
 def selector(library, name):
-    """A new one: two tables of dm-reverb's must not share one."""
+    """A new selector, since two tables of dm-reverb must not share one."""
     kind = getattr(library.selectors, name)
     return kind(0.5) if name == "Prioritized" else kind()
 
@@ -45,7 +45,7 @@ def limiters(library):
 
 
 def tables(library):
-    """A table for each selector, as sampler and as remover, and each limiter."""
+    """A table for each selector, which is its sampler and its remover, with different limiters."""
     signature = (
         {"a": tf.TensorSpec((1, 3), tf.float32), "b": tf.TensorSpec((1,), tf.int64)}
         if library is reverb
@@ -79,7 +79,7 @@ def tables(library):
 
 
 def fill(client):
-    """The same items in each table, from both of dm-reverb's writers and ours."""
+    """Inserts the same items into each table, with any client."""
     with client.trajectory_writer(5) as writer:
         for i in range(ITEMS):
             writer.append(value(i))
@@ -94,7 +94,7 @@ def fill(client):
 
 
 def drawn(client, name, count):
-    """What so many draws give: by key the priority, the times sampled and the values."""
+    """Priority and values by key, from ``count`` draws."""
     found = {}
     for sample in client.sample(name, count, emit_timesteps=False):
         info = sample.info
@@ -131,7 +131,7 @@ def facts(info):
 
 
 def in_our_server(folder):
-    """A server of ours that begins with the folder, asked by dm-reverb's own client."""
+    """A server of ours that starts from the folder."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(folder, on_mismatch="theirs")
     return reverie.Server(tables(reverie)[:1], checkpointer=checkpointer)
 
@@ -164,7 +164,7 @@ def test_ours_begins_with_a_checkpoint_of_dm_reverbs(tmp_path):
         assert common
         for key in common:
             assert_alike(again[key], samples[name][key])
-    # It goes on: inserts, and the remover takes what dm-reverb's would have taken.
+    # The server works: it inserts, and the remover evicts what dm-reverb's would have evicted.
     client.insert([np.float32(1)], {"Fifo": 1.0})
     assert client.server_info()["Fifo"].current_size == SIZE
     ours.stop(grace_s=0)
@@ -196,7 +196,7 @@ def test_dm_reverb_begins_with_a_checkpoint_of_ours(tmp_path, fills):
         assert common == again.keys() or name in ("Uniform", "Prioritized"), name
         for key in common:
             assert_alike(again[key], samples[name][key])
-    # And back: what dm-reverb writes of it holds the same.
+    # Converted back, a checkpoint that dm-reverb writes holds the same.
     client.checkpoint()
     server.stop()
     ours = in_our_server(root)

@@ -1,4 +1,4 @@
-"""Both libraries in one process, TensorFlow first: what it exports must not be taken for ours."""
+"""Both libraries in one process, TensorFlow first: its exported symbols must not replace ours."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ import reverie
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., reverie.Server]]:
-    """Starts a server of ours."""
+    """Starts our servers."""
     servers = []
 
     def start(*tables: reverie.Table, **options) -> reverie.Server:
@@ -29,7 +29,7 @@ def serve() -> Iterator[Callable[..., reverie.Server]]:
 
 @pytest.fixture
 def dm_serve() -> Iterator[Callable[..., reverb.Server]]:
-    """Starts a server of dm-reverb's."""
+    """Starts dm-reverb's servers."""
     servers = []
 
     def start(*tables: reverb.Table) -> reverb.Server:

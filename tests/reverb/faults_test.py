@@ -1,4 +1,4 @@
-"""Programs that are killed, fork, or have both libraries at once; servers that come and go."""
+"""Programs that are killed, fork, or use both libraries; servers that stop and restart."""
 
 import signal
 import subprocess
@@ -16,14 +16,14 @@ import reverie
 import reverie.reverb as ours
 from eventually import eventually
 
-# The programs load TensorFlow, which takes its time.
+# The programs import TensorFlow, which takes long.
 pytestmark = pytest.mark.timeout(600)
 
 PYTHON = Path(__file__).parents[2] / "python"
 
 
 def start(program, *arguments):
-    """A process that runs a program, which is spoken to by lines."""
+    """Starts a process that runs a program and reads and writes lines."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -101,7 +101,7 @@ def test_a_dm_reverb_sampler_that_is_killed_while_it_waits_takes_nothing(serve):
     assert next(client.sample("t", 1))[0].data[0] == 7
 
 
-# TensorFlow first and a client in use, as a program's actors have it that are forked.
+# A program that imports TensorFlow first, uses a client, and then forks its actors.
 FORKING = """
 import os, sys
 import tensorflow as tf
@@ -158,7 +158,7 @@ def test_both_libraries_work_side_by_side_in_one_process(serve, dm_serve):
     failed = []
 
     def work(module, address, first):
-        """Writes and draws with one library, beside the other's threads."""
+        """Writes and draws with one library, while threads use the other."""
         try:
             client = module.Client(address)
             with client.trajectory_writer(2) as writer:
@@ -194,7 +194,7 @@ def test_both_libraries_work_side_by_side_in_one_process(serve, dm_serve):
         thread.join()
     assert not failed
     assert sorted(numbers) == list(range(400))
-    # What one shows of its tables is not of the other's classes, and says the same.
+    # Infos of the tables have different classes in the two libraries, and equal contents.
     for address in addresses.values():
         theirs = reverb.Client(address).server_info()["t"]
         shown = ours.Client(address).server_info()["t"]
@@ -205,7 +205,7 @@ def test_both_libraries_work_side_by_side_in_one_process(serve, dm_serve):
 
 
 def test_a_dataset_of_dm_reverbs_goes_on_when_our_server_is_back(serve):
-    # From a table of this name that has another signature by then.
+    # Its table has the same name and another signature after the restart.
     signature = {"a": tf.TensorSpec((1,), tf.int64)}
     server = serve(fifo(reverie, max_times_sampled=1, signature=signature))
     port = server.port

@@ -1,4 +1,4 @@
-"""Beside TensorFlow, which exports symbols of a dozen libraries: imported before it, and after."""
+"""TensorFlow, which exports symbols of a dozen libraries, imported before or after ours."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A client of ours on a server of dm-reverb's."""
+"""Our client with a server of dm-reverb."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,8 @@
 """Programs written for dm-reverb, run by their own tests.
 
 TF-Agents' replay buffer, observers, RLDS converter and variable container, and Acme's adders,
-dataset and utilities come from their packages, as they are installed. ``programs/as_reverb.py``
-gives them our module for dm-reverb's, ``programs/our_server.py`` dm-reverb's clients and our
-server.
+dataset and utilities are used as installed. With ``programs/as_reverb.py`` they get our module
+instead of dm-reverb; with ``programs/our_server.py`` dm-reverb's clients and our server.
 """
 
 import importlib.util
@@ -18,7 +17,7 @@ import pytest
 HERE = Path(__file__).parent / "programs"
 PYTHON = HERE.parents[2] / "python"
 
-# Test modules, and how many of their cases dm-reverb 0.14 passes.
+# Test modules, and how many of their tests dm-reverb 0.14 passes.
 PROGRAMS = {
     "acme.adders.reverb.transition_test": 17,
     "acme.adders.reverb.sequence_test": 16,
@@ -28,10 +27,10 @@ PROGRAMS = {
     "tf_agents.replay_buffers.rlds_to_reverb_test": 39,
     "tf_agents.experimental.distributed.reverb_variable_container_test": 17,
 }
-# They give SampleInfo the four fields of earlier releases: dm-reverb 0.14 cannot import them.
+# They use SampleInfo with the four fields of earlier releases, so dm-reverb 0.14 fails.
 OF_EARLIER_RELEASES = {"acme.utils.reverb_utils_test": 2}
 
-# Our own programs, beside this file: what users build on both.
+# Our own programs, in the same folder, written as users write them.
 LOOPS = "loops_test"
 
 
@@ -46,7 +45,7 @@ def file_of(module):
 
 
 def run(plugin, module):
-    """The cases of a test module that passed, how many, and those that failed, by name."""
+    """How many tests of a module passed, and the names of those that failed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-c", HERE / "pytest.ini"]
     done = subprocess.run(
         [*command, "--rootdir", HERE, file_of(module)],

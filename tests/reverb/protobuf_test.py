@@ -1,4 +1,4 @@
-"""Every release of protobuf that a user may have; see ``Makefile`` for where they lie."""
+"""Every release of protobuf that a user may have; the ``Makefile`` installs them."""
 
 import os
 import site
@@ -16,7 +16,7 @@ RELEASES = sorted(ROOT.glob(".venv-reverb/protobuf-*"))
 def test_messages_are_made_with_any_release(folder):
     paths = [ROOT / "python", *site.getsitepackages()]
     done = subprocess.run(
-        # Without the files that put another release's package in its place.
+        # -S ignores the .pth files that would put another release first.
         [sys.executable, "-S", ROOT / "tests" / "support" / "protobuf_first.py", folder],
         env={**os.environ, "PYTHONPATH": ":".join(map(str, paths))},
         capture_output=True,

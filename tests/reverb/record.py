@@ -1,10 +1,10 @@
 """Records what dm-reverb's clients and servers say to each other, for tests without them.
 
-A proxy that knows nothing of the messages stands between the two and writes each down, as a line
+A proxy between the two, which does not interpret messages, writes each down as a line
 
     <method> <call> <direction> <message in hex>
 
-with ``>`` for what the client sent and ``<`` for what the server did.
+with ``>`` for what the client sent and ``<`` for what the server sent.
 
 Usage: record.py FOLDER
 """
@@ -28,7 +28,7 @@ _STREAMS = {"InsertStream", "SampleStream"}
 
 
 class Proxy(grpc.GenericRpcHandler):
-    """Hands every call on to ``target`` and writes the messages down."""
+    """Forwards every call to ``target`` and records the messages."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target)
@@ -37,7 +37,7 @@ class Proxy(grpc.GenericRpcHandler):
         self.lines: list[str] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """How a call of this method is handled."""
+        """The handler of a method."""
         method = details.method.rsplit("/", 1)[-1]
         call = next(self._calls)
 
@@ -51,7 +51,7 @@ class Proxy(grpc.GenericRpcHandler):
                 yield note(direction, message)
 
         def refuse(messages: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
-            # Or the sampler would reach around the proxy, into the server of its own process.
+            # Otherwise the sampler would bypass the proxy, since the server is in its process.
             note(">", next(messages))
             yield note("<", b"")
 
@@ -75,7 +75,7 @@ class Proxy(grpc.GenericRpcHandler):
 
 
 def steps(count: int) -> Iterator[dict[str, object]]:
-    """Steps with a column of each kind that the protocol treats in a way of its own."""
+    """Steps with a column of each kind that the protocol treats differently."""
     for i in range(count):
         yield {
             "c": np.complex64(i + 2j),
@@ -87,7 +87,7 @@ def steps(count: int) -> Iterator[dict[str, object]]:
 
 
 def older_writer(client: reverb.Client, delta_encoded: bool) -> None:
-    """Chunks of all columns."""
+    """Writes chunks that hold all columns."""
     with client.writer(4, delta_encoded=delta_encoded, chunk_length=3) as writer:
         for step in steps(6):
             writer.append(step)
@@ -96,7 +96,7 @@ def older_writer(client: reverb.Client, delta_encoded: bool) -> None:
 
 
 def trajectory_writer(client: reverb.Client) -> None:
-    """Chunks of one column."""
+    """Writes chunks that hold one column."""
     with client.trajectory_writer(4) as writer:
         writer.configure(("i",), num_keep_alive_refs=4, max_chunk_length=2)
         for i, step in enumerate(steps(5)):
@@ -111,7 +111,7 @@ def trajectory_writer(client: reverb.Client) -> None:
 
 
 def other_calls(client: reverb.Client) -> None:
-    """Everything but streams."""
+    """Makes every call that is not a stream."""
     client.insert(np.float32(1), {"t": 1.0})
     (sample,) = next(client.sample("t", 1))
     client.mutate_priorities("t", updates={sample.info.key: 3.0}, deletes=[1, 2**64 - 2])
@@ -120,7 +120,7 @@ def other_calls(client: reverb.Client) -> None:
 
 
 def record(folder: Path, name: str, run: Callable[[reverb.Client], None]) -> None:
-    """One conversation, in a file of its own."""
+    """Records one conversation in a file."""
     signature = {
         "x": tf.TensorSpec([None, 3], tf.float32, name="a name"),
         "y": [tf.TensorSpec([], tf.int64), (reverb_bounded(),)],

@@ -1,4 +1,4 @@
-"""The structured writers of both libraries make the same items of the same steps."""
+"""The structured writers of both libraries make the same items from the same steps."""
 
 import random
 
@@ -17,9 +17,9 @@ def leaf(step, i):
 
 
 def random_config(rng):
-    """What both libraries can make a configuration of.
+    """A random configuration that both libraries support.
 
-    No steps of 2 and more: theirs stores the rows that lie between as well.
+    Slices have no step of 2 or more: dm-reverb also stores the rows in between.
     """
     columns = {}
     for name in "xyz"[: rng.randint(1, 3)]:
@@ -41,7 +41,7 @@ def random_config(rng):
 
 
 def made(module, config):
-    """The configuration as one of the libraries has it."""
+    """The configuration, made with one of the libraries."""
     columns, conditions, priority = config
     step = module.create_reference_step(_STEP)
     builders = []
@@ -81,7 +81,7 @@ def made(module, config):
 
 
 def script(rng):
-    """Steps, whole or in parts, and ends of episodes."""
+    """Random steps, complete or in parts, and ends of episodes."""
     value = 0
     calls = []
     for _ in range(25):

@@ -1,4 +1,4 @@
-"""Datasets of ours as tf.data, beside those of dm-reverb."""
+"""Our datasets as tf.data, compared with those of dm-reverb."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def queue(module, **options):
 
 
 def plain(sample):
-    """A sample as Python's own values, its random key apart."""
+    """A sample as plain Python values, without its random key."""
     data = tf.nest.map_structure(lambda x: np.asarray(x.numpy()).tolist(), sample.data)
     return [x.numpy().tolist() for x in sample.info[1:]], data
 
@@ -42,7 +42,7 @@ def plain(sample):
 @pytest.mark.parametrize("kind", ["TrajectoryDataset", "TimestepDataset"])
 @pytest.mark.parametrize("lengths", [[2] * 30, [1, 3, 3, 2, 1]])
 def test_elements_are_those_of_dm_reverbs_dataset(dm_serve, kind, lengths):
-    # Theirs wants the shapes of whole items where the table has a signature, steps or not.
+    # dm-reverb needs the shapes of whole items if the table has a signature; here it has none.
     server = dm_serve(reverb.Table.queue("t", 1000))
     address = f"localhost:{server.port}"
     seen = []
@@ -61,7 +61,7 @@ def test_elements_are_those_of_dm_reverbs_dataset(dm_serve, kind, lengths):
         )
         seen.append((dataset.element_spec, [plain(sample) for sample in dataset]))
     assert seen[0][0] == seen[1][0]
-    # The size of the table depends on how far ahead was drawn.
+    # The size of the table depends on how much was drawn ahead.
     for theirs, ours in zip(seen[0][1], seen[1][1], strict=True):
         assert theirs[0][2:] == ours[0][2:]
         assert theirs[1] == ours[1]
@@ -76,7 +76,7 @@ def test_a_signature_makes_the_same_dataset(dm_serve):
     assert specs[0] == specs[1]
 
 
-@pytest.mark.parametrize("columns", [4, 20_000])  # taken apart in one way, and in the other
+@pytest.mark.parametrize("columns", [4, 20_000])  # small and large items are split differently
 def test_a_pipeline_batches_what_an_embedded_store_holds(columns):
     table = reverie.Table(
         "t",
@@ -136,7 +136,7 @@ def test_an_iterator_that_waits_without_limit_can_be_let_go(columns):
         )
         elements = iter(dataset.as_tf().prefetch(2))
         assert [float(next(elements).data["x"][0, 0]) for _ in range(2)] == [0, 1]
-        del elements  # its threads wait for a third
+        del elements  # while its threads wait for a third item
         client.insert({"x": np.full(columns, 7, np.float32), "s": b"text"}, {"t": 1.0})
         assert float(next(iter(dataset.as_tf())).data["x"][0, 0]) == 7
 

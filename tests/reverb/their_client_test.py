@@ -1,4 +1,4 @@
-"""Clients of dm-reverb on a server of ours."""
+"""dm-reverb's clients with our server."""
 
 import threading
 
@@ -44,7 +44,7 @@ TYPES = (
 
 
 def everything(step):
-    """A step with a column of every type that dm-reverb takes."""
+    """A step with a column of every type that dm-reverb accepts."""
     data = {t: np.arange(6).reshape(2, 3).astype(t) + np.array(step).astype(t) for t in TYPES}
     data["bool"] = np.array([step % 2 == 0, True])
     data["text"] = np.array([b"step", str(step).encode(), b""], dtype=object)
@@ -83,7 +83,7 @@ def test_every_type_comes_back_from_the_trajectory_writer(serve):
     theirs = next(client.sample("t", 1, emit_timesteps=False)).data
     for name, column in zip(names, theirs, strict=True):
         assert_same(column, want[name])
-    # And drawn by a client in the store's process, whose columns are numbered.
+    # The same drawn by a client in the store's process, whose columns have numbers as names.
     ours = server.client().sample_batch("t", 1).data
     for i, name in enumerate(names):
         assert ours[i].shape[0] == 1
@@ -151,7 +151,7 @@ def test_our_client_writes_what_their_client_reads(serve, codec):
                 columns = {name: column[-2:] for name, column in writer.history.items()}
                 writer.create_item("t", float(step), columns)
             if step < 4:
-                writer.flush()  # from the second on chunks go as our server keeps them
+                writer.flush()  # from the second flush on chunks are sent in the server's own form
     drawn = list(their_client(server).sample("t", 19, emit_timesteps=False))
     for step, sample in enumerate(drawn, start=1):
         assert sample.info.priority == step
@@ -194,7 +194,7 @@ def test_the_dataset_follows_the_signature_and_ends_with_its_samples(serve):
         assert 0 < sample.info.probability <= 1
         count += 1
     assert count == 500
-    # The embedded reader finds the nest of the signature.
+    # A client in the store's process gets the nest of the signature.
     batch = server.client().sample_batch("t", 4)
     assert batch.data["a"].shape == (4, 3, 2)
     assert batch.data["b"][0].dtype == np.int64

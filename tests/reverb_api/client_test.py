@@ -314,7 +314,7 @@ def test_a_trajectory_that_nobody_checks_goes_in(table, serve, spec):
 
 
 def test_an_item_of_other_columns_goes_in_where_nobody_checks(table, serve, spec):
-    # TF-Agents' converter of RLDS counts on it: its steps have a column more than their table.
+    # TF-Agents' RLDS converter relies on it: its steps have one column more than their table.
     client = serve(table(signature={"x": spec((None, 3), "float32")}))
     with client.trajectory_writer(1, validate_items=False) as writer:
         writer.append({"x": STEP, "y": np.int64(7)})

@@ -1,7 +1,7 @@
-"""What Reverb's Python API is, stated by statement, of both libraries that have it.
+"""Reverb's Python API, as statements that are tested with both libraries that implement it.
 
-Each test takes the fixture ``reverb``: the module ``reverie.reverb``, and the real dm-reverb where
-that is installed (``make test-reverb``). A statement that fails there is a mistake of the suite.
+Each test uses the fixture ``reverb``: the module ``reverie.reverb``, and dm-reverb where it is
+installed (``make test-reverb``). A test that fails with dm-reverb is a mistake of the suite.
 """
 
 import importlib
@@ -34,7 +34,7 @@ def is_ours(reverb: ModuleType) -> bool:
 
 @pytest.fixture
 def spec(reverb: ModuleType) -> Callable[..., Any]:  # noqa: ARG001
-    """Makes a specification: TensorFlow's where it is installed, else ours."""
+    """Makes a specification with TensorFlow if it is installed, otherwise with ours."""
     if len(TARGETS) > 1:
         return importlib.import_module("tensorflow").TensorSpec
     return importlib.import_module("reverie").TensorSpec
@@ -42,7 +42,7 @@ def spec(reverb: ModuleType) -> Callable[..., Any]:  # noqa: ARG001
 
 @pytest.fixture
 def serve(reverb: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Starts a server of tables and gives a client of it."""
+    """Starts a server of tables and returns a client of it."""
     servers = []
 
     def start(*tables: Any) -> Any:
@@ -56,7 +56,7 @@ def serve(reverb: ModuleType) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def table(reverb: ModuleType) -> Callable[..., Any]:
-    """Makes a table of ordinary settings, except those given."""
+    """Makes a table with default settings, except those given."""
 
     def make(name: str = "t", **options: Any) -> Any:
         settings = {

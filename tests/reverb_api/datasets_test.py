@@ -1,4 +1,4 @@
-"""The datasets and ``TFClient``: what needs TensorFlow."""
+"""The datasets and ``TFClient``, which need TensorFlow."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ ONE = {"max_in_flight_samples_per_worker": 1}
 
 @pytest.fixture
 def filled(table, serve):
-    """A client of a server whose table has items 0, 1 and 2, each of that many steps and one."""
+    """A client of a server whose table has items 0, 1 and 2, of 1, 2 and 3 steps."""
     client = serve(table(max_times_sampled=1))
     with client.trajectory_writer(3) as writer:
         for steps in (1, 2, 3):
@@ -195,7 +195,7 @@ def test_squeezed_columns_are_one_step(reverb, table, serve):
 
 def test_an_iterator_is_in_no_checkpoint_of_tensorflows(reverb, filled, tmp_path):
     samples = iter(dataset(reverb, filled))
-    # Which of the two is a difference.
+    # The two libraries raise different ones.
     with pytest.raises((tf.errors.UnimplementedError, tf.errors.FailedPreconditionError)):
         tf.train.Checkpoint(samples=samples).save(str(tmp_path / "saved"))
 
@@ -226,7 +226,7 @@ def test_names_of_columns_are_the_readers_own(reverb, table, serve, spec):
     assert next(iter(dataset(reverb, client, **named))).data["y"].numpy().tolist() == [1]
 
 
-# --- Patterns over steps that are there
+# --- Patterns over existing steps
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def test_a_signature_makes_a_dataset(reverb, table, serve, spec, kind):
 
 
 class Transition(NamedTuple):
-    """As Acme has it; its fields are in no alphabetical order."""
+    """A NamedTuple as in Acme, whose fields are not in alphabetical order."""
 
     observation: Any
     action: Any
@@ -430,7 +430,7 @@ def test_a_table_that_is_not_there_is_not_found(reverb, filled, kind):
     for pipeline in (made, made.map(lambda s: s.data["x"]).batch(2).prefetch(1)):
         with pytest.raises(tf.errors.NotFoundError, match="u"):
             next(iter(pipeline))
-    # One iterator's error is no other's.
+    # An error of one iterator does not affect another.
     failing, fine = iter(made), iter(dataset(reverb, filled, kind))
     with pytest.raises(tf.errors.NotFoundError):
         next(failing)
@@ -551,7 +551,7 @@ def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, tabl
     for call in (lambda: sample("u", tf.int64), lambda: update("u")):
         with pytest.raises(tf.errors.NotFoundError, match="u"):
             call()
-    # In dm-reverb's graphs it is TensorFlow that notices, in its own words.
+    # With dm-reverb TensorFlow raises the error, with its own message.
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.InternalError)):
         sample("t", tf.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -566,7 +566,7 @@ def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, tabl
 def test_keys_and_priorities_of_the_client_of_tensorflow_have_their_types(reverb, table, serve):
     made = reverb.TFClient(serve(table()).server_address)
     keys, priorities = tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64)
-    assert made.update_priorities("t", keys, priorities) is None  # a key that is not there
+    assert made.update_priorities("t", keys, priorities) is None  # one key does not exist
     for wrong in ((keys, tf.constant([1.0])), (tf.constant([1]), priorities)):
         with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
             made.update_priorities("t", *wrong)

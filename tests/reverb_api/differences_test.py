@@ -1,4 +1,4 @@
-"""Where ``reverie.reverb`` differs on purpose; see ``docs/reverb_compatibility.md``."""
+"""Intended differences of ``reverie.reverb``; see ``docs/reverb_compatibility.md``."""
 
 import gc
 import importlib

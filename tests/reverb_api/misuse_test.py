@@ -1,4 +1,4 @@
-"""What is refused, and how, where the other files of this folder do not say it beside its use."""
+"""Calls that are refused, and how, where the other files of this folder do not test it."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-# The texts of the two libraries differ.
+# The messages of the two libraries differ.
 refused = pytest.raises(ValueError)  # noqa: PT011
 broken = pytest.raises(RuntimeError)
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_of_other_tables_is_never_dropped(reverb, is_ours, table, t
     server = reverb.Server([table("t")], checkpointer=place)
     server.localhost_client().checkpoint()
     server.stop()
-    if is_ours:  # a difference: the table is made as it was
+    if is_ours:  # a difference: ours restores the saved table and adds the new one
         again = reverb.Server([table("u")], checkpointer=place)
         assert sorted(again.localhost_client().server_info()) == ["t", "u"]
         again.stop()
@@ -227,7 +227,7 @@ def structured(reverb, table, serve):
         return client.structured_writer([reverb.structured.create_config(pattern(step), name)])
 
     yield make
-    gc.collect()  # a writer in the traceback of an error ends before its server does
+    gc.collect()  # a writer that an error's traceback keeps must end before its server does
 
 
 def test_a_pattern_has_rows_and_a_table(structured):

@@ -1,4 +1,4 @@
-"""The module's surface: names, selectors, limiters, types."""
+"""The module's public names: selectors, limiters, types."""
 
 import importlib
 import pickle
@@ -286,7 +286,7 @@ def test_an_argument_of_a_wrong_type_is_a_type_error(reverb, make):
 def test_bounds_may_be_a_list_and_narrow(reverb):
     limiter = reverb.rate_limiters.SampleToInsertRatio(1.0, 1, [-5.0, 5.0])
     assert (limiter._min_diff, limiter._max_diff) == (-5.0, 5.0)
-    # Inserts will wait before anything can be sampled: a warning.
+    # Inserts will wait before anything can be sampled, which causes a warning.
     reverb.rate_limiters.SampleToInsertRatio(1.0, 10, (-50.0, 5.0))
 
 

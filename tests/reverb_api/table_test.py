@@ -1,4 +1,4 @@
-"""Tables and servers: what they refuse, what they say of themselves."""
+"""Tables and servers: what they refuse, and what they report about themselves."""
 
 import importlib
 import os

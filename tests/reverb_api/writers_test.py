@@ -656,7 +656,7 @@ STEPS = [{"a": i, "b": float(i)} for i in range(5)]
 
 
 def written(reverb, client, pattern, steps=STEPS, **options):
-    """The columns and the priority of each item that a configuration makes of the steps."""
+    """The columns and the priority of each item that a configuration makes from the steps."""
     step = steps_of(reverb, a=None, b=None)
     config = reverb.structured.create_config(pattern(step), "t", **options)
     writer = client.structured_writer([config])
@@ -709,7 +709,7 @@ def test_a_condition_may_look_at_a_boolean_which_may_be_missing(reverb, once):
 
 @pytest.mark.parametrize("leaf", ["a", "b"])
 def test_priorities_are_temporal_differences(reverb, once, leaf):
-    # 0.9 of the largest and 0.1 of the mean, of the column that the pattern has of the leaf.
+    # 0.9 of the largest and 0.1 of the mean, of the pattern's column that refers to the leaf.
     error = reverb.structured.td_error(0.9, {"a": 0, "b": 0}, lambda step: step[leaf])
     made = written(reverb, once, lambda step: [step[leaf][-3:]], priority=error)
     assert [priority for _, priority in made] == pytest.approx([1.9, 2.9, 3.9])

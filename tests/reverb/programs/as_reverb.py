@@ -1,4 +1,4 @@
-"""A plugin of pytest that makes ``import reverb``, and any module of it, give ours."""
+"""A pytest plugin: ``import reverb``, and importing any of its modules, gives ours."""
 
 import importlib
 import importlib.abc
@@ -15,7 +15,7 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.import_module(f"reverie.{spec.name}")
 
     def exec_module(self, module):
-        """The module has run already."""
+        """The module was already run by its import."""
 
 
 sys.meta_path.insert(0, Alias())

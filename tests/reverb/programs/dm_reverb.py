@@ -1,4 +1,4 @@
-"""A plugin of pytest: dm-reverb with an argument of its earlier releases, which dm-acme gives."""
+"""A pytest plugin: dm-reverb with an argument of its earlier releases that dm-acme still passes."""
 
 import reverb
 

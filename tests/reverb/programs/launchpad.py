@@ -1,9 +1,9 @@
-"""A stub of the package launchpad, which no longer installs: what Acme's signals call of it."""
+"""A stub of the package launchpad, which cannot be installed any more: what Acme calls of it."""
 
 
 def register_stop_handler(handler):
-    """Acme asks to be told about Ctrl-C; no test presses it."""
+    """Acme registers a handler for Ctrl-C, which no test presses."""
 
 
 def unregister_stop_handler(handler):
-    """The same, back."""
+    """Acme removes the handler."""

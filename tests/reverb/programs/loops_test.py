@@ -1,7 +1,7 @@
-"""Loops as Acme's and TF-Agents' users write them: fill, limit, sample, train, update.
+"""Loops as users of Acme and TF-Agents write them: fill, limit, sample, train, update.
 
-Their packages' own tests stop before the last two. ``programs_test.py`` runs this with dm-reverb,
-with ours in its place, and with dm-reverb's clients on our server.
+The tests of these packages do not cover the last two. ``programs_test.py`` runs this file with
+dm-reverb, with ours in its place, and with dm-reverb's clients and our server.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""A plugin of pytest: programs keep dm-reverb's clients, and get servers of ours.
+"""A pytest plugin: programs keep dm-reverb's clients, and get our servers.
 
-``reverb.Server`` starts one of ours, as ``reverie serve`` does, with tables as those it was given.
-A program that asks such a table for its state gets the server's.
+``reverb.Server`` starts one of our servers with tables like those that it is given. Such a table
+reports the state of the server's table.
 """
 
 import dm_reverb  # noqa: F401
@@ -26,7 +26,7 @@ def selector(options):
 
 
 def like(table):
-    """A table of ours with the settings of one of dm-reverb's."""
+    """Our table with the settings of a dm-reverb table."""
     info = table.info
     limiter = info.rate_limiter_info
     return ours.Table(
@@ -67,7 +67,7 @@ class Server:
 
 
 def asked_of_the_server(name):
-    """A method or property of a table that is served by one of ours, else of dm-reverb's."""
+    """A method or property of a table, answered by our server if one serves the table."""
     own = getattr(server.Table, name)
 
     def info(table):
