@@ -1,11 +1,11 @@
-// The logic of accumulators on a simulated network: members train a number together, while they die
-// and come back, are cut off and found again, stand still, and their broker does the same.
+// The logic of accumulators on a simulated network: members train a number together, while members
+// and the broker die and restart, are partitioned, and hang.
 //
-// The real logic of peers, brokers, groups, rounds and accumulators; the model is a number that
-// each step changes by what its round summed. Held in every run: a generation has one leader; a sum
-// is over exactly what the members contributed to the round, and is the same on all of them; models
-// of one lineage are the same; a version never goes back, nor is a step of it taken twice. And once
-// the network is well again, all go on with one model.
+// Peers, brokers, groups, rounds and accumulators are the real logic; the model is a number that
+// each step changes by the sum of its round. Invariants of every run: a generation has one leader;
+// a sum covers exactly what the members contributed to the round, and is equal on all of them;
+// models of one lineage are equal; a version never decreases, and no step is taken twice. Once the
+// network is healthy again, all members continue with one model.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +33,7 @@ constexpr Duration ms(std::int64_t count) {
   return std::chrono::milliseconds(count);
 }
 
-// What all together have seen.
+// What all members together have observed.
 struct Oracle {
   using Slot = std::pair<AccumulatorKey, std::uint64_t>;
   std::map<AccumulatorKey, std::string> leaders;
@@ -41,10 +41,10 @@ struct Oracle {
   std::map<Slot, std::map<std::string, std::array<std::int64_t, kNumbers>>> brought;
   std::map<Slot, std::array<std::int64_t, kNumbers>> sums;
   std::map<std::uint64_t, std::size_t> members;  // by membership
-  bool begins_fail = false;                      // now and then, as without memory
+  bool begins_fail = false;                      // make some begins fail, as if out of memory
   int steps = 0;
   int states = 0;
-  // By generation: how many states each member sent, and whose programs gave the model.
+  // By generation: how many states each member sent, and whose programs provided the model.
   std::map<AccumulatorKey, std::map<std::string, int>> sent;
   std::map<AccumulatorKey, std::set<std::string>> givers;
   int bad_rounds = 0;
@@ -76,7 +76,7 @@ class SimTrainer final : public SimPeer {
   bool advances = true;
   bool contributes = true;
 
-  // As a program does that reads a checkpoint in the middle.
+  // What a program does that loads a checkpoint during a training.
   void set_new_model(std::uint64_t lineage) {
     model_ = static_cast<std::int64_t>(lineage % 1'000'003);
     core_.set_version(core_.version(), lineage, now());
@@ -85,7 +85,7 @@ class SimTrainer final : public SimPeer {
     settle();
   }
 
-  // What a program does in its loop, with its own pace.
+  // One iteration of a program's loop, at the program's pace.
   void advance() {
     core_.advance(now());
     group_.advance(now());
@@ -96,7 +96,7 @@ class SimTrainer final : public SimPeer {
         take_result(*taken);
       }
     } else if (network().random().below(3) != 0) {
-      is_busy_ = false;  // the step was taken
+      is_busy_ = false;  // the step is done
     }
     if (!is_busy_ && core_.wants_state() && network().random().below(4) != 0) {
       Payload value;
@@ -205,7 +205,7 @@ class SimTrainer final : public SimPeer {
     see();
   }
 
-  // Checks what holds at every step, and drops what belonged to another generation.
+  // Checks the invariants of every step, and drops state of other generations.
   void see() {
     if (core_.key() != key_) {
       key_ = core_.key();
@@ -351,22 +351,22 @@ class SimTrainer final : public SimPeer {
   GroupCore group_;
   AccumulatorCore core_;
   const std::string name_;
-  std::map<CallId, std::pair<bool, std::uint64_t>> tickets_;  // whether of the group
+  std::map<CallId, std::pair<bool, std::uint64_t>> tickets_;  // first: whether it is the group's
   std::int64_t model_ = 0;
   std::uint64_t version_ = 0;
   std::uint64_t steps_ = 0;
   bool is_busy_ = false;
   TimePoint next_advance_{};
   AccumulatorKey key_;
-  std::array<std::int64_t, kNumbers> mine_{};     // of the open round
-  std::array<std::int64_t, kNumbers> brought_{};  // to the one that begins
+  std::array<std::int64_t, kNumbers> mine_{};     // contributed to the open round
+  std::array<std::int64_t, kNumbers> brought_{};  // contributed to the round that begins
   std::map<RoundId, Running> running_;
   std::map<std::uint64_t, std::array<std::int64_t, kNumbers>> results_;
 };
 
 using World = SimWorld<SimTrainer, Oracle>;
 
-// Whether all have one leader and its model, and have taken as many steps.
+// Whether all members have a leader and its model.
 bool agree(World& world) {
   std::set<std::int64_t> models;
   std::set<std::uint64_t> lineages;
@@ -389,7 +389,7 @@ struct Outcome {
 
 constexpr Duration kHealMax = std::chrono::seconds(12);
 
-// 4 simulated seconds with faults, then none, until all go on with one model.
+// 4 simulated seconds with faults, then none until all members continue with one model.
 Outcome run(std::uint64_t seed) {
   constexpr std::size_t kMembers = 4;
   sim::NetworkOptions faulty;
@@ -423,7 +423,7 @@ Outcome run(std::uint64_t seed) {
     } else if (act < 0.9 && world.member(who) != nullptr) {
       world.member(who)->advances = !world.member(who)->advances;
     }
-    // Else time passes.
+    // Otherwise time passes without a fault.
   }
   world.network.heal();
   world.network.set_options({});
@@ -444,10 +444,10 @@ Outcome run(std::uint64_t seed) {
   };
   Outcome outcome;
   outcome.healed = world.time_until(all_go_on, kHealMax);
-  // No member contributes any more: what is under way ends, and all have one model.
+  // Without contributions, open rounds end, and all members get one model.
   for (std::size_t i = 0; i < kMembers; ++i) world.member(i)->contributes = false;
   world.run(ms(3000));
-  // A program that pauses at the wrong moment may take two long calls more.
+  // Members whose programs pause may take the length of two more long calls.
   world.time_until([&] { return agree(world); }, kHealMax);
   Oracle& oracle = world.oracle;
   if (oracle.wrong.empty() && outcome.healed >= kHealMax) {
@@ -483,7 +483,7 @@ TEST(AccumulatorsOnASimulatedNetwork, SumWhatExactlyTheMembersContributeAndDoNot
     restarts += outcome.oracle.restarts;
     slowest = std::max(slowest, outcome.healed);
   }
-  // The faults bite, and training goes on all the same.
+  // Faults have an effect, and training continues nevertheless.
   EXPECT_GT(bad, seeds / 2);
   EXPECT_GT(states, 2 * seeds);
   EXPECT_GT(restarts, seeds / 2);
@@ -507,7 +507,7 @@ SimTrainer* follower_of(World& world) {
   return nullptr;
 }
 
-// As a program that is stopped in a debugger: its process lives.
+// Such a program may be stopped in a debugger: its process still answers.
 TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinute) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     World world(seed, 4, {});
@@ -515,7 +515,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinu
     SimTrainer* const still = follower_of(world);
     still->advances = false;
     const AccumulatorKey key = still->core().key();
-    for (int second = 0; second < 60; second += 3) {  // a leader may compute for one
+    for (int second = 0; second < 60; second += 3) {  // a leader's program may compute for 1 s
       std::array<std::uint64_t, 4> before{};
       for (std::size_t i = 0; i < 4; ++i) before[i] = world.member(i)->steps();
       world.run(ms(3000));
@@ -525,7 +525,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinu
       }
     }
     EXPECT_EQ(still->group().membership().members.size(), 4u);
-    EXPECT_EQ(still->core().key(), key);  // no member has voted again
+    EXPECT_EQ(still->core().key(), key);  // there was no new vote
     const int states = world.oracle.states;
     const std::uint64_t version = still->core().version();
     still->advances = true;
@@ -547,7 +547,7 @@ SimTrainer* leader_of(World& world) {
   return nullptr;
 }
 
-// Rounds need no program of the leader's until it can keep no further result: another leads then.
+// Rounds go on without the leader's program until it can keep no more results; then another leads.
 TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 4, {});
@@ -555,7 +555,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) 
     SimTrainer* const still = leader_of(world);
     ASSERT_NE(still, nullptr);
     still->advances = false;
-    for (int second = 0; second < 12; second += 4) {  // two until it resigns, one for a long step
+    for (int second = 0; second < 12; second += 4) {  // 2 s until it resigns, 1 s for a long step
       std::array<std::uint64_t, 4> before{};
       for (std::size_t i = 0; i < 4; ++i) before[i] = world.member(i)->steps();
       world.run(ms(4000));
@@ -578,7 +578,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) 
   }
 }
 
-// A member that joins needs the model from a program that advances.
+// A new member needs the model from a program that is not hanging.
 TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgramStandsStill) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 4, {});
@@ -587,7 +587,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgram
     ASSERT_NE(still, nullptr);
     const std::size_t joiner = world.member(0) == still ? 1 : 0;
     world.kill(joiner);
-    for (std::size_t i = 0; i < 4; ++i) {  // no round makes it resign
+    for (std::size_t i = 0; i < 4; ++i) {  // without rounds the leader does not resign
       if (i != joiner) world.member(i)->contributes = false;
     }
     world.run(ms(4000));
@@ -603,7 +603,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgram
       return !core.leader().empty() && core.has_model();
     };
     EXPECT_LE(world.time_until(has_model, ms(20'000)), ms(1500)) << seed;
-    EXPECT_TRUE(leads->core().is_leader()) << seed;  // another member's program gave it
+    EXPECT_TRUE(leads->core().is_leader()) << seed;  // so another member's program gave the model
     EXPECT_EQ(leads->group().membership().members.size(), 4u);
     leads->advances = true;
     leads->settle();
@@ -616,7 +616,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgram
   }
 }
 
-// Sixteen members begin with sixteen models: no member sends the chosen one to most of the others.
+// Sixteen members start with different models: no member sends the chosen one to most others.
 TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToManyMembersByATree) {
   constexpr std::size_t kMany = 16;
   std::size_t givers = 0;
@@ -648,7 +648,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToManyMembersByATree) {
   EXPECT_GT(givers, 2u);
 }
 
-// The half with the broker goes on; the other takes no step, and says why.
+// The half with the broker continues; the other half takes no step, and reports why.
 TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     World world(seed, 4, {});
@@ -660,7 +660,7 @@ TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
       }
     }
     world.run(ms(4000));
-    // A member whose program pauses may get the model instead of taking its steps.
+    // A member whose program paused may get the model instead of taking the steps it missed.
     const std::uint64_t here = world.member(0)->core().version();
     const std::uint64_t there = world.member(3)->steps();
     world.run(ms(3000));
@@ -680,7 +680,7 @@ TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
   }
 }
 
-// A contribution to a well group is in a model soon, and messages end when nothing happens.
+// A contribution to a healthy group is soon in a model, and idle members send no messages.
 TEST(AccumulatorsOnASimulatedNetwork, SayNothingWhenNothingHappens) {
   World world(3, 3, {});
   world.run(ms(1000));

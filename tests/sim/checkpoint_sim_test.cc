@@ -34,7 +34,7 @@ std::vector<TableOptions> tables() {
   return {uniform, best};
 }
 
-// A store of these tables, and its files.
+// A store with these tables and a checkpointer.
 struct Case {
   explicit Case(sim::FileSystem& files, CheckpointerOptions options = {}, Clock* clock = nullptr) {
     options.files = &files;
@@ -49,7 +49,7 @@ struct Case {
     if (status.ok()) service = *made;
   }
 
-  // Items `first` to `last` into both tables, over chunks of `rows` rows that up to four share.
+  // Inserts items `first` to `last` into both tables; up to four share a chunk of `rows` rows.
   void insert(ItemKey first, ItemKey last, std::uint32_t rows = 4) const {
     Ref<Chunk> chunk;
     for (ItemKey key = first; key < last; ++key) {
@@ -64,7 +64,7 @@ struct Case {
       }
     }
   }
-  // What `count` draws of both tables give.
+  // What `count` draws from both tables return.
   std::vector<std::uint64_t> sample(std::size_t count) const {
     std::vector<std::uint64_t> told;
     for (const char* const table : {"uniform", "best"}) {
@@ -100,7 +100,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 }
 
 TEST(Checkpointer, ALoadedStoreDrawsWhatTheSavedOneDraws) {
-  constexpr std::size_t kDraws = 100'000;  // of each table
+  constexpr std::size_t kDraws = 100'000;  // per table
   sim::FileSystem files(1);
   std::vector<std::uint64_t> told;
   {
@@ -122,7 +122,7 @@ TEST(Checkpointer, ALoadedStoreDrawsWhatTheSavedOneDraws) {
   EXPECT_TRUE(loaded.sample(kDraws) == told);
 }
 
-// What is written at once goes behind what was collected before.
+// Large chunks, which are written directly, must come after small ones that were buffered before.
 TEST(Checkpointer, ChunksOfAllSizesComeBackAsTheyWere) {
   constexpr std::uint32_t kRows[] = {1, 50'000, 80'000, 3, 200'000, 66'000, 400'000, 90'000, 7};
   sim::FileSystem files(1);
@@ -163,7 +163,7 @@ TEST(Checkpointer, WhatIsSavedLoadedAndSavedAgainHasTheSameBytes) {
     ASSERT_TRUE(loaded.status.ok());
     auto elsewhere = Checkpointer::open(kRoot, {.files = &second}).value();
     ASSERT_TRUE(elsewhere->write(*loaded.service, {}).ok());
-    // And beside the first, with links.
+    // Also into the folder of the first checkpoint, where files are linked.
     ASSERT_TRUE(loaded.write().ok());
   }
   const auto a = first.content("/data/replay/checkpoint-0000000002");
@@ -189,7 +189,7 @@ TEST(Checkpointer, TheNextOneWritesOnlyNewChunksAndEachFolderIsWhole) {
   const Written two = store.write().value();
   const std::string chunks = "/data/replay/checkpoint-0000000002/chunks-0000000002";
   EXPECT_EQ(files.content("/data/replay").at(chunks).size(), 16u + 23u + 4 * sizeof(float));
-  // The same file by two names, until the older checkpoint goes.
+  // Both names are links to one file, until the older checkpoint is removed.
   EXPECT_EQ(files.content("/data/replay").at(two.folder + "/chunks-0000000001"),
             files.content("/data/replay").at(one.folder + "/chunks-0000000001"));
   ASSERT_TRUE(remove_checkpoint(files, kRoot, 1).ok());
@@ -207,7 +207,7 @@ TEST(Checkpointer, FilesOfChunksThatFewReferToAreGivenUp) {
     for (const auto& [path, content] : files.content(kRoot)) bytes += content.size();
     most = std::max(most, bytes);
   }
-  // 25 chunks are referred to, of 39 bytes each; the tables take 8 KB.
+  // Items refer to 25 chunks of 39 bytes each; the tables take 8 KB.
   EXPECT_LT(most, 20'000u);
 }
 
@@ -219,7 +219,7 @@ TEST(Checkpointer, KeepsSoManyAndTouchesNothingOfOthers) {
   (void)files.create("/data/replay/checkpoint-of-mine/notes");
   store.insert(0, 10);
   ASSERT_TRUE(store.write().ok());
-  (void)files.create("/data/replay/checkpoint-0000000001/notes");  // in one of ours
+  (void)files.create("/data/replay/checkpoint-0000000001/notes");  // a foreign file in our folder
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(store.write().ok());
   EXPECT_EQ(files.list(kRoot).value(),
             (std::vector<std::string>{"checkpoint-0000000001", "checkpoint-0000000004",
@@ -259,7 +259,7 @@ TEST(Checkpointer, TakesARootOrOneOfItsCheckpointsAndNoFile) {
             StatusCode::kInvalidArgument);
   EXPECT_EQ(Checkpointer::open(kRoot, {.keep = 0, .files = &files}).status().code(),
             StatusCode::kInvalidArgument);
-  // A new one continues the numbers, whichever was loaded.
+  // A new checkpoint continues the numbering, whichever one was loaded.
   auto checkpointer =
       Checkpointer::open("/data/replay/checkpoint-0000000001", {.keep = 5, .files = &files})
           .value();
@@ -326,13 +326,13 @@ TEST(Checkpointer, TablesThatDifferAreRefusedByNameOrMadeToFit) {
   std::vector<TableOptions> more = tables();
   more.push_back(table_options("new", "Fifo", "Fifo", 5, RateLimiter::min_size(1)));
   EXPECT_EQ(info_and_wait(*open(more, OnMismatch::kRefuse).value()).value()[2].current_size, 0);
-  // Another seed is no other table.
+  // A different seed does not make a table different.
   std::vector<TableOptions> reseeded = tables();
   reseeded[0].sampler.options["seed"] = std::int64_t{77};
   EXPECT_TRUE(open(reseeded, OnMismatch::kRefuse).ok());
 }
 
-// A chunk of so many rows is known by its mark.
+// Chunks of at least this many rows get a mark in StoredChunks.
 constexpr std::uint32_t kMarkedRows = StoredChunks::kMarkedBytesMin / sizeof(float);
 
 // The chunks of the items `first` to `last` of a table.
@@ -374,8 +374,8 @@ TEST(Checkpointer, AChunkThatItHasWrittenIsKnownByItsMark) {
   EXPECT_FALSE(files.content(written.folder).contains(written.folder + "/chunks-0000000003"));
 }
 
-// Two folders in turn, one of which loses its newest checkpoint: no mark of the other's, or of what
-// is gone, is taken for one's own.
+// Alternates between two folders, one of which loses its newest checkpoint: a mark of the other
+// folder, or of a removed checkpoint, must not be used.
 TEST(Checkpointer, AMarkOfAnotherFolderOrOfWhatIsGoneIsNone) {
   sim::FileSystem files(1);
   const Case store(files, {.keep = 2});
@@ -398,7 +398,7 @@ TEST(Checkpointer, AMarkOfAnotherFolderOrOfWhatIsGoneIsNone) {
   }
 }
 
-// What a store of 40 items writes, with its second checkpoint over a first one of 20.
+// A store of 40 items, whose second checkpoint follows a first one of 20.
 struct Crash {
   explicit Crash(std::uint64_t seed, std::uint32_t rows = 4) : files(seed), store(files) {
     store.insert(0, 20, rows);
@@ -409,7 +409,7 @@ struct Crash {
   Case store;
 };
 
-// The newest complete one, and nothing but it.
+// Checks that the newest complete checkpoint is loaded, and no other.
 void expect_loads(sim::FileSystem& files, bool second_was_confirmed, std::uint64_t seed) {
   const Case loaded(files);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status.to_string() << ", seed " << seed;
@@ -417,7 +417,7 @@ void expect_loads(sim::FileSystem& files, bool second_was_confirmed, std::uint64
   ASSERT_TRUE(inserts == 40 || (inserts == 20 && !second_was_confirmed))
       << inserts << ", seed " << seed;
   ASSERT_EQ(text_of(loaded.checkpointer->loaded_payload()), inserts == 40 ? "two" : "one");
-  // And goes on.
+  // The store works after loading.
   loaded.insert(40, 44);
   ASSERT_TRUE(loaded.write("three").ok());
 }
@@ -458,7 +458,7 @@ TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteOne) {
   EXPECT_GT(second, 10);
 }
 
-// As after cp: whole, as programs see it, and not on the disk.
+// After `cp`, programs see a complete checkpoint that is not yet on the disk.
 TEST(CheckpointCrash, ACheckpointThatWasCopiedThereIsSyncedWithTheFirstOverIt) {
   std::map<std::string, std::vector<std::byte>> content;
   {
@@ -513,7 +513,7 @@ TEST(CheckpointCrash, ADiskThatFailsAtEachCallCostsThatCheckpointAlone) {
                     written.status().code() == StatusCode::kDataLoss)
             << written.status().to_string();
       }
-      // Memory serves on, and the next one is written.
+      // The store works in memory, and the next checkpoint succeeds.
       crash.store.insert(40, 44);
       ASSERT_EQ(crash.store.sample(5).size(), 50u);
       ASSERT_TRUE(crash.store.write("three").ok()) << "call " << call;
@@ -550,7 +550,7 @@ TEST(CheckpointCrash, ACancelledOneLeavesNothing) {
             (std::vector<std::string>{"checkpoint-0000000001", "reverie.lock"}));
 }
 
-// Each byte counts: of what is not referred to, nothing is there.
+// Every byte matters, since files hold nothing that is not referred to.
 TEST(CheckpointDamage, NoFlipAndNoCutIsAcceptedInSilence) {
   sim::FileSystem files(1);
   std::vector<std::uint64_t> told;
@@ -583,7 +583,7 @@ TEST(CheckpointDamage, NoFlipAndNoCutIsAcceptedInSilence) {
       damaged.flip(path, offset, bit);
     }
     const auto loaded = read_checkpoint(damaged, "/data/replay/checkpoint-0000000002");
-    // A chunk that no item refers to any more may lie in a file with others.
+    // Only files of chunks may hold a chunk that no item refers to any more.
     if (loaded.ok() && path.find("chunks-") != std::string::npos && !is_cut) continue;
     ASSERT_FALSE(loaded.ok()) << path << " at " << offset << (is_cut ? ", cut" : ", flipped");
     const StatusCode code = loaded.status().code();

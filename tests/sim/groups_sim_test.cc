@@ -1,9 +1,10 @@
-// The logic of groups on a simulated network: a broker and members that die and come back, that are
-// cut off and found again, while they sum numbers in rounds.
+// The logic of groups on a simulated network: a broker and members that die and restart, and are
+// partitioned, while they sum numbers in rounds.
 //
-// Held in every run: a membership is the same on all that have it; a member's epochs rise; a round
-// that ends well has the sum of what exactly the members of its membership brought, the same on all
-// of them. And once the network is well again, all are in one membership, and a round ends.
+// Invariants of every run: a membership is equal on all members that have it; a member's epochs
+// increase; a successful round has the sum of what exactly the members of its membership
+// contributed, equal on all of them. Once the network is healthy again, all members are in one
+// membership, and a round succeeds.
 #include <cstring>
 #include <functional>
 #include <map>
@@ -24,17 +25,17 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kNumbers = 5'000;  // 40 kB: several parts
+constexpr std::size_t kNumbers = 5'000;  // 40 kB, which are sent in several parts
 
-// What all together have seen.
+// What all members together have observed.
 struct Oracle {
   std::map<std::uint64_t, Membership> memberships;
-  // By membership and round: what each member brought, and what the round gave.
+  // By membership and round: what each member contributed, and the result.
   using Key = std::pair<std::uint64_t, std::uint64_t>;
   std::map<Key, std::map<std::string, std::int64_t>> brought;
   std::map<Key, std::int64_t> sums;
-  // Members share memory where they are on one of so many hosts: what they have put there, by
-  // membership, host and key.
+  // Members on the same one of `hosts` hosts share memory. What they have put there, by membership,
+  // host and key.
   int hosts = 0;
   using WindowKey = std::tuple<std::uint64_t, std::size_t, std::uint64_t>;
   struct Window {
@@ -95,12 +96,12 @@ class SimMember final : public SimPeer {
         [window](std::uint64_t, std::size_t, ShareOffer&) { return window(); },
         [window](std::uint64_t, std::size_t, std::size_t, const ShareOffer&) { return window(); }};
   }
-  // The fake of shared memory: a step has its result once all members of the host are there.
+  // A fake of shared memory: a step has its result once all members on the host have written.
   void work_in_shared_memory(const Membership& membership) {
     const std::string& own = core_.member().options().self.name;
     const std::size_t host = host_of(own, oracle_);
     for (const GroupCore::Shared& shared : core_.take_shared()) {
-      if (shared.id != running_) continue;  // it has ended meanwhile
+      if (shared.id != running_) continue;  // the round has ended meanwhile
       shared_ = SharedWork{{membership.id, host, shared.key}, shared.step};
       auto& mine = oracle_.windows[shared_->key].arrays[own];
       mine.resize(layout_->size_bytes());
@@ -125,7 +126,7 @@ class SimMember final : public SimPeer {
                                windows.at(local[i]).data());
       }
     } else {
-      std::memset(buffer_->data(), 0x5a, layout_->size_bytes());  // what it holds is undefined
+      std::memset(buffer_->data(), 0x5a, layout_->size_bytes());  // content is undefined here
     }
     if (++window.taken == local.size()) oracle_.windows.erase(shared_->key);
     shared_.reset();
@@ -273,7 +274,7 @@ class SimMember final : public SimPeer {
 class World : public SimWorld<SimMember, Oracle> {
  public:
   using SimWorld::SimWorld;
-  // Whether all that live have one membership, of `count` members.
+  // Whether all living members have one membership, of `count` members.
   bool is_whole(std::size_t count) {
     std::set<std::uint64_t> ids;
     std::size_t live = 0;
@@ -297,14 +298,14 @@ struct Outcome {
   Oracle oracle;
 };
 
-// 4 simulated seconds with faults, then enough without for the group to be whole.
+// 4 simulated seconds with faults, then enough without faults for the group to be complete.
 Outcome run(std::uint64_t seed) {
   constexpr std::size_t kMembers = 5;
   sim::NetworkOptions faulty;
   faulty.cut_share = 0.004;
   World world(seed, kMembers, faulty);
   world.oracle.hosts = static_cast<int>(seed % 4);
-  for (std::size_t i = 0; i < kMembers; ++i) {  // they know their host from the beginning
+  for (std::size_t i = 0; i < kMembers; ++i) {  // restarted, now that hosts are assigned
     world.kill(i);
     world.start(i);
   }
@@ -331,7 +332,7 @@ Outcome run(std::uint64_t seed) {
     } else if (act < 0.75) {
       world.network.heal();
     }
-    // Else time passes.
+    // Otherwise time passes without a fault.
   }
   world.network.heal();
   world.network.set_options({});
@@ -347,14 +348,14 @@ Outcome run(std::uint64_t seed) {
   }
   std::vector<int> before;
   for (std::size_t i = 0; i < kMembers; ++i) before.push_back(world.member(i)->good_rounds);
-  // Streams on which a partition swallowed something are found out by silence, after 1.5 s.
+  // A stream that lost bytes in a partition is only noticed after 1.5 s without a sign of life.
   const auto all_go_on = [&] {
     for (std::size_t i = 0; i < kMembers; ++i) {
       if (world.member(i)->good_rounds == before[i]) return false;
     }
     return true;
   };
-  // So two of them, one after the other, take 5.07 s in the slowest of 10,000 runs.
+  // Two such streams in a row take 5.07 s in the slowest of 10,000 runs.
   (void)world.time_until(all_go_on, std::chrono::seconds(6));
   for (std::size_t i = 0; i < kMembers && oracle.wrong.empty(); ++i) {
     if (world.member(i)->good_rounds > before[i]) continue;
@@ -382,7 +383,7 @@ TEST(GroupsOnASimulatedNetwork, SumWhatExactlyTheMembersBring) {
   for (const auto step : {SharedStep::kAll, SharedStep::kToFirst, SharedStep::kFromFirst}) {
     EXPECT_GT(steps[step], 10 * seeds);
   }
-  // The faults bite, most rounds end, and many of those that do not say who was lost.
+  // Faults have an effect, most rounds succeed, and many failed ones name the lost member.
   EXPECT_GT(bad, seeds);
   EXPECT_GT(lost, seeds / 2);
   EXPECT_GT(good, 50 * seeds);
@@ -410,7 +411,7 @@ TEST(GroupsOnASimulatedNetwork, DropAMemberThatDiesOrFreezesWithinTwoSeconds) {
     ASSERT_TRUE(world.is_whole(4)) << seed;
     if (seed % 2 == 0) {
       world.kill(3);
-    } else {  // what it sends and gets is lost without a word
+    } else {  // everything that it sends and receives is lost
       for (std::size_t i = 0; i < 4; ++i) {
         world.network.partition(i, 4);
         world.network.partition(4, i);
@@ -433,14 +434,14 @@ TEST(GroupsOnASimulatedNetwork, DropAMemberThatDiesOrFreezesWithinTwoSeconds) {
   }
 }
 
-// Its members bring the epoch along, so rounds go on while it is away, and none is lost.
+// The members tell a new broker the epoch, so rounds go on while it is away, and none fails.
 TEST(GroupsOnASimulatedNetwork, KeepTheirEpochWhileTheBrokerIsAway) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
     ASSERT_TRUE(world.is_whole(4)) << seed;
     const std::uint64_t id = world.member(0)->core().membership().id;
-    const int bad = world.oracle.bad_rounds;  // while the members came
+    const int bad = world.oracle.bad_rounds;  // while the members joined
     for (int i = 0; i < 3; ++i) {
       const int before = world.member(1)->good_rounds;
       world.kill_broker();
@@ -451,7 +452,7 @@ TEST(GroupsOnASimulatedNetwork, KeepTheirEpochWhileTheBrokerIsAway) {
       EXPECT_EQ(world.member(2)->core().membership().id, id) << seed;
     }
     EXPECT_EQ(world.oracle.bad_rounds, bad) << seed << ": " << world.oracle.last_failure;
-    // And the broker knows them: it takes a new one in, and drops one.
+    // The new broker manages the members: it drops one and adds one.
     world.kill(3);
     const auto is_dropped = [&] {
       return world.member(0)->core().membership().members.size() == 3;
@@ -462,7 +463,7 @@ TEST(GroupsOnASimulatedNetwork, KeepTheirEpochWhileTheBrokerIsAway) {
   }
 }
 
-// The half with the broker goes on; the other one cannot end a round, and says why.
+// The half with the broker continues; the other half cannot end a round, and reports why.
 TEST(GroupsOnASimulatedNetwork, HalfOfAGroupThatIsCutInTwoGoesOn) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     World world(seed, 4, {});
@@ -489,7 +490,8 @@ TEST(GroupsOnASimulatedNetwork, HalfOfAGroupThatIsCutInTwoGoesOn) {
   }
 }
 
-// One that lives but does not advance stays, is named, and the round waits for it.
+// A member that lives but does not advance stays in the group, is named, and the round waits for
+// it.
 TEST(GroupsOnASimulatedNetwork, WaitForAMemberWhoseProgramStandsStill) {
   World world(7, 3, {});
   world.run(ms(1000));
@@ -509,7 +511,7 @@ TEST(GroupsOnASimulatedNetwork, WaitForAMemberWhoseProgramStandsStill) {
   EXPECT_GT(world.member(0)->good_rounds, before + 5);
   EXPECT_EQ(world.oracle.bad_rounds, 0);
 
-  // With a timeout it leaves, the others go on, and it is back with its next call.
+  // With a timeout it leaves, the others continue, and it joins again with its next call.
   world.member(2)->core().set_stall_timeout(ms(500), world.network.now());
   world.member(2)->runs_rounds = false;
   world.member(2)->settle();

@@ -17,7 +17,7 @@ namespace {
 constexpr char kRingRoot[] = "/ring";
 constexpr std::size_t kRingBytes = 5'000;
 
-// A group of `count` records of `size` bytes together, with its header.
+// A group of `count` records with `size` bytes in total, and its header.
 std::vector<std::byte> random_group(Group& group, std::uint64_t first, std::uint32_t count,
                                     std::size_t size, Random& random) {
   std::vector<std::byte> bytes(kGroupHeaderBytes + size);
@@ -48,7 +48,7 @@ class JournalRingTest : public ::testing::Test {
   std::vector<std::byte> content() const {
     return files_.content(kRingRoot).at(join_path(kRingRoot, kRingName));
   }
-  // A random group; false if the ring has no room for it.
+  // Puts a random group; false if the ring has no room for it.
   bool put() {
     Group group;
     const auto count = static_cast<std::uint32_t>(1 + random_.below(4));
@@ -67,7 +67,7 @@ class JournalRingTest : public ::testing::Test {
   std::unique_ptr<JournalRing> ring_;
   Random random_{7};
   std::uint64_t next_ = 1;
-  std::deque<PutGroup> model_;  // not released
+  std::deque<PutGroup> model_;  // groups that are not released
 };
 
 TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
@@ -77,7 +77,7 @@ TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
     if (random_.below(3) > 0) {
       if (!put()) ++refused;
     } else if (!model_.empty()) {
-      // The middle of a group frees nothing of it.
+      // Releasing up to the middle of a group must not free the group.
       const std::uint64_t last = model_[random_.below(model_.size())].last - random_.below(2);
       ring_->release(last);
       while (!model_.empty() && model_.front().last <= last) model_.pop_front();
@@ -146,7 +146,7 @@ TEST_F(JournalRingTest, WhatIsNoRingIsRemovedAndHoldsNothing) {
 
 TEST_F(JournalRingTest, GroupsBehindTheFilesAreWrittenIntoThemAndTheRingIsGone) {
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(put());
-  // The file has the first two, and a part of the third, in whose middle its writer was killed.
+  // The file has the first two groups and a part of the third: its writer was killed in between.
   {
     auto file = create_journal_file(files_, kRingRoot, 1).value();
     ASSERT_TRUE(file->append(model_[0].bytes).ok());

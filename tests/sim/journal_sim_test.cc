@@ -48,7 +48,7 @@ std::vector<TableOptions> tables() {
   return {uniform, best, queue, thrice};
 }
 
-// All of a table that a journal keeps, as text.
+// Everything about a table that a journal preserves, as text.
 std::string text_of(TableSnapshot& snapshot) {
   const TableImage& image = snapshot.image();
   const bool counts_samples = image.options.max_times_sampled >= 1;
@@ -74,7 +74,7 @@ std::string text_of(TableSnapshot& snapshot) {
   }
 }
 
-// A store of these tables with a journal, and its files.
+// A store with these tables and a journal.
 struct Case {
   explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
                 bool has_thread = false, const std::string& root = kRoot,
@@ -82,7 +82,7 @@ struct Case {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
-    // Small, so that it is often full.
+    // A small ring, so that it is often full.
     options.journal = {.durability = durability,
                        .ring_bytes = 6'000,
                        .file_bytes_max = file_bytes_max,
@@ -114,12 +114,12 @@ struct Case {
   std::string loaded;
 };
 
-// A program that uses all of the store, one draw of the seed after another.
+// A program that makes random changes to the whole store.
 class User {
  public:
   User(Case& store, std::uint64_t seed) : store_(store), random_(seed) {}
 
-  // Something is done to one table. `is_confirmed`: it changed something and was told to last.
+  // Makes one change to a table. `is_confirmed`: something changed, and the change was confirmed.
   Status step(bool* is_confirmed = nullptr) {
     has_changed_ = false;
     const Status status = any();
@@ -147,7 +147,7 @@ class User {
     }
   }
 
-  // Rows of a chunk that grows while items refer to it.
+  // Inserts items over a chunk that grows while items refer to it.
   Status insert(const std::string& table) {
     if (!chunk_ || chunk_->rows() == kChunkRows || random_.below(10) == 0) {
       chunk_ = Chunk::open(float_schema(), {random_.next(), random_.next(), 0}, kChunkRows, 0,
@@ -161,7 +161,7 @@ class User {
     std::vector<Item> items;
     for (std::uint64_t i = 0; i <= random_.below(3); ++i) {
       const auto first = static_cast<std::uint32_t>(random_.below(row + 1));
-      // Some keys come again.
+      // Some keys are used again.
       const ItemKey key = random_.below(6) == 0 ? 1 + random_.below(keys_ + 1) : ++keys_;
       Item item =
           item_over(*chunk_, key, static_cast<double>(random_.below(9)), first, row + 1 - first);
@@ -249,7 +249,7 @@ TEST(Journal, AStoreIsAfterARestartWhatItWasWithAndWithoutCheckpoints) {
   }
 }
 
-// What a server does for a client far away: it draws, and hears later what has arrived.
+// Draws as a server does for a remote client, which later confirms what it received.
 std::vector<ItemKey> draw_awaited(Case& store, const std::string& table, std::size_t count,
                                   std::vector<DrawId>& draws,
                                   std::vector<ItemKey>* redelivered = nullptr) {
@@ -290,7 +290,7 @@ TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
           ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 1, 9));
           std::vector<DrawId> draws;
           EXPECT_EQ(draw_awaited(store, "queue", 4, draws), (std::vector<ItemKey>{1, 2, 3, 4}));
-          // Their slots are used again at once.
+          // These items reuse the freed slots.
           ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 9, 12));
           if (checkpoint == Checkpoint::kBeforeTheReceipt) {
             ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
@@ -303,7 +303,7 @@ TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
           if (is_cut) files.restart();
         }
         if (is_cut) files.restart();
-        // An open journal, then a checkpoint alone, tell the same.
+        // The result is the same with an open journal, and then with a checkpoint only.
         for (int life = 0; life < 3; ++life) {
           Case store(files, life == 2 ? Durability::kNone : durability);
           ASSERT_TRUE(store.status.ok()) << store.status.to_string();
@@ -342,7 +342,7 @@ TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
           items.push_back(testing::make_item(++asked, 1.0));
           const auto result = insert_and_wait(*store.service, {"queue", items, TimePoint{0}});
           if (result.status.ok()) inserted = asked;
-          if (result.status.code() == StatusCode::kDeadlineExceeded) --asked;  // it is full
+          if (result.status.code() == StatusCode::kDeadlineExceeded) --asked;  // the queue is full
         } else if (random.below(4) == 0) {
           (void)store.checkpointer->write(*store.service, {});
         } else {
@@ -358,7 +358,7 @@ TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
             draws.push_back({result.batch.tickets()[i], result.batch.times_sampled()[i]});
             received = result.batch.keys()[i];
           }
-          if (draws.size() < result.batch.size()) break;  // the client is gone: nothing more
+          if (draws.size() < result.batch.size()) break;  // the client is gone and confirms no more
           store.service->receive("queue", draws);
         }
       }
@@ -372,7 +372,7 @@ TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
     const std::int64_t size = info_and_wait(*again.service).value()[2].current_size;
     std::vector<DrawId> draws;
     const auto keys = draw_awaited(again, "queue", static_cast<std::size_t>(size), draws);
-    // All that was confirmed and did not arrive, in order, and maybe some before that arrived.
+    // All items that were confirmed and not received, in order, after a few received ones at most.
     for (std::size_t i = 1; i < keys.size(); ++i) ASSERT_EQ(keys[i], keys[i - 1] + 1) << seed;
     if (inserted > received) {
       ASSERT_FALSE(keys.empty()) << seed;
@@ -409,14 +409,14 @@ TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
         ASSERT_NO_FATAL_FAILURE(insert(store, number));
       }
       store.service->settle(session, 2);
-      // It is gone, and still known.
+      // The items are gone, but their numbers must still be known.
       SampleRequest request{.table = "queue", .count = 4, .deadline = TimePoint{0}};
       EXPECT_EQ(sample_and_wait(*store.service, std::move(request)).batch.size(), 4u);
       if (has_checkpoint) {
         ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
       }
       ASSERT_NO_FATAL_FAILURE(insert(store, 6));
-      files.stop_at(files.calls() + 1);  // the power goes
+      files.stop_at(files.calls() + 1);  // a power cut
       std::vector<Item> items;
       items.push_back(testing::make_item(7, 1.0));
       InsertRequest lost{.table = "queue", .items = items, .deadline = TimePoint{0}};
@@ -432,7 +432,7 @@ TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
       EXPECT_EQ(runs[0], (std::pair<std::uint64_t, std::uint64_t>{2, 4}));
       EXPECT_EQ(runs[1].first, 5u);
       const std::int64_t size = info_and_wait(*store.service).value()[2].current_size;
-      // The last one is in with its number, or neither is.
+      // The last item is restored together with its number, or neither is.
       EXPECT_EQ(runs[1].second, 6u + static_cast<std::uint64_t>(size));
       if (life == 1) {
         ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
@@ -444,12 +444,12 @@ TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
   }
 }
 
-// Runs until the power goes, or the process after so many steps; the state after each step, and how
-// many were confirmed.
+// Runs until a power cut, or for a number of steps; records the state after each step, and how many
+// were confirmed.
 struct Cut {
   std::vector<std::string> states;
   std::size_t confirmed = 0;
-  std::size_t synced = 0;  // states when the last sync() or checkpoint ended
+  std::size_t synced = 0;  // the number of states when the last sync() or checkpoint ended
 
   Cut(sim::FileSystem& files, Durability durability, std::uint64_t seed, int steps = 120,
       std::uint64_t sync_every = 7) {
@@ -481,7 +481,7 @@ void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t le
   ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
   if (cut.states.empty()) return;
   const std::string text = again.text();
-  // The last that is equal: some steps change nothing.
+  // The last equal state, since some steps change nothing.
   const auto found = std::find(cut.states.rbegin(), cut.states.rend(), text);
   ASSERT_NE(found, cut.states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
   const auto index = static_cast<std::size_t>(cut.states.rend() - found) - 1;
@@ -518,8 +518,8 @@ TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
   EXPECT_GT(synced, 10 * seeds);
 }
 
-// The process ends between two calls of the file system, or in the middle of one; some writes have
-// failed before; the next process is killed while it takes up what the first one left.
+// The process ends between two calls of the file system, or during one; some writes may have failed
+// before; and the next process is killed while it recovers.
 TEST(JournalCrash, WithAnIntervalAKillCostsNothingThatWasConfirmed) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed = 0;
@@ -550,7 +550,7 @@ TEST(JournalCrash, WithAnIntervalAKillCostsNothingThatWasConfirmed) {
   EXPECT_GT(from_the_ring, 100);
 }
 
-// Groups in a ring that no file ever got must not be taken for those of a later life.
+// Groups in a ring that were never written to a file must not be taken for those of a later life.
 TEST(JournalCrash, LivesThatEndInAnyWayOneAfterTheOtherAreStatesThatWere) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -589,9 +589,9 @@ TEST(JournalCrash, EachTableHasWhatItsOwnDurabilityPromises) {
     Random random(mix64(seed));
     files.stop_at(1 + static_cast<std::int64_t>(random.below(600)));
     std::vector<std::vector<std::string>> states;  // of all tables, after each step
-    std::size_t synced = 0;                        // the last that holds for logged tables
-    std::vector<std::size_t> checkpoints = {0};    // that were begun; the last may not be whole
-    std::size_t written = 0;                       // the last that is whole
+    std::size_t synced = 0;                        // the last one confirmed for synced tables
+    std::vector<std::size_t> checkpoints = {0};    // that were started; the last may be incomplete
+    std::size_t written = 0;                       // the last one that is complete
     {
       Case store(files, Durability::kSync, 2'000, false, kRoot, tables_that_differ());
       if (store.status.ok()) {
@@ -622,7 +622,7 @@ TEST(JournalCrash, EachTableHasWhatItsOwnDurabilityPromises) {
         checkpoints, [&](std::size_t at) { return at >= written && states[at][0] == found[0]; }))
         << "seed " << seed << "\n"
         << found[0];
-    // The logged ones are of one moment together.
+    // All logged tables are restored to one moment.
     const bool is_one_moment = std::any_of(
         states.begin() + static_cast<std::ptrdiff_t>(synced), states.end(), [&](const auto& state) {
           return state[1] == found[1] && state[2] == found[2] && state[3] == found[3];
@@ -642,7 +642,7 @@ void expect_failures_cost_nothing(Durability durability) {
   ASSERT_GT(calls, 60);
   for (std::int64_t at = 2; at <= 2 * calls + 1; at += scaled_in_release(5, 1)) {
     const std::int64_t call = at / 2;
-    const bool is_full = at % 2 == 0;  // ENOSPC, else EIO
+    const bool is_full = at % 2 == 0;  // ENOSPC, otherwise EIO
     sim::FileSystem files(1);
     files.fail_at(call, is_full ? resource_exhausted("no space") : data_loss("device"));
     std::string before;
@@ -658,20 +658,20 @@ void expect_failures_cost_nothing(Durability durability) {
       if (!refused.ok()) {
         ASSERT_EQ(refused.code(), is_full ? StatusCode::kResourceExhausted : StatusCode::kDataLoss)
             << refused.to_string();
-        // Until a checkpoint is written nothing is confirmed, and then all is again.
+        // Nothing is confirmed until a checkpoint is written; after it everything is.
         ASSERT_FALSE(store.service->log()->check().ok());
         ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
         ASSERT_TRUE(store.service->log()->check().ok());
         for (int i = 0; i < 20; ++i) ASSERT_TRUE(user.step().ok());
       }
-      // Samples wait for no sync. This one may be what fails.
+      // Samples do not wait for a sync, so this sync may be the first to fail.
       auto* const journal = static_cast<Journal*>(store.service->log());
       if (!journal->sync().ok()) {
         ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
       }
       ASSERT_TRUE(journal->sync().ok()) << "call " << call;
       before = store.text();
-      files.restart();  // the power goes
+      files.restart();  // a power cut
     }
     const Case again(files, durability);
     ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", call " << call;
@@ -684,7 +684,7 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
   ASSERT_NO_FATAL_FAILURE(expect_failures_cost_nothing(Durability::kInterval));
 }
 
-// A store with a journal of one file, whose last group was written after a sync of the others.
+// A store with a journal of one file, whose last group was written after the others were synced.
 std::vector<std::byte> journal_bytes(sim::FileSystem& files, std::string& path) {
   {
     Case store(files, Durability::kSync, std::uint64_t{1} << 20);
@@ -715,7 +715,7 @@ TEST(JournalDamage, NoFlipAndNoCutIsAcceptedInSilence) {
     }
     const auto read = read_journal_file(damaged, true, path, 1);
     if (is_cut || offset >= last_group) {
-      // A cut is what a power cut leaves; so is damage of what nothing follows.
+      // It looks like the result of a power cut, as does damage that nothing follows.
       if (!read.ok()) {
         ASSERT_EQ(offset / kFileHeaderBytes, 0u) << read.status().to_string();
         continue;
@@ -755,7 +755,7 @@ TEST(JournalDamage, AJournalOfAnotherCheckpointOrOfOtherTablesIsRefused) {
       << refused.message();
   EXPECT_TRUE(open(tables(), OnMismatch::kRefuse).ok());
 
-  // The checkpoint is gone: what the journal goes on from is not there.
+  // Without its checkpoint, the journal has nothing to start from.
   for (const auto& [path, bytes] : files.content("/data/replay/checkpoint-0000000001")) {
     ASSERT_TRUE(files.remove_file(path).ok());
   }
@@ -786,7 +786,7 @@ TEST(Journal, AnOlderCheckpointIsNotTakenForWhatTheJournalGoesOnFrom) {
   EXPECT_TRUE(open("/data/replay/checkpoint-0000000002").ok());
 }
 
-// A file system in which something happens right before a file is synced by its name.
+// A file system that calls a hook right before a file is synced by name.
 class HookedFileSystem final : public FileSystem {
  public:
   explicit HookedFileSystem(FileSystem& inner) : inner_(inner) {}
@@ -878,7 +878,7 @@ TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
   Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/true, folder.string(),
              tables_that_differ());
   ASSERT_TRUE(store.status.ok()) << store.status.to_string();
-  // On the thread that syncs: no confirmation can come from it meanwhile.
+  // Runs on the thread that syncs, which cannot confirm anything meanwhile.
   files.before_sync_file = [&] {
     is_in_sync = true;
     EXPECT_TRUE(insert(store, "best", 1).ok());
@@ -887,7 +887,7 @@ TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
   };
   EXPECT_TRUE(insert(store, "queue", 3).ok());
   EXPECT_TRUE(is_in_sync && was_confirmed);
-  // And a table that is not logged goes on behind a journal that has failed.
+  // Tables that are not logged must not wait for a closed journal either.
   store.service->close();
 }
 
@@ -903,7 +903,7 @@ TEST(Journal, ARingThatFailsEndsTheJournalUntilACheckpointHoldsWhatItHad) {
     const auto ring = folder / std::string(kRingName);
     if (!std::filesystem::exists(ring)) GTEST_SKIP() << "no ring on this file system";
     ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
-    std::filesystem::resize_file(ring, 0);  // as if the disk had failed
+    std::filesystem::resize_file(ring, 0);  // simulates a failed disk
     std::vector<Item> items;
     items.push_back(testing::make_item(6, 1.0));
     const Status refused =
@@ -920,8 +920,8 @@ TEST(Journal, ARingThatFailsEndsTheJournalUntilACheckpointHoldsWhatItHad) {
   EXPECT_EQ(again.text(), before);
 }
 
-// The file of a journal that a checkpoint held and could not remove, damaged, with or without a
-// file behind it.
+// A damaged file of a journal that a checkpoint made obsolete but could not remove, with and
+// without a file after it.
 TEST(JournalDamage, AnOldFileThatTheCheckpointHoldsIsIgnored) {
   const std::string old = join_path(kRoot, journal_name(1));
   for (const bool is_followed : {false, true}) {
@@ -943,7 +943,7 @@ TEST(JournalDamage, AnOldFileThatTheCheckpointHoldsIsIgnored) {
       for (int life = 0; life < 3; ++life) {
         Case again(files, Durability::kSync);
         if (is_header && !is_followed) {
-          // Nothing says which records it held.
+          // Its records are unknown, so the damage cannot be ignored.
           ASSERT_EQ(again.status.code(), StatusCode::kDataLoss);
           break;
         }
@@ -1030,7 +1030,7 @@ TEST(Journal, AStoreThatEndsItsJournalHasWhatItHeld) {
     EXPECT_EQ(journal_files(files, kRoot)->empty(), life == 1);
     ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
   }
-  const Case store(files, Durability::kSync);  // and begins another
+  const Case store(files, Durability::kSync);  // starts another file
   ASSERT_TRUE(store.status.ok()) << store.status.to_string();
   EXPECT_EQ(store.text(), before);
 }

@@ -1,5 +1,4 @@
-// A rate limiter's bounds hold at every step, with checkpoints, kills, power cuts and restarts in
-// between.
+// A rate limiter's bounds hold at every step, also with checkpoints, kills, power cuts, restarts.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -43,8 +42,8 @@ class LimitedLife {
     store_ = checkpointer_->open_store(limited_tables(), {}).value();
   }
 
-  // One thing that a user does; whether all bounds held. Not `holds()` alone: that tells of a
-  // state, and this of a step.
+  // Makes one call; returns whether it respected all bounds. `holds()` is not enough for that,
+  // since it checks a state and not a transition. Whether the limiters allow the state.
   bool step(Random& random, std::string& why) {
     const std::string table = random.below(2) == 0 ? "ratio" : "queue";
     const TableInfo before = info(table);
@@ -129,7 +128,7 @@ TEST(LimiterBounds, HoldAtEveryStepAmongCheckpointsKillsAndRestores) {
         if (random.below(700) == 0) checkpoints += store->checkpoint() ? 1 : 0;
       }
       if (has_power_cut) {
-        files.stop_at(files.calls() + 1);  // what the end of the store would still write
+        files.stop_at(files.calls() + 1);  // before what closing the store would write
         store.reset();
         files.restart();
       }

@@ -1,5 +1,5 @@
-// Runs of the models in docs/models, replayed on the code that the models are of: what a model did,
-// the code does, event by event. tests/data/make_model_traces.py made the runs.
+// Replays runs of the models in docs/models on the code that they model: the code must do what the
+// model did, event by event. tests/data/make_model_traces.py made the runs.
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -26,7 +26,7 @@
 namespace reverie {
 namespace {
 
-// A line of a run: "take 0 1 3 2 0".
+// A line of a run, such as "take 0 1 3 2 0".
 struct Event {
   std::string what;
   std::vector<std::string> arguments;
@@ -62,9 +62,9 @@ std::vector<Trace> runs_of(const std::string& model) {
 
 constexpr std::size_t kWriters = 2;
 constexpr std::size_t kItems = 3;
-constexpr std::size_t kStreams = 4;  // of writer w: 2w and 2w + 1
+constexpr std::size_t kStreams = 4;  // writer w has the streams 2w and 2w + 1
 
-// Two writers' windows, and their sessions at one server.
+// Two writers' windows, and their sessions with one server.
 class InsertReplay {
  public:
   InsertReplay() {
@@ -128,12 +128,12 @@ class InsertReplay {
       session.leave(at.call);
       at = {};
     } else {
-      // What the other side does not see: a stream that was dropped, cut or never arrived.
+      // The other side does not notice that a stream was dropped, cut or lost.
       ASSERT_TRUE(std::set<std::string>({"drop", "cut", "lost"}).contains(event.what));
     }
   }
 
-  // The stream that the model reads is the one that the code reads.
+  // Checks that the code reads the same stream as the model.
   void check(const Event& event) {
     SCOPED_TRACE(event.line);
     for (std::size_t stream = 0; stream < kStreams; ++stream) {
@@ -148,7 +148,7 @@ class InsertReplay {
     std::shared_ptr<FakeServerCall> call = std::make_shared<FakeServerCall>();
     std::uint64_t ordinal = 0;
     bool is_attached = false;
-    // What the writer has sent: a number, and below which all is settled.
+    // What the writer sent: a number, and the number below which everything is settled.
     std::deque<std::pair<std::uint64_t, std::uint64_t>> sent;
   };
 
@@ -187,7 +187,7 @@ TEST(ModelTraces, OfInsertsThatGoInOnceAreWhatTheCodeDoes) {
     InsertReplay replay;
     for (std::size_t i = 0; i < run.events.size(); ++i) {
       replay.apply(run.events[i]);
-      // A turn is told behind the event that brought it.
+      // The model prints a turn after the event that caused it.
       const bool is_turn_next = i + 1 < run.events.size() && run.events[i + 1].what == "turn";
       if (!is_turn_next) replay.check(run.events[i]);
       if (::testing::Test::HasFailure()) return;
@@ -199,10 +199,10 @@ TEST(ModelTraces, OfInsertsThatGoInOnceAreWhatTheCodeDoes) {
 
 constexpr std::size_t kClients = 2;
 constexpr std::size_t kCalls = 3;
-// Silence is the model's to decide: clocks move on only then.
+// Clocks only advance when the model decides that a connection is silent.
 constexpr Duration kDeadAfter = std::chrono::hours(1);
 
-// A peer that hands on what it sends when it is told to. Its clock is its own.
+// A peer with its own clock that only sends when it is told to.
 class TracedPeer final : public PeerEffects {
  public:
   TracedPeer(const std::string& name, std::uint64_t run) {
@@ -232,7 +232,7 @@ class TracedPeer final : public PeerEffects {
 
   std::unique_ptr<PeerCore> core;
   TimePoint now{};
-  LinkId dialled = 0;  // an attempt that is not decided
+  LinkId dialled = 0;  // an attempt without an outcome
   std::map<LinkId, std::deque<Frame>> sent;
   std::set<LinkId> hung_up;
   std::vector<Request> requests;
@@ -278,7 +278,7 @@ class CallReplay {
       if (event.arguments[2] == "ANSWERED") {
         expect_result(c, event.number(1), CallResult::Kind::kAnswer);
       } else {
-        // It was sent, and whether it ran is not known.
+        // The call was sent, and whether it ran is unknown.
         ASSERT_TRUE(calls_.contains(event.number(1)));
         const auto place = clients_[c]->results.find(calls_.at(event.number(1)));
         ASSERT_NE(place, clients_[c]->results.end()) << "the call has not ended";
@@ -289,7 +289,7 @@ class CallReplay {
 
  private:
   struct Link {
-    LinkId ours = 0;  // the client's; 0: there is none
+    LinkId ours = 0;  // the client's link, or 0
     LinkId theirs = 0;
   };
 
@@ -305,7 +305,7 @@ class CallReplay {
 
   void dial(std::size_t c) {
     TracedPeer& client = *clients_[c];
-    // Pauses between attempts are far shorter than a silence.
+    // The pauses between attempts are far shorter than kDeadAfter.
     for (int i = 0; i < 100 && client.dialled == 0; ++i) tick(client, std::chrono::seconds(1));
     ASSERT_NE(client.dialled, 0u);
     Link& link = links_[c];
@@ -317,7 +317,7 @@ class CallReplay {
     to_client(c, FrameKind::kWelcome);
   }
 
-  // Hands frames on until one of that kind has arrived.
+  // Delivers frames until one of that kind was delivered.
   void to_server(std::size_t c, FrameKind kind) {
     hand_on(*clients_[c], links_[c].ours, *server_, links_[c].theirs, kind);
   }
@@ -338,7 +338,7 @@ class CallReplay {
     FAIL() << "no frame of kind " << static_cast<int>(kind) << " was sent";
   }
 
-  // The first time; from then on the session sends it again.
+  // Makes the call once; later the session resends it.
   void call(std::size_t c, std::size_t number) {
     if (calls_.contains(number)) return;
     const auto id = clients_[c]->core->call(
@@ -379,7 +379,7 @@ class CallReplay {
 
   void silence(std::size_t c) {
     tick(*clients_[c], 2 * kDeadAfter);
-    // What it dials meanwhile is not answered.
+    // Attempts to connect meanwhile fail.
     if (const LinkId dialled = std::exchange(clients_[c]->dialled, 0); dialled != 0) {
       clients_[c]->core->link_down(dialled, unavailable("no answer"), clients_[c]->now);
     }

@@ -1,13 +1,13 @@
-// The door of a store for clients on its machine, on a simulated network: writers and samplers of
-// one queue, some of which die, a server that dies and comes back empty, connections that are cut
-// at any byte, given up and read all the same, swallowed in one direction, or read slowly, and
-// clocks that differ. What runs is the server's code above its links: StoreConnection,
-// ServedWriter, sessions, samples that wait for room, and a store with a queue; and on the other
-// side the pump that sends a client's items again.
+// The store's interface for clients on its machine, on a simulated network: writers and samplers of
+// one queue, some of which die; a server that dies and restarts empty; connections that are cut at
+// any byte, abandoned by one side, lose bytes in one direction, or are read slowly; and clocks that
+// differ. The server's code above its links is real: StoreConnection, ServedWriter, sessions,
+// samples that wait for room, and a store with a queue; and on the client's side the pump that
+// resends items.
 //
-// Held in every run of the server: an item goes in at most once, in its writer's order, and is
-// handed out no more often than it went in. A request ends once; what is confirmed went in. And
-// once all is well again an item of each writer is confirmed, and sampled.
+// Invariants of every run of the server: an item is inserted at most once, in its writer's order,
+// and delivered no more often than it was inserted. A request ends once; what is confirmed was
+// inserted. Once all faults end, an item of each writer is confirmed and sampled.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,8 +34,8 @@ namespace {
 using namespace sim_store;
 using store_wire::StoreCall;
 
-// For deadlines and idle sessions, of which there are none. Work that a killed server has posted is
-// dropped later, and may ask it.
+// The clock of deadlines and idle sessions, neither of which is used. It outlives each server,
+// since work that a killed server has posted may still use it.
 ManualClock& still_clock() {
   static auto* const clock = new ManualClock;
   return *clock;
@@ -62,7 +62,7 @@ class ServerNode final : public sim::Node {
     network.replace(0, this);
     network.listen(0, "server");
   }
-  // Killed: no client is told.
+  // Kills the server: its clients are not told.
   ~ServerNode() override {
     for (const auto& [end, guest] : guests_) guest.link->drop();
     for (const auto& [end, guest] : std::exchange(guests_, {})) {
@@ -105,7 +105,7 @@ class ServerNode final : public sim::Node {
   std::map<sim::EndId, Guest> guests_;
 };
 
-// A client's connection: it shakes hands, and connects again when it is lost.
+// A client's connection: it makes the handshake, and reconnects when it is lost.
 class ClientNode : public sim::Node {
  public:
   ClientNode(sim::Network& network, sim::NodeId node) : network_(network), node_(node) {
@@ -117,7 +117,7 @@ class ClientNode : public sim::Node {
     if (session_ && session_->link) session_->link->drop();
   }
 
-  // --- What a test's world asks of a client.
+  // --- What sim_store::World uses of a client
   ClientNode& world() { return *this; }
   TimePoint now() const { return network_.now(node_); }
   void abandon() {
@@ -205,7 +205,7 @@ class ClientNode : public sim::Node {
     } else if (kind == FrameKind::kAnswer) {
       on_answer(frame);
     } else {
-      abandon();  // the server has refused it, as for a newer connection of its writer
+      abandon();  // the server refused it, for example because the writer has a newer connection
     }
   }
 
@@ -222,13 +222,13 @@ class WriterNode final : public ClientNode {
         oracle_(oracle),
         life_(life),
         pump_(1, network.random().next()) {}
-  // Killed: its requests end with it.
+  // Kills the writer: its requests end.
   ~WriterNode() override {
     is_dead_ = true;
     for (const ItemKey key : mine_) oracle_.open.erase(key);
   }
 
-  // With a deadline some are withdrawn on their way.
+  // Some inserts with a deadline are cancelled in transit.
   ItemKey insert(TimePoint deadline) {
     const ItemKey key = life_ * kKeysOfALife + ++count_;
     Item item = testing::make_item(key, 1.0, static_cast<float>(count_));
@@ -291,7 +291,7 @@ class WriterNode final : public ClientNode {
   bool is_dead_ = false;
 };
 
-// Asks for some samples, over and over, and withdraws some requests.
+// Requests a few samples over and over, and cancels some requests.
 class SamplerNode final : public ClientNode {
  public:
   SamplerNode(sim::Network& network, sim::NodeId node, Oracle& oracle, Random& draws)
@@ -354,7 +354,7 @@ class SamplerNode final : public ClientNode {
   Oracle& oracle_;
   const bool withdraws_;
   std::uint64_t last_id_ = 0;
-  std::uint64_t asked_ = 0;  // 0: none
+  std::uint64_t asked_ = 0;  // the open request, or 0
   std::uint64_t received_ = 0;
 };
 
@@ -382,7 +382,7 @@ TEST(PeerStoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
     delivered += outcome.delivered;
     runs += outcome.runs;
   }
-  // The faults bite, and most items come through.
+  // Faults have an effect, and most items arrive.
   EXPECT_GT(runs, seeds + seeds / 4);
   EXPECT_GT(went_in, static_cast<std::size_t>(50 * seeds));
   EXPECT_GT(delivered, static_cast<std::size_t>(40 * seeds));

@@ -1,10 +1,10 @@
-// The logic of peers on a simulated network: calls between five of them, some of which die and come
-// back, read slowly or have clocks of their own, over streams that are cut at any byte and
-// partitions, of one direction or both, that swallow what is sent.
+// The logic of peers on a simulated network: calls between five peers, some of which die and
+// restart, read slowly or have clocks that differ, over streams that are cut at any byte, with
+// partitions of one or both directions that lose what is sent.
 //
-// Held in every run: a call that may run once runs at most once, over all runs of all peers; a call
-// ends once, and by its deadline; an answer is the answer to that call. And once the network is
-// well again a call succeeds.
+// Invariants of every run: a call that may run once runs at most once, over all runs of all peers;
+// a call ends once, and by its deadline; an answer belongs to its call. Once the network is healthy
+// again, calls succeed.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -27,7 +27,7 @@ constexpr Duration kTimeout = std::chrono::seconds(5);
 
 // What all peers together have done.
 struct Oracle {
-  std::map<std::int64_t, int> runs;  // by a call's own number
+  std::map<std::int64_t, int> runs;  // by the number of a call
   std::set<std::int64_t> open;
   std::set<std::int64_t> idempotent;
   std::int64_t next_number = 1;
@@ -36,7 +36,7 @@ struct Oracle {
   std::string wrong;
 };
 
-// Calls "double" of others, and answers it after a while.
+// Calls "double" of other peers, and answers such calls after a while.
 class CallingPeer final : public SimPeer {
  public:
   CallingPeer(sim::Network& network, Oracle& oracle, sim::NodeId node, std::string name,
@@ -45,7 +45,7 @@ class CallingPeer final : public SimPeer {
     EXPECT_TRUE(peer().define("double").ok());
   }
   ~CallingPeer() override {
-    // Its calls end with it.
+    // Its calls end with the peer.
     for (const auto& [id, number] : calls_) oracle_.open.erase(number);
   }
 
@@ -97,7 +97,7 @@ class CallingPeer final : public SimPeer {
   std::map<CallId, std::int64_t> calls_;
 };
 
-// What goes wrong, and when.
+// A fault, and its time.
 struct Fault {
   enum class Kind { kKill, kStart, kPartition, kHeal, kSlow };
   TimePoint when;
@@ -152,7 +152,7 @@ std::string address_of(std::size_t i) {
   return "10.0.0." + std::to_string(i + 1) + ":7000";
 }
 
-// One run: 3 simulated seconds with faults, then enough without for all calls to end.
+// One run: 3 simulated seconds with faults, then enough without faults for all calls to end.
 class PeersWorld {
  public:
   explicit PeersWorld(std::uint64_t seed, std::size_t peer_count = kPeers)
@@ -162,7 +162,7 @@ class PeersWorld {
         peers_(peer_count) {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       network_.add(nullptr);
-      // A peer with a fast clock is hasty, no more.
+      // A fast clock only makes a peer impatient.
       network_.set_clock(i, {.ahead = std::chrono::seconds(draws_.below(1000)),
                              .rate = 0.95 + 0.1 * draws_.uniform()});
     }
@@ -232,7 +232,7 @@ class PeersWorld {
     if (oracle_.wrong.empty() && !oracle_.open.empty()) {
       oracle_.wrong = std::to_string(oracle_.open.size()) + " calls never ended";
     }
-    // The network is well, and all know the first one: each reaches each.
+    // The network is healthy and all peers know the first one, so each can reach each.
     const int answers = oracle_.answers;
     peers_[1]->call(name_of(4), false);
     peers_[3]->call(name_of(2), false);
@@ -269,7 +269,7 @@ TEST(PeersOnASimulatedNetwork, RunEachCallAtMostOnceAndEndEach) {
     answers += outcome.answers;
     failures += outcome.failures;
   }
-  // The faults bite, and most calls come through.
+  // Faults have an effect, and most calls succeed.
   EXPECT_GT(failures, seeds / 2);
   EXPECT_GT(answers, 20 * seeds);
 }
@@ -281,7 +281,7 @@ TEST(PeersOnASimulatedNetwork, OneSeedGivesOneRun) {
   EXPECT_NE(run(1, faults_of(1)).trace, run(2, faults_of(2)).trace);
 }
 
-// No speed is asked for here; the figure is for people.
+// The test requires no speed; it prints the figure for information.
 TEST(PeersOnASimulatedNetwork, EightPeersRunFasterThanTheClock) {
   constexpr std::size_t kCount = 8;
   double simulated_s = 0;

@@ -1,12 +1,12 @@
-// The served store's door on a simulated network: writers and samplers of one queue, some of which
-// die, a server that dies and comes back empty, connections that are cut at any byte, given up and
-// read all the same, swallowed in one direction, or read slowly, and clocks that differ. What runs
-// is the code of both sides above HTTP/2: InsertSender and SampleChannel, InsertStream and
+// The interface of a served store on a simulated network: writers and samplers of one queue, some
+// of which die; a server that dies and restarts empty; connections that are cut at any byte,
+// abandoned by one side, lose bytes in one direction, or are read slowly; and clocks that differ.
+// The code of both sides above HTTP/2 is real: InsertSender and SampleChannel, InsertStream and
 // SampleStream, sessions, windows, and a store with a queue.
 //
-// Held in every run of the server: an item goes in at most once, in its writer's order, and is
-// handed out no more often than it went in. A request ends once; what is confirmed went in. And
-// once all is well again an item of each writer is confirmed, and sampled.
+// Invariants of every run of the server: an item is inserted at most once, in its writer's order,
+// and delivered no more often than it was inserted. A request ends once; what is confirmed was
+// inserted. Once all faults end, an item of each writer is confirmed and sampled.
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -30,7 +30,7 @@ namespace {
 
 using namespace sim_store;
 
-// Faults of the code, for tests to find.
+// Deliberate mistakes of the code, which tests must find.
 enum class Planted { kNone, kLosesSessions };
 
 // The server's process.
@@ -69,14 +69,14 @@ class ServerNode {
     network.replace(0, calls_.get());
     network.listen(0, "server");
   }
-  // Killed: no call is told. What waits in the store ends without being looked at.
+  // Kills the server: its calls are not told. Requests that wait in the store end without effect.
   ~ServerNode() {
     calls_.reset();
     local_->close();
   }
 
  private:
-  ManualClock clock_;  // for deadlines and idle sessions, of which there are none
+  ManualClock clock_;  // of deadlines and idle sessions, neither of which is used
   std::shared_ptr<LocalService> local_;
   std::unique_ptr<SimCallServer> calls_;
 };
@@ -90,14 +90,14 @@ class WriterNode {
     options.seed = network.random().next();
     sender_ = std::make_shared<InsertSender>("table 'q'", world_, options);
   }
-  // Killed: its requests end with it.
+  // Kills the writer: its requests end.
   ~WriterNode() {
     is_dead_ = true;
     for (const ItemKey key : mine_) oracle_.open.erase(key);
     sender_->close(cancelled("killed"));
   }
 
-  // With a deadline some are given up on their way.
+  // Some inserts with a deadline are cancelled in transit.
   ItemKey insert(TimePoint deadline) {
     const ItemKey key = life_ * kKeysOfALife + ++count_;
     Item item = testing::make_item(key, 1.0, static_cast<float>(count_));
@@ -141,7 +141,7 @@ class SamplerNode final : public SampleChannel::Owner {
   SimCallClient& world() { return world_; }
 
  private:
-  // Some samples, over and over; on the stream that is open, if there is one.
+  // Requests a few samples over and over, on the open stream if there is one.
   void ask() {
     const auto count = static_cast<std::int64_t>(1 + network_.random().below(4));
     SampleChannel::Request request;
@@ -190,7 +190,7 @@ struct GrpcDoor {
   using Writer = WriterNode;
   using Sampler = SamplerNode;
 };
-// Its server forgets what is in with each stream.
+// Its server forgets with each stream which items were inserted.
 struct ForgetfulDoor : GrpcDoor {
   struct Server : ServerNode {
     Server(sim::Network& network, Oracle& oracle, bool undoes_unsent)
@@ -224,7 +224,7 @@ TEST(StoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
     delivered += outcome.delivered;
     runs += outcome.runs;
   }
-  // The faults bite, and most items come through.
+  // Faults have an effect, and most items arrive.
   EXPECT_GT(runs, seeds + seeds / 4);
   EXPECT_GT(went_in, static_cast<std::size_t>(50 * seeds));
   EXPECT_GT(delivered, static_cast<std::size_t>(40 * seeds));
@@ -237,8 +237,8 @@ TEST(StoreOnASimulatedNetwork, OneSeedGivesOneRun) {
   EXPECT_NE(run(1, faults_of(1)).trace, run(2, faults_of(2)).trace);
 }
 
-// A server that forgets what is in with each stream is found out, and what is left of the seed's
-// faults is what that takes: a stream that is given up while its items are on their way.
+// The test finds a server that forgets with each stream which items were inserted, and shrinks the
+// faults of the seed to those needed: a stream is abandoned while its items are in transit.
 TEST(StoreOnASimulatedNetwork, AFailingRunRepeatsAndIsShrunkToTheFaultsThatItNeeds) {
   std::uint64_t seed = 1;
   while (run(seed, faults_of(seed), Planted::kLosesSessions).wrong.empty()) {

@@ -1,9 +1,9 @@
-// The logic of weights on a simulated network: one peer publishes, others on several hosts take
-// what it has, wait for more, die, come back and are cut off; so does the publisher.
+// The logic of weights on a simulated network: one peer publishes, others on several hosts take the
+// weights, wait for more, die, restart and are partitioned; so does the publisher.
 //
-// Held in every run: what a peer has is one version, as it was published, byte by byte; its
-// versions rise; and no peer sends to more than kFanOut others. Once the network is well again, all
-// get the newest version.
+// Invariants of every run: a peer has one version, exactly as it was published; its versions
+// increase; and no peer sends to more than kFanOut others. Once the network is healthy again, all
+// peers get the newest version.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -25,12 +25,12 @@ constexpr std::size_t kBlocks = 12;
 constexpr std::size_t kSize = kBlocks * kChangedBlock - 50;
 constexpr std::size_t kHosts = 4;
 
-// What all together have seen.
+// What all peers together have observed.
 struct Seen {
   std::map<std::uint64_t, std::vector<std::byte>> published;
   std::vector<std::byte> newest;
   std::uint64_t newest_version = 0;
-  // The memory of hosts, by nonce.
+  // The shared memory of hosts, by nonce.
   std::map<std::uint64_t, std::weak_ptr<const WeightsVersion>> memory;
   int mapped = 0;
   int sent_changes = 0;
@@ -50,7 +50,7 @@ class SimWeights final : public SimPeer {
   std::uint64_t version() const { return core_.held().about ? core_.held().about->version : 0; }
   bool is_publisher() const { return node() == 0; }
 
-  // Some blocks of the newest change, at times all.
+  // Changes some blocks of the newest version, sometimes all.
   void publish() {
     Random& draw = network().random();
     std::vector<std::byte>& bytes = seen_.newest;
@@ -83,7 +83,7 @@ class SimWeights final : public SimPeer {
     made.host = "host " + std::to_string(node() % kHosts);
     if (node() > 0) made.sources = {"w0"};
     if (node() > 2) made.sources.push_back("w1");
-    made.is_reachable = [this] { return node() % 5 != 4; };  // some do not listen
+    made.is_reachable = [this] { return node() % 5 != 4; };  // a fifth of the peers do not listen
     made.others = [this] {
       std::vector<std::string> names;
       for (const PeerInfo& info : peer().peers()) {
@@ -194,7 +194,7 @@ class SimWeights final : public SimPeer {
     tickets_[*call] = out.ticket;
   }
 
-  static constexpr std::size_t kNeighbours = 6;  // that map, at most
+  static constexpr std::size_t kNeighbours = 6;  // the most that map the memory
 
   Seen& seen_;
   WeightsCore core_;
@@ -315,7 +315,7 @@ TEST(WeightsOnASimulatedNetwork, AreWholeAndReachAll) {
     all.sent_elsewhere += outcome.seen.sent_elsewhere;
     slowest = std::max(slowest, outcome.healed);
   }
-  // All ways were used.
+  // Every way of transfer was used.
   EXPECT_GT(all.mapped, 100);
   EXPECT_GT(all.sent_changes, 100);
   EXPECT_GT(all.sent_elsewhere, 100);
@@ -326,7 +326,7 @@ TEST(WeightsOnASimulatedNetwork, OneSeedGivesOneRun) {
   EXPECT_EQ(run(3).trace, run(3).trace);
 }
 
-// Some of one host with the publisher, others of three further hosts.
+// Some peers are on the publisher's host, the others on three more hosts.
 TEST(WeightsOnASimulatedNetwork, FormATreeAndAJoinerGetsItWithoutThePublisher) {
   constexpr std::size_t kPeers = 12;
   WeightsWorld world(7, kPeers, {});
