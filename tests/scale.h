@@ -1,4 +1,4 @@
-// How much a test does: enough for minutes in every run, all of it in `make test-full`.
+// How much work a test does: a part of it in every run, all of it in `make test-full`.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ inline std::int64_t scaled(std::int64_t quick, std::int64_t full) {
   return std::getenv("REVERIE_FULL") == nullptr ? quick : full;
 }
 
-// The same for simulations, whose one thread runs the same in every build: all of it in the release
-// build alone, which is ten times as fast as one with a sanitizer.
+// The same for simulations, which are single-threaded and deterministic, so that other builds add
+// little. Only release builds use `full`; builds with a sanitizer are ten times as slow.
 inline std::int64_t scaled_in_release([[maybe_unused]] std::int64_t quick,
                                       [[maybe_unused]] std::int64_t full) {
 #ifdef NDEBUG

@@ -1,4 +1,4 @@
-// Batches for tests of agents, and what a network gives for them, computed the slow way.
+// Batches for tests of agents, and the outputs of a network for them, computed without kernels.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace reverie::test {
 
-// Everything but the actions.
+// Fills everything except the actions.
 inline void fill_without_actions(TransitionBatch& batch, Random& random) {
   for (float& x : batch.mutable_obs()) x = static_cast<float>(2 * random.uniform() - 1);
   for (float& x : batch.mutable_next_obs()) x = static_cast<float>(2 * random.uniform() - 1);
@@ -21,7 +21,7 @@ inline void fill_without_actions(TransitionBatch& batch, Random& random) {
   for (float& x : batch.mutable_weights()) x = static_cast<float>(0.5 + 0.5 * random.uniform());
 }
 
-// The outputs of a network of hidden ReLU layers for one row, in double.
+// The outputs of a network with hidden ReLU layers for one row, in double precision.
 inline std::vector<double> outputs(const nn::Mlp& mlp, const nn::Parameters& parameters,
                                    std::vector<double> values) {
   for (std::size_t layer = 0; layer < mlp.layers().size(); ++layer) {

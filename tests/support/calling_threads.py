@@ -1,4 +1,4 @@
-"""Threads that run the calls of a property test side by side."""
+"""Threads that run the calls of a property test in parallel."""
 
 import queue
 import threading
@@ -6,12 +6,12 @@ import threading
 import reverie
 
 DEADLINE_S = 60.0
-# Whatever a caller may do wrong is told with one of these.
+# The errors with which any mistake of a caller is reported.
 REFUSALS = (reverie.ReverieError, StopIteration)
 
 
 class CallingThread:
-    """Runs calls one after another; keeps the errors that no caller should see."""
+    """A thread that runs calls one after another, and keeps errors that callers must not see."""
 
     def __init__(self, results):
         self._calls = queue.SimpleQueue()
@@ -20,7 +20,7 @@ class CallingThread:
         self._thread.start()
 
     def do(self, call):
-        """Has the call run, behind those before it."""
+        """Queues the call behind the earlier ones."""
         self._calls.put(call)
 
     def _run(self):
@@ -36,13 +36,13 @@ class CallingThread:
             self._results.append(error)
 
     def settle(self):
-        """Waits until everything that was asked for so far is done."""
+        """Waits until all calls queued so far are done."""
         done = threading.Event()
         self.do(done.set)
         assert done.wait(DEADLINE_S), "a call does not end"
 
     def stop(self):
-        """Ends the thread behind all calls."""
+        """Ends the thread after all queued calls."""
         self.do(None)
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "a call does not end"

@@ -12,7 +12,7 @@
 
 namespace reverie::test {
 
-// One end, driven on its loop: sends a text, collects what comes.
+// One end, which runs on its loop: sends a text and collects what it receives.
 class ConnectionEnd final : public ConnectionEvents {
  public:
   explicit ConnectionEnd(std::unique_ptr<Connection> connection)
@@ -36,7 +36,7 @@ class ConnectionEnd final : public ConnectionEvents {
   void hang_up() {
     loop_.run_and_wait([this] { connection_.reset(); });
   }
-  // Waits for so much, or for the end of the stream.
+  // Waits for `size` bytes, or for the end of the stream.
   std::string received(std::size_t size) {
     MutexLock lock(mutex_);
     const TimePoint until = Clock::system().now() + kPatience;
@@ -59,7 +59,7 @@ class ConnectionEnd final : public ConnectionEvents {
 
   void on_readable() override {
     for (int i = 0; i < 4; ++i) {
-      // By turns to one place and to two, which lie one behind the other.
+      // By turns into one buffer, and into two consecutive ones.
       const auto scratch = loop_.scratch();
       const std::size_t first = scratch.size() / 3;
       const IoResult got =
@@ -77,7 +77,7 @@ class ConnectionEnd final : public ConnectionEvents {
   }
   void on_writable() override {
     while (sent_ < to_send_.size()) {
-      // In two pieces, to see them gathered.
+      // In two pieces, to test gathering writes.
       const auto rest = std::as_bytes(std::span(to_send_)).subspan(sent_);
       const std::span<const std::byte> pieces[] = {rest.first(rest.size() / 3),
                                                    rest.subspan(rest.size() / 3)};

@@ -1,7 +1,7 @@
-// CuttingProxy: a TCP port that hands on what it gets to another, and cuts connections at random.
+// CuttingProxy: a TCP port that forwards to another port, and cuts connections at random.
 //
-//     client <--> proxy <--> server        with each piece of up to 64 KiB, either way, a draw:
-//                                          whole, or its first bytes and then the end of both
+//     client <--> proxy <--> server        each piece of up to 64 KiB, in either direction, is
+//                                          forwarded whole, or cut, and then both ends are closed
 #pragma once
 
 #include <array>
@@ -118,7 +118,7 @@ class CuttingProxy {
     pairs_.push_back({client, server});
   }
 
-  // False when the pair has come to its end.
+  // False if the pair of connections has ended.
   bool hand_on(int from, int to) {
     const ssize_t got = ::recv(from, buffer_.data(), buffer_.size(), 0);
     if (got <= 0) return false;

@@ -1,4 +1,4 @@
-"""A TCP port that hands on what it gets to another, and cuts connections at random."""
+"""A TCP port that forwards to another port, and cuts connections at random."""
 
 import contextlib
 import random
@@ -10,14 +10,14 @@ _PIECE = 1 << 16
 
 
 class CuttingProxy:
-    """Hands on each piece that comes, either way: all of it, or its first bytes and then no more.
+    """Forwards each piece, in either direction, whole, or only its first bytes and then no more.
 
-    A context manager; leaving it cuts all that is left.
+    A context manager; leaving it cuts all connections that are left.
 
     Args:
-        port: of the server on this machine.
-        share: of pieces that end their connection.
-        seed: of the draws.
+        port: The server's port on this machine.
+        share: The share of pieces that end their connection.
+        seed: The seed of the random choices.
     """
 
     def __init__(self, port, share, seed):
@@ -53,7 +53,7 @@ class CuttingProxy:
                     return
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fileobj.fileno() >= 0:  # its other end may have ended it
+                elif key.fileobj.fileno() >= 0:  # not closed together with its other end
                     self._hand_on(key.fileobj, key.data)
 
     def _accept(self):

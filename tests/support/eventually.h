@@ -1,4 +1,4 @@
-// Waiting in a test for what other threads bring about: the one way to do it.
+// The one way in which tests wait for the effects of other threads.
 //
 //     ASSERT_TRUE(eventually([&] { return server.figures().call_count == 0; }));
 #pragma once
@@ -10,11 +10,11 @@
 
 namespace reverie::test {
 
-// Looks until `condition()` holds, letting others run between two looks: true then, false after
-// `limit_s`. A limit is for failures alone: a test that passes never waits for it.
+// Polls `condition()` until it holds, letting other threads run in between; false after `limit_s`.
+// The limit only matters for failures: a test that passes never waits for it.
 template <typename Condition>
 [[nodiscard]] bool eventually(Condition condition, double limit_s = 60) {
-  constexpr int kYields = 100;  // then it looks a thousand times a second
+  constexpr int kYields = 100;  // afterwards it polls a thousand times per second
   Clock& clock = Clock::system();
   const TimePoint until = clock.now() + seconds(limit_s);
   Mutex mutex;

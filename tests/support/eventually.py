@@ -1,4 +1,4 @@
-"""The one way in which a Python test waits for what another thread or process does."""
+"""The one way in which Python tests wait for another thread or process."""
 
 import inspect
 import threading
@@ -6,10 +6,10 @@ import time
 
 
 def eventually(condition, limit_s=60.0):
-    """What ``condition()`` gives, as soon as that is true; the test fails after ``limit_s``.
+    """Returns the value of ``condition()`` once it is true; the test fails after ``limit_s``.
 
-    It is asked again and again, with a short pause. Nothing else in the tests does so: a loop of
-    one's own has no limit, or no pause, and tells less when it fails.
+    Polls with a short pause. Tests must not write such loops themselves: these would have no limit
+    or no pause, and report less when they fail.
     """
     until = time.monotonic() + limit_s
     pause = threading.Event()

@@ -1,6 +1,6 @@
-// FakeServerCall: a gRPC call without a socket, to test what answers it.
+// FakeServerCall: a gRPC call without a socket, to test code that answers calls.
 //
-// It keeps what is written. Whether it has room is for the test to say.
+// It records what is written. The test decides whether it has room.
 #pragma once
 
 #include <atomic>
@@ -68,7 +68,7 @@ class FakeServerCall final : public GrpcServerCall, public InsertCall {
     MutexLock lock(mutex_);
     return is_paused_;
   }
-  // What was written since the last call.
+  // The messages written since the last call.
   std::vector<std::string> take_written() {
     MutexLock lock(mutex_);
     return std::exchange(written_, {});

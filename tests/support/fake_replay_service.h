@@ -1,7 +1,7 @@
-// FakeReplayService: a door with nothing behind it but lists, to test what stands before it.
+// FakeReplayService: a service that keeps items in lists, to test its clients.
 //
-// A table admits as many items as it was told to; the others queue, in order. It keeps every
-// item and draws nothing: all() hands out the items in the order of their admission.
+// A table admits as many items as it was told to; the others wait, in order. It keeps every item
+// and draws nothing: all() returns the items in the order of their admission.
 #pragma once
 
 #include <deque>
@@ -30,7 +30,7 @@ class FakeReplayService final : public ReplayService {
     table.info.options.signature = std::move(signature);
   }
 
-  // Lets `more` items in, those that wait first.
+  // Admits `more` items, starting with those that wait.
   void admit(const std::string& name, std::int64_t more) {
     std::vector<Pending> served;
     {
@@ -46,7 +46,7 @@ class FakeReplayService final : public ReplayService {
     for (Pending& pending : served) pending.done({{}, 1});
   }
 
-  // Fails the first item that waits.
+  // Fails the first waiting item.
   void fail_first(const std::string& name, const Status& status) {
     Pending failed;
     {
@@ -70,7 +70,7 @@ class FakeReplayService final : public ReplayService {
     MutexLock lock(mutex_);
     return info_calls_;
   }
-  // Item `i` in order of admission; stays until the service is gone.
+  // Item `i` in order of admission; valid as long as the service.
   const Item& item(const std::string& name, std::size_t i) {
     MutexLock lock(mutex_);
     return tables_.at(name).items.at(i);
@@ -104,7 +104,7 @@ class FakeReplayService final : public ReplayService {
         result.status = not_found("no table '{}'", request.table);
       } else {
         Table& table = found->second;
-        // One item at a time is all that writers send.
+        // Writers only send one item at a time.
         REVERIE_CHECK(request.items.size() == 1);
         if (table.admits > 0 && table.pending.empty()) {
           take(table, request.items[0]);
@@ -159,7 +159,7 @@ class FakeReplayService final : public ReplayService {
     for (Pending& pending : all) pending.done({cancelled("the service is closed"), 0});
   }
 
-  // Nothing here draws or updates.
+  // Drawing and updating are not supported.
   RequestId sample(SampleRequest request, Done<SampleResult> done) override {
     done({unimplemented("no samples from '{}'", request.table), {}});
     return 0;

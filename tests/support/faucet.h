@@ -1,4 +1,4 @@
-// Faucet: a service that hands out items and does nothing else, to test what draws from one.
+// Faucet: a service that only gives out items, to test code that draws from a service.
 #pragma once
 
 #include <deque>
@@ -14,11 +14,11 @@
 
 namespace reverie {
 
-// A service with nothing but items, each once. It never waits: a request that cannot be served
-// whole gets what there is, as if its deadline had come; one without a deadline is cancelled.
+// A service that gives out each of its items once. It never waits: a request that cannot be served
+// completely gets what there is, as if its deadline had passed, or CANCELLED without one.
 //
-// Tables named in `spent_after` say after how many samples their items leave them. Whatever is
-// inserted counts as handed back. One thread at a time; `asked` and `returned` while none is in it.
+// `spent_after` says after how many samples items leave a table. Whatever is inserted counts as
+// handed back. For one thread at a time; `asked` and `returned` may be read while no call runs.
 class Faucet final : public ReplayService {
  public:
   struct Asked {
@@ -28,7 +28,7 @@ class Faucet final : public ReplayService {
     friend bool operator==(const Asked&, const Asked&) = default;
   };
 
-  // Items of one column, an int64 a row: their number, over and over.
+  // Adds an item of one int64 column with `rows` rows, all equal to `number`.
   void add(std::int64_t number, std::uint32_t rows) {
     const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"n", DType::kInt64, {}}});
     const Ref<Chunk> chunk = Chunk::open(schema, {}, rows, 0, Allocator::heap()).value();

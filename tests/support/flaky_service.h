@@ -1,5 +1,4 @@
-// FlakyService: a service that goes away, falls silent, freezes or answers late when a test says
-// so.
+// FlakyService: a service that becomes unavailable, silent, frozen or late when a test says so.
 #pragma once
 
 #include <atomic>
@@ -20,21 +19,21 @@ class FlakyService final : public ReplayService {
  public:
   enum class Mode {
     kUp,
-    kGone,    // samples and probes fail at once, the rest waits for a server
-    kSilent,  // nothing is ever answered
-    kFrozen,  // as kSilent; the inserts that came, cancelled or not, are done when it is kUp again:
-              // a stopped process reads then what lies in its sockets
-    kLate,    // samples are drawn, and handed out when it is kUp again
+    kGone,    // samples and probes fail at once; other calls wait for a server
+    kSilent,  // no call is answered
+    kFrozen,  // like kSilent, but inserts, even cancelled ones, are done when it is kUp again: a
+              // stopped process later reads what is in its sockets
+    kLate,    // samples are drawn, and delivered when it is kUp again
   };
 
   explicit FlakyService(std::shared_ptr<ReplayService> inner) : inner_(std::move(inner)) {}
   ~FlakyService() override { close(); }
 
-  // What was held is lost, except late samples: they arrive when it is kUp.
+  // Held calls are lost, except late samples, which arrive when it is kUp.
   void set(Mode mode) {
     std::map<RequestId, Held> held;
     std::vector<std::function<void()>> late;
-    if (mode == Mode::kUp) do_what_froze();  // before all that comes once it is up
+    if (mode == Mode::kUp) do_what_froze();  // before any later call
     {
       MutexLock lock(mutex_);
       mode_ = mode;
@@ -165,7 +164,7 @@ class FlakyService final : public ReplayService {
   }
   bool is_silent() { return mode() == Mode::kSilent || mode() == Mode::kFrozen; }
   bool is_here() { return mode() == Mode::kUp || mode() == Mode::kLate; }
-  // Once closed, as every service: answered at once.
+  // A closed service answers at once, like every service.
   RequestId hold(Held fail) {
     {
       MutexLock lock(mutex_);

@@ -1,4 +1,4 @@
-// Pictures as a game draws them: a still background, and a few sprites that move.
+// Images like those of a game: a constant background and a few moving sprites.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Methods over plain text, for the tests of gRPC: each shows one way in which a call can go.
+// Methods over plain text for tests of gRPC, one for each way in which a call can go.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ inline std::string text_of(const GrpcMessage& message) {
   return {reinterpret_cast<const char*>(message.bytes().data()), message.bytes().size()};
 }
 
-// Bytes that repeat nowhere near, so that a piece out of place shows.
+// Bytes without short repetitions, so that a misplaced piece is noticed.
 inline std::string pattern_text(std::size_t size) {
   std::string text(size, '\0');
   for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 7 + (i >> 11u) * 13);
   return text;
 }
 
-// Sends back what comes, and reads only while there is room to.
+// Sends back what it receives, and only reads while there is room to write.
 class Echo final : public GrpcServerEvents {
  public:
   explicit Echo(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
@@ -43,7 +43,7 @@ class Echo final : public GrpcServerEvents {
   const std::shared_ptr<GrpcServerCall> call_;
 };
 
-// Who fuzzes asks for more than there is.
+// Bounds, because fuzzed requests ask for more memory than there is.
 inline constexpr std::size_t kSizeMax = std::size_t{64} << 20;
 inline constexpr std::size_t kCountMax = 10'000'000;
 
@@ -105,7 +105,7 @@ class Sum final : public GrpcServerEvents {
   std::size_t bytes_ = 0;
 };
 
-// Writes 1 MiB after another without asking for room, until it is told to stop.
+// Writes messages of 1 MiB without waiting for room, until the call is cancelled.
 class Flood final : public GrpcServerEvents {
  public:
   explicit Flood(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
@@ -124,7 +124,7 @@ class Flood final : public GrpcServerEvents {
   const std::shared_ptr<GrpcServerCall> call_;
 };
 
-// Takes messages and never answers; says how it ended.
+// Receives messages and never answers; prints how the call ended.
 class Never final : public GrpcServerEvents {
  public:
   using Ended = std::function<void(const Status&)>;
@@ -139,7 +139,7 @@ class Never final : public GrpcServerEvents {
   const Ended ended_;
 };
 
-// Everything that the caller's headers said, a line each.
+// Everything that the caller's headers contained, one line each.
 inline std::string info_text(const GrpcCallInfo& info) {
   std::string text = format("path {}\nlocal {}\npeer_name {}\ndeadline {}\n", info.path,
                             info.is_peer_local, info.peer_name, info.deadline != TimePoint::max());
@@ -176,7 +176,7 @@ inline void add_methods(GrpcServer& server, const Never::Ended& ended = {}) {
     reply(GrpcPayload::of(std::move(text)));
   });
   server.add_method("/t/Info", [](Call call) { return std::make_shared<Info>(std::move(call)); });
-  // "CODE TEXT": ends with that status; with INTERNAL where there is no such code.
+  // "CODE TEXT": ends with that status, or with INTERNAL if there is no such code.
   server.add_unary("/t/Fail", [](const Call&, Ref<GrpcMessage> request, GrpcUnaryReply reply) {
     const std::string text = text_of(*request);
     const std::size_t space = std::min(text.find(' '), text.size());

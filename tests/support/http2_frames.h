@@ -1,4 +1,4 @@
-// HTTP/2 frames as bytes, right or wrong, for tests that play a hostile peer.
+// HTTP/2 frames as bytes, valid or not, for tests that act as a hostile peer.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ inline std::string frame(std::uint8_t type, std::uint8_t flags, std::uint32_t st
   return text.append(big_endian(stream, 4)).append(payload);
 }
 
-// Header fields, each spelled out. Requires names and values below 127 bytes.
+// Literal header fields. Requires names and values below 127 bytes.
 inline std::string fields(const std::vector<std::pair<std::string, std::string>>& list) {
   std::string text;
   for (const auto& [name, value] : list) {

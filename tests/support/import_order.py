@@ -1,7 +1,7 @@
-"""Imports what it is told, in that order, and then has reverie do what foreign symbols could break.
+"""Imports the given modules in order, and then uses what foreign symbols could break in reverie.
 
-Every codec there and back, and TLS on a socket: their libraries are those that other packages
-bring along too, in versions of their own. Says "done" at the end.
+These are every codec, in both directions, and TLS on a socket: other packages contain the same
+libraries in other versions. Prints "done" at the end.
 """
 
 import importlib
@@ -22,7 +22,7 @@ ROWS = 12
 
 
 def step(i: int) -> dict[str, np.ndarray]:
-    """Kinds of data that the codecs treat in ways of their own."""
+    """A step with data of each kind that the codecs treat differently."""
     picture = np.zeros((84, 84), np.uint8)
     picture[i : i + 20] = i
     return {
@@ -34,7 +34,7 @@ def step(i: int) -> dict[str, np.ndarray]:
 
 
 def write(client: reverie.Client, **options: str) -> None:
-    """Items of three steps each, in chunks that are full and so encoded."""
+    """Inserts items of three steps each, in full chunks, which are therefore encoded."""
     with client.trajectory_writer(3, chunk_length=3, **options) as writer:
         for i in range(ROWS):
             writer.append(step(i))
@@ -44,10 +44,10 @@ def write(client: reverie.Client, **options: str) -> None:
 
 
 def check(client: reverie.Client) -> None:
-    """All items are what was written, in their order."""
+    """Checks that all items are what was written, in order."""
     batch = client.sample_batch("t", ROWS // 3, timeout_s=30)
     expected = [step(i) for i in range(ROWS)]
-    # Over the wire a table without a signature has columns without names, in the order of names.
+    # Over a socket, columns of a table without a signature have no names and are sorted by name.
     columns = batch.data
     if not isinstance(columns, dict):
         columns = dict(zip(sorted(expected[0]), columns, strict=True))
@@ -62,7 +62,7 @@ def check(client: reverie.Client) -> None:
 
 
 def main() -> None:
-    """Every codec in a store of this process, and every way to a server."""
+    """Uses every codec in a store in this process, and every way to reach a server."""
     for codec in ("raw", "lz4", "zstd", "auto"):
         with reverie.Store([reverie.Table.queue("t", 100)]) as store:
             write(store.client(), codec=codec)

@@ -45,7 +45,7 @@ inline Item make_item(ItemKey key, std::optional<double> priority, float value =
   return item_over(*chunk, key, priority, 0, rows);
 }
 
-// A row of a chunk made as above, which may have been encoded since.
+// A row of a chunk made as above, which may since have been encoded.
 inline float float_row(const Chunk& chunk, std::uint32_t row) {
   float value = 0;
   if (chunk.is_raw()) {

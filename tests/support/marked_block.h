@@ -9,7 +9,7 @@
 
 namespace reverie::test {
 
-// A block that is filled with its own number.
+// A block filled with its own number.
 struct MarkedBlock {
   Buffer buffer;
   unsigned char mark;

@@ -17,7 +17,7 @@ struct NumberArray {
   std::vector<double> numbers;  // row-major
 
   std::vector<float> floats() const { return {numbers.begin(), numbers.end()}; }
-  // The one number of an array without extents.
+  // The number of an array without extents.
   double scalar() const {
     REVERIE_CHECK(extents.empty() && numbers.size() == 1);
     return numbers[0];

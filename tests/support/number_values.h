@@ -14,7 +14,7 @@ inline Payload number_payload(std::int64_t number) {
   return payload;
 }
 
-// -1 for what is no number.
+// -1 if the payload is not a number.
 inline std::int64_t number_of(const Payload& payload) {
   ValueReader reader(payload);
   const Result<ValueToken> token = reader.next();

@@ -1,4 +1,4 @@
-// A pool whose workers are threads of the test: the words between them and the owner are the same.
+// A pool whose workers are threads of the test; they use the same shared memory as processes.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ inline TimePoint soon() {
   return Clock::system().now() + kLong;
 }
 
-// Environments that count: a reset to 1000 * batch + env (plus the seed), a step adds the action.
-// Action -1 raises, -2 ends the worker at once.
+// Environments that count: a reset gives 1000 * batch + env (plus the seed), a step adds the
+// action. Action -1 raises, -2 ends the worker at once.
 class CountingWorker {
  public:
   CountingWorker(const SharedView& view, std::size_t worker) : port_(view, worker, Duration(0)) {
@@ -94,7 +94,7 @@ class PoolOfThreads {
 
   // Replaces a worker that was told to end.
   void replace(std::size_t worker) {
-    workers_[worker].reset();  // its thread has ended now
+    workers_[worker].reset();  // joins its thread
     pool.restart(worker);
     workers_[worker] = std::make_unique<CountingWorker>(view_, worker);
   }

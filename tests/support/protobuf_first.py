@@ -1,6 +1,7 @@
-"""Has ``reverie.reverb`` make its messages beside others of the same names, loaded before.
+"""Makes messages of ``reverie.reverb`` after others with the same names have been registered.
 
-Says the version of protobuf at the end. The first argument, if any, is the folder to take it from.
+Prints the version of protobuf at the end. The first argument, if any, is the folder to import
+protobuf from.
 """
 
 import pickle
@@ -12,7 +13,7 @@ if len(sys.argv) > 1:
 import google.protobuf
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-# What dm-reverb and TensorFlow register: files and messages of these names, with other fields.
+# Files and messages with the names that dm-reverb and TensorFlow register, but with other fields.
 for file, package, name in (
     ("reverb/cc/schema.proto", "deepmind.reverb", "TableInfo"),
     ("tensorflow/core/protobuf/struct.proto", "tensorflow", "StructuredValue"),

@@ -1,8 +1,8 @@
 """Every public function, method and constructor of the package, and a valid call of each.
 
-What is public is found by reflection, and what each takes by its signature (the stubs' where it is
-native). Valid arguments come from ``VALID``, by the argument's name, and what methods are called on
-from ``SUBJECTS``, by the class: a function that has none there fails its tests until it has.
+Reflection finds what is public; the signature, or the stubs if it is native, gives the parameters.
+Valid arguments come from ``VALID``, by parameter name, and the objects that methods are called on
+from ``SUBJECTS``, by class: tests of a function fail until it has entries there.
 """
 
 import ast
@@ -25,7 +25,7 @@ import reverie
 from eventually import eventually
 from reverie import _patterns, structured
 
-# Modules whose public names are those of the package, beside ``reverie`` itself.
+# Modules whose public names belong to the package, besides ``reverie`` itself.
 PUBLIC = [
     "reverie",
     "reverie.agents",
@@ -49,7 +49,7 @@ PUBLIC = [
     "reverie.transforms",
     "reverie.weights",
 ]
-# Programs of the command line, and what the public modules are made of.
+# Command-line programs, and modules that implement the public ones.
 INTERNAL = re.compile(
     r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|external|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
     r"|moolib\.broker|moolib_groups|moolib_rpc|moolib_settings|log_levels|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|sent_dataclasses|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
@@ -60,7 +60,7 @@ INTERNAL = re.compile(
 
 
 class Worlds(contextlib.ExitStack):
-    """What calls need: made when asked for, closed at the end of the test."""
+    """Objects that calls need: made on demand, closed at the end of the test."""
 
     @functools.cached_property
     def store(self):
@@ -124,7 +124,7 @@ class Worlds(contextlib.ExitStack):
 
     @functools.cached_property
     def member(self):
-        """The one member of a group."""
+        """The only member of a group."""
         self.broker_address = self.enter_context(reverie.Broker()).listen()
         peer = self.enter_context(reverie.Rpc("member"))
         peer.connect(self.broker_address)
@@ -146,14 +146,14 @@ def transition_item(name):
 
 
 def first_leaf(step):
-    """A user's function that finds a leaf in whatever it is given."""
+    """A user's function that finds a leaf in any nest."""
     while isinstance(step, (dict, list, tuple)) and len(step) > 0:
         step = next(iter(step.values() if isinstance(step, dict) else step))
     return step
 
 
-RISING = itertools.count(5)  # versions
-NUMBERS = [0.5, 0.25]  # [B], of batches of two
+RISING = itertools.count(5)  # for versions
+NUMBERS = [0.5, 0.25]  # [B], for batches of two
 ROWS = [NUMBERS, NUMBERS]  # [B, A], [B, T], [B, D]
 SHORT = reverie.TrainSettings(
     seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4, actors=0
@@ -177,7 +177,7 @@ class Agent:
 
 
 def stepped_network(_world):
-    """One that has kept a pass of two rows."""
+    """A network that has stored a forward pass of two rows."""
     network = reverie.nn.Mlp((2, 2), seed=1)
     network.forward(ROWS)
     return network
@@ -194,7 +194,7 @@ def loop(world):
 
 @functools.cache
 def trained_folder():
-    """What a training left; it is only read."""
+    """The folder of a training; tests only read it."""
     folder = tempfile.mkdtemp()
     reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1, out=folder)
     return folder
@@ -204,8 +204,8 @@ def result(_world):
     return reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1)
 
 
-# Valid arguments by name; where one function takes another, by "function.name" too. Functions of
-# a world where they need one.
+# Valid arguments by parameter name, or by "function.name" if a function takes another value. A
+# value that depends on a world is a function of it.
 VALID = {
     "External.dtype": "f4",
     "External.file": "shard",
@@ -488,7 +488,7 @@ VALID = {
     "Trainer.save.path": lambda _: tempfile.mkdtemp(),
     "Trainer.listen": None,
     "Trainer.token": None,
-    "act.address": "127.0.0.1:1",  # where no training is
+    "act.address": "127.0.0.1:1",  # no training listens there
     "act.token": None,
     "act.env_backend": None,
     "patience_s": 0.0,
@@ -625,7 +625,7 @@ VALID = {
     "max_threads": 2,
     "peer": "server",
     "transports": ("shm", "unix", "tcp"),
-    # Where a name means something else.
+    # Parameters whose name has another meaning in one function.
     "AtariEnv.pool": True,
     "Batch.to.device": "cpu",
     "Batch.to.output": "torch",
@@ -826,7 +826,7 @@ def rpc(world):
 
 
 def accumulator(world):
-    """One that wants gradients."""
+    """An accumulator that wants gradients."""
     made = reverie.Accumulator("a", [np.zeros(2)], (), world.member)
     world.callback(made.close)
     eventually(lambda: made.update() or made.wants_gradients())
@@ -887,7 +887,7 @@ def moolib_queue(_world):
 
 
 def closed_queue(world):
-    """One that does not wait."""
+    """A queue whose calls do not wait."""
     home = rpc(world)
     queue = home.define_queue("q")
     home.close()
@@ -900,7 +900,7 @@ def deferred(world):
     return DeferredReturn._of(rpc(world)._pool, 1, 1, "caller", "f")
 
 
-# What methods are called on, by the name of the class.
+# The objects that methods are called on, by the name of the class.
 SUBJECTS = {
     "Accumulator": accumulator,
     "Adam": lambda _: reverie.nn.Adam(reverie.nn.Mlp((2, 2), seed=2)),
@@ -959,9 +959,9 @@ SUBJECTS = {
     "moolib.Rpc": moolib_rpc,
     "Weights": weights,
 }
-# Special methods that a user calls, as brackets.
+# Classes whose brackets a user calls.
 BRACKETS = {"Store", "ColumnHistory", "TrajectoryColumn", "ReferenceNode"}
-# After these a subject cannot be used any more.
+# Methods after which a subject cannot be used any more.
 ENDS = {"close", "leave", "stop"}
 
 
@@ -981,7 +981,7 @@ def public_names(module):
 
 
 def is_record(kind):
-    """Whether a class only holds what it is given, which is checked where it is used."""
+    """Whether a class only holds its arguments, which are checked where it is used."""
     return (
         issubclass(kind, (BaseException, _patterns.Record))
         or hasattr(kind, "_fields")
@@ -995,7 +995,7 @@ def name_in(module, name):
 
 
 def public_calls():
-    """(name, class or None, method or None, callable) of all that is to be called."""
+    """(name, class or None, method or None, callable) of all public callables."""
     found = {}
     for module in modules():
         for public in public_names(module):
@@ -1036,7 +1036,7 @@ def methods(kind):
 
 
 def stubs():
-    """The native classes' functions and the module's own, by class ("" for none) and name."""
+    """The native functions in the stubs, by class ("" for none) and name."""
     tree = ast.parse((Path(reverie.__file__).parent / "_reverie.pyi").read_text())
     found = {"": {}}
     for node in tree.body:
@@ -1058,7 +1058,7 @@ class Parameter(typing.NamedTuple):
 
 
 def parameters(kind, method, function):
-    """What a call takes, ``self`` left out."""
+    """The parameters of a call, without ``self``."""
     target = (
         function if kind is None else kind.__init__ if method is None else getattr(kind, method)
     )
@@ -1095,7 +1095,7 @@ def stub_parameters(kind, method, function):
 
 
 def valid(world, call, parameter):
-    """A valid argument; the longest name that is listed counts."""
+    """A valid argument; of the matching names in VALID the longest is used."""
     parts = [*call.split("."), parameter]
     for begin in range(len(parts)):
         key = ".".join(parts[begin:])
@@ -1120,7 +1120,7 @@ def subject(world, name, kind):
 
 
 def make_call(world, name, kind, method, function):
-    """What calls it with keyword arguments."""
+    """A callable that takes the call's arguments by keyword."""
     if kind is None:
         return function
     if method is None:
@@ -1131,7 +1131,7 @@ def make_call(world, name, kind, method, function):
 
 
 def run(call, takes, arguments):
-    """Calls, and draws the first of what comes one by one."""
+    """Makes the call; if the result is an iterator, takes its first value."""
     given = dict(arguments)
     first = [given.pop(one.name) for one in takes if one.is_positional]
     if getattr(call, "__name__", "") == "__getitem__":

@@ -1,4 +1,4 @@
-// What a server answered in HTTP/2 frames, as text that a test can look into.
+// The HTTP/2 frames of a server's answer, as text that a test can search.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace reverie::test {
 
-// Frames as text: "name: value" for each header, the others' payloads as they are.
+// Frames as text: headers as "name: value", the payloads of others unchanged.
 inline std::string readable(std::string_view bytes) {
   nghttp2_hd_inflater* inflater = nullptr;
   nghttp2_hd_inflate_new(&inflater);
@@ -46,7 +46,7 @@ inline std::string readable(std::string_view bytes) {
   return text;
 }
 
-// Whether a stream has come to its end: a frame of headers says so.
+// Whether a stream has ended: a frame of headers says so.
 inline bool has_trailers(std::string_view bytes) {
   while (bytes.size() >= 9) {
     const auto* const header = reinterpret_cast<const std::uint8_t*>(bytes.data());

@@ -1,4 +1,4 @@
-// What a test expects of a call that is refused: its code, and words that its message must have.
+// Checks that a call is refused: its code, and words that its message must contain.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a process really holds, as the system counts it: not our own accounting.
+// The memory that a process really has, as the kernel counts it, not by our own accounting.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace reverie::testing {
 
 inline constexpr double kMiB = 1 << 20;
 
-// Whether a sanitizer watches: what it notes beside each byte is resident too.
+// Whether a sanitizer is active: its bookkeeping is resident too.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kIsSanitized = true;
 #elif defined(__has_feature)
@@ -22,15 +22,15 @@ inline constexpr bool kIsSanitized = false;
 inline constexpr bool kIsSanitized = false;
 #endif
 
-// Whether what is resident is the program's alone: an emulator keeps the code that it translated.
+// Whether all resident memory is the program's own: an emulator also keeps translated code.
 #if defined(REVERIE_EMULATED)
 inline constexpr bool kResidentIsOurs = false;
 #else
 inline constexpr bool kResidentIsOurs = !kIsSanitized;
 #endif
 
-// Resident bytes of this process, those that were swapped out included. Counted page by page, so it
-// is exact, and takes about a millisecond a gigabyte; 0 where the system has no such count.
+// The resident bytes of this process, including swapped pages. The kernel counts page by page, so
+// the figure is exact and takes about a millisecond per gigabyte; 0 if there is no such count.
 inline std::size_t resident_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
   std::size_t sum = 0;
@@ -42,7 +42,7 @@ inline std::size_t resident_bytes() {
   return sum;
 }
 
-// The same in MiB, with a sign, so that growth may be a difference.
+// The same in MiB, as a signed number, so that differences can be computed.
 inline double resident_mib() {
   return static_cast<double>(resident_bytes()) / kMiB;
 }

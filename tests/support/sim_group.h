@@ -1,4 +1,4 @@
-// A broker and members that come and go on sim::Network, for the tests of what stands on groups.
+// A broker and members that start and stop on sim::Network, for tests of what is built on groups.
 #pragma once
 
 #include <functional>
@@ -44,8 +44,8 @@ class SimBroker final : public SimPeer {
   BrokerCore core_;
 };
 
-// A broker, node 0, and members, the nodes from 1 on. `Seen` is what all of them have seen, and has
-// a text `wrong`, empty as long as nothing is.
+// A broker, which is node 0, and members, nodes 1 and up. `Seen` is what all of them have observed,
+// and has a text `wrong`, which stays empty as long as no invariant is violated.
 template <typename Member, typename Seen>
 class SimWorld {
  public:
@@ -77,7 +77,7 @@ class SimWorld {
     network.kill(i + 1);
     members_[i].reset();
   }
-  // Null while it is dead.
+  // Null while the member is dead.
   Member* member(std::size_t i) { return members_[i].get(); }
   std::size_t size() const { return members_.size(); }
 
@@ -86,7 +86,7 @@ class SimWorld {
     while (network.now() < until && oracle.wrong.empty() && network.step()) {
     }
   }
-  // The simulated time until `is_so`, at most `limit`.
+  // Runs until `is_so`, for at most `limit`; returns the simulated time that took.
   Duration time_until(const std::function<bool()>& is_so, Duration limit) {
     const TimePoint begin = network.now();
     while (!is_so() && network.now() - begin < limit && network.step()) {

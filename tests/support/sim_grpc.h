@@ -1,11 +1,12 @@
-// Calls of gRPC over sim::Network, for the code above them: the streams of clients and of servers
-// meet what a seed makes of the network, on one thread.
+// gRPC calls over sim::Network, for tests of the code above them: the streams of clients and
+// servers get the faults of a seed's network, on one thread.
 //
 //     CallWorld::start ---> SimCallClient == frames on one stream ==> SimCallServer ---> GrpcMethod
 //
-// In the place of HTTP/2 stand frames of our own, each [ call | kind | size | content ]. What a
-// call may rely on is kept: events come one at a time and never from within a method of the call, a
-// receiver that pauses holds its sender back, and calls of a connection that is lost end with
+// Instead of HTTP/2 there are frames of our own, each [ call | kind | size | content ]. The
+// contract of a call is kept: events come one at a time and never from within a method of the call,
+// a receiver that pauses holds its sender back, and the calls of a lost connection end with
+// UNAVAILABLE.
 // UNAVAILABLE.
 #pragma once
 
@@ -31,11 +32,11 @@ namespace reverie {
 
 enum class CallFrameKind : std::uint8_t {
   kBegin,      // the path, and the metadata as lines
-  kMessage,    // either way
-  kHalfClose,  // by the client
-  kReset,      // by the client
-  kEnd,        // by the server: a code and a text
-  kCredit,     // either way: the receiver has handed on so many bytes
+  kMessage,    // from either side
+  kHalfClose,  // from the client
+  kReset,      // from the client
+  kEnd,        // from the server: a code and a text
+  kCredit,     // from either side: the number of bytes that the receiver has passed on
 };
 
 struct CallFrame {
@@ -56,7 +57,7 @@ inline std::vector<std::byte> encode(const CallFrame& frame) {
 
 class CallFrameReader {
  public:
-  // The frames that are whole with these bytes.
+  // The frames that are complete with these bytes.
   std::vector<CallFrame> feed(std::span<const std::byte> bytes) {
     held_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     std::vector<CallFrame> frames;
@@ -79,7 +80,7 @@ class CallFrameReader {
   std::string held_;
 };
 
-// What both ends of a call do with messages: queues, and who may send how much.
+// The common part of both ends of a call: queues and flow control.
 class SimCall {
  public:
   static constexpr std::size_t kWindowBytes = 4096;
@@ -95,7 +96,7 @@ class SimCall {
     queue_.push_back(message);
     send_queued();
   }
-  // The connection is there; 0: it is gone.
+  // Sets the connection's end; 0 when it is lost.
   void set_end(sim::EndId end) { end_ = end; }
   void send_queued() {
     while (end_ != 0 && !queue_.empty() && window_ > 0) {
@@ -132,7 +133,7 @@ class SimCall {
     if (!has_room) is_room_awaited_ = true;
     return has_room;
   }
-  // The last event; what waits is dropped.
+  // Queues the last event; messages that wait are dropped.
   void end(const Status& why) {
     if (std::exchange(is_over_, true)) return;
     queue_.clear();
@@ -143,7 +144,7 @@ class SimCall {
       if (told) told->on_end(why);
     });
   }
-  // For a node that is killed: no event comes any more.
+  // For a killed node: no further event is delivered.
   void drop() {
     is_over_ = true;
     end_ = 0;
@@ -202,8 +203,8 @@ class SimCall {
   mutable bool is_room_awaited_ = false;
 };
 
-// The calls of a node, those too whose end is on its way to who hears of it: a killed process holds
-// none of them, and call and listener hold each other until the listener was told.
+// The calls of a node, including those whose end has not been delivered yet: a call and its
+// listener hold each other until then, and a killed process must hold none of them.
 class SimCalls {
  public:
   SimCalls() = default;
@@ -371,13 +372,13 @@ class SimClientCall final : public GrpcClientCall,
   bool has_room() const override { return asks_for_room(); }
   bool is_over() const override { return is_over_now(); }
 
-  std::string head;  // that begins it, until there is a connection
+  std::string head;  // the frame that begins the call, kept until there is a connection
 
  protected:
   std::shared_ptr<void> shared() override { return shared_from_this(); }
 };
 
-// One connection to one server, which is made again after it was lost.
+// One connection to a server, which is made again after it was lost.
 class SimCallClient : public sim::Node, public CallWorld {
  public:
   SimCallClient(sim::Network& network, sim::NodeId node, std::string address)
@@ -452,7 +453,7 @@ class SimCallClient : public sim::Node, public CallWorld {
     end_ = 0;
     is_up_ = false;
     reader_ = {};
-    // Those that were not begun wait for the next connection.
+    // Calls that were not begun wait for the next connection.
     for (auto place = calls_.begin(); place != calls_.end();) {
       const std::shared_ptr<SimClientCall> call = place->second;
       const bool is_begun = call->head.empty();
@@ -467,8 +468,8 @@ class SimCallClient : public sim::Node, public CallWorld {
       if (!calls_.empty()) connect();
     });
   }
-  // As a client that has waited too long for a sign of life: the connection is given up here, and
-  // what is on it may still arrive there.
+  // What a client does that waited too long for a sign of life: it abandons the connection here,
+  // while what is in transit may still arrive at the server.
   void abandon() {
     if (end_ == 0) return;
     const sim::EndId end = end_;

@@ -1,5 +1,5 @@
-// A node of sim::Network that runs the real logic of a peer: calls by name over streams that are
-// cut, for cores that stand on calls.
+// A node of sim::Network that runs the real logic of a peer, with calls by name over streams that
+// may be cut, for tests of cores that are built on calls.
 #pragma once
 
 #include <map>
@@ -102,7 +102,7 @@ class SimPeer : public sim::Node, public PeerEffects {
     results_.emplace_back(call, std::move(result));
   }
 
-  // Ticks what is due, hands on what came, until nothing is left, and sees to the next time.
+  // Handles due ticks and arrived events until nothing is left, and schedules the next wake-up.
   void settle() {
     do {
       if (peer_->next_tick() <= now()) peer_->tick(now());
@@ -121,7 +121,7 @@ class SimPeer : public sim::Node, public PeerEffects {
   virtual void on_request(Request request) = 0;
   virtual void on_withdrawn(InboundId) {}
   virtual void on_result(CallId, CallResult) {}
-  // Does what is due and carries out what the core wants.
+  // Does what is due, and carries out the core's effects.
   virtual void step() {}
   virtual TimePoint next_step() const { return TimePoint::max(); }
 

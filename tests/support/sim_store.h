@@ -1,9 +1,9 @@
-// Writers and samplers of one queue on sim::Network, for the tests of a served store's door: what
-// they have seen, what goes wrong, and what must hold in every run.
+// Writers and samplers of one queue on sim::Network, for tests of the interfaces of a served store:
+// their observations, the faults, and the invariants of every run.
 //
-// A door is a type with three nodes: Server(network, oracle, undoes_unsent), Writer(network, node,
+// A Door is a type with three nodes: Server(network, oracle, undoes_unsent), Writer(network, node,
 // oracle, life) with insert() and world(), and Sampler(network, node, oracle, draws) with world().
-// world().now() is the node's clock, world().abandon() gives up its connection.
+// world().now() is the node's clock, world().abandon() abandons its connection.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ namespace reverie::sim_store {
 
 inline constexpr std::size_t kWriters = 3;
 inline constexpr std::size_t kSamplers = 2;
-inline constexpr std::size_t kNodes = 1 + kWriters + kSamplers;  // the server is the first
+inline constexpr std::size_t kNodes = 1 + kWriters + kSamplers;  // node 0 is the server
 inline constexpr std::int64_t kQueueSize = 8;
 inline constexpr ItemKey kKeysOfALife = 100'000;  // keys are life * this + number
 
-// What all together have done.
+// What all nodes together have done.
 struct Oracle {
-  int run = 0;                                      // of the server
-  std::map<std::pair<int, ItemKey>, int> in;        // by run: how often the item went in
-  std::map<std::pair<int, ItemKey>, ItemKey> last;  // by run and life: what went in last
-  std::map<ItemKey, int> went_in;                   // over all runs
+  int run = 0;                                      // the server's
+  std::map<std::pair<int, ItemKey>, int> in;        // by run: how often an item was inserted
+  std::map<std::pair<int, ItemKey>, ItemKey> last;  // by run and life: the item inserted last
+  std::map<ItemKey, int> went_in;                   // inserts over all runs
   std::map<ItemKey, int> delivered;
   std::set<ItemKey> open;  // requests that have not ended
   std::set<ItemKey> confirmed;
@@ -50,7 +50,7 @@ struct Oracle {
   }
 };
 
-// A store whose inserts the oracle sees.
+// A store whose inserts the oracle observes.
 class SeenService final : public ReplayService {
  public:
   SeenService(std::shared_ptr<ReplayService> inner, Oracle& oracle)
@@ -108,7 +108,7 @@ class SeenService final : public ReplayService {
   Oracle& oracle_;
 };
 
-// What goes wrong, and when.
+// A fault, and its time.
 struct Fault {
   enum class Kind { kKill, kStart, kAbandon, kPartition, kHeal, kSlow };
   TimePoint when;
@@ -146,7 +146,7 @@ struct Outcome {
   std::string wrong;
 };
 
-// Whose clock goes on where nothing happens.
+// A node whose events make time pass when nothing else happens.
 class Bystander final : public sim::Node {
  public:
   void on_connected(sim::EndId) override {}
@@ -158,7 +158,7 @@ class Bystander final : public sim::Node {
 template <typename Door>
 class World {
  public:
-  // Without cuts by chance only the list of faults does harm.
+  // With a cut_share of 0, the list of faults is the only cause of harm.
   World(std::uint64_t seed, double cut_share)
       : network_(seed, {.cut_share = cut_share}), seed_(seed), draws_(seed ^ 0x5eed) {
     for (sim::NodeId node = 0; node < kNodes; ++node) {
@@ -251,18 +251,18 @@ class World {
             : TimePoint::max();
     writer->insert(deadline);
   }
-  // All is well again: what is open comes to its end, and new items are in and sampled.
+  // Ends all faults; then open requests must end, and new items be inserted and sampled.
   void settle() {
     network_.heal();
     network_.set_options({});
     for (sim::NodeId node = 0; node < kNodes; ++node) {
       network_.slow_down(node, {});
       start(node);
-      // A partition swallows what is sent for good: who has such a connection gives it up.
+      // Bytes lost in a partition are lost for good, so connections are abandoned.
       if (node > 0 && node <= kWriters) writers_[node - 1]->world().abandon();
       if (node > kWriters) samplers_[node - 1 - kWriters]->world().abandon();
     }
-    // Until then servers draw for readers whose connections are gone.
+    // Otherwise servers would draw for readers whose connections are gone.
     network_.end_half_open();
     const TimePoint known = network_.now() + std::chrono::seconds(1);
     network_.at(kNodes, known, [] {});
@@ -277,7 +277,7 @@ class World {
       return true;
     };
     network_.at(kNodes, end, [] {});
-    // A request for several samples is not answered before as many are there: more items follow.
+    // A request for several samples waits until there are enough, so more items are inserted.
     for (TimePoint write_at{}; oracle_.wrong.empty() && network_.now() < end;) {
       if (are_there() && oracle_.open.empty()) break;
       if (!are_there() && write_at <= network_.now()) {
@@ -319,7 +319,7 @@ inline std::string text_of(const std::vector<Fault>& faults) {
   return text;
 }
 
-// The shortest list of the seed's faults under which it still fails, for people to read.
+// The shortest list of the seed's faults with which it still fails, for people to read.
 inline std::vector<Fault> shrunk(
     std::uint64_t seed,
     const std::function<Outcome(std::uint64_t, const std::vector<Fault>&)>& run) {

@@ -1,5 +1,5 @@
 // A link between a store's client and its server (adapters/peer/store_link.h) over a stream of
-// sim::Network. As on a socket, few frames are under way at a time, and the others wait: so a slow
+// sim::Network. As on a socket, only few frames are in transit and the others wait, so that a slow
 // reader holds its sender back.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace reverie {
 
 class SimStoreLink final : public StoreLink, public std::enable_shared_from_this<SimStoreLink> {
  public:
-  static constexpr std::uint64_t kUnreadMax = 4;         // frames under way
-  static constexpr std::size_t kQueuedBytesGood = 2048;  // that wait
+  static constexpr std::uint64_t kUnreadMax = 4;         // frames in transit
+  static constexpr std::size_t kQueuedBytesGood = 2048;  // bytes that wait
 
   SimStoreLink(sim::Network& network, sim::NodeId node, sim::EndId end,
                std::weak_ptr<StoreLinkEvents> events)
@@ -79,7 +79,7 @@ class SimStoreLink final : public StoreLink, public std::enable_shared_from_this
     drop();
     if (const auto to = events_.lock()) to->on_lost(unavailable("the stream was cut"));
   }
-  // For a node that is killed: it sends nothing more.
+  // For a killed node: it sends nothing more.
   void drop() {
     is_over_ = true;
     queue_.clear();
@@ -123,7 +123,7 @@ class SimStoreLink final : public StoreLink, public std::enable_shared_from_this
   std::deque<std::vector<std::byte>> queue_;
   std::size_t queued_bytes_ = 0;
   std::uint64_t sent_ = 0;
-  std::uint64_t read_ = 0;  // of these, by the other side
+  std::uint64_t read_ = 0;  // how many of them the other side has read
   std::uint64_t received_ = 0;
   mutable bool lacks_room_ = false;
   bool is_over_ = false;

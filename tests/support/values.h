@@ -35,7 +35,7 @@ inline Value i64(std::int64_t x) {
   return value_of<std::int64_t>(DType::kInt64, {}, {x});
 }
 
-// Elements in the form that kBytes and kString have: each behind its length.
+// Elements in the form of kBytes and kString: each follows its length.
 inline Value strings(Shape shape, const std::vector<std::string>& elements) {
   Value value{DType::kString, std::move(shape), {}};
   for (const std::string& element : elements) {

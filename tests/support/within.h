@@ -1,4 +1,4 @@
-// Deadlines that tests assert: strict on a quiet machine, fair on a loaded one.
+// Deadlines asserted in tests: strict on a quiet machine, and corrected for load.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,7 @@
 
 namespace reverie::test {
 
-// How many times longer than alone a thread takes that computes for 50 ms now: 1 on a quiet
-// machine.
+// How many times longer a computation of 50 ms takes now because of other load; at least 1.
 inline double slowdown() {
   const auto computed_s = [] {
     timespec spent{};
@@ -23,8 +22,7 @@ inline double slowdown() {
   return std::max(1.0, to_seconds(Clock::system().now() - begin) / 0.05);
 }
 
-// Whether what began at `begin` and has ended now took less than `limit_s`, or no longer than the
-// load of the machine explains.
+// Whether what began at `begin` took less than `limit_s`, after correcting for the machine's load.
 inline bool ended_within(TimePoint begin, double limit_s) {
   const double taken_s = to_seconds(Clock::system().now() - begin);
   return taken_s < limit_s || taken_s < limit_s * slowdown();
