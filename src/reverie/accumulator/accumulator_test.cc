@@ -1,5 +1,5 @@
-// Accumulators over real sockets of this machine, each on a thread of its own; their logic is
-// tested on a simulated network, tests/sim/accumulator_sim_test.cc.
+// Accumulators over real sockets on this machine, each with its own thread.
+// tests/sim/accumulator_sim_test.cc tests their logic on a simulated network.
 #include "reverie/accumulator/accumulator.h"
 
 #include <array>
@@ -17,10 +17,10 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kNumbers = 20'000;  // 160 kB: several parts
+constexpr std::size_t kNumbers = 20'000;  // 160 kB, which are sent in several parts
 constexpr std::uint64_t kLastVersion = 60;
 
-// What all members have seen: the first number of the model of each version.
+// What all members have observed: the first number of each version's model.
 struct Seen {
   Mutex mutex;
   std::map<std::uint64_t, std::int64_t> models REVERIE_GUARDED_BY(mutex);
@@ -35,7 +35,7 @@ struct Seen {
 
 class Trainer {
  public:
-  // The last step of one that leaves may be dropped by the others, who then take another.
+  // When a member leaves, the others may drop its last step and take another.
   Trainer(const std::string& name, const std::string& address, Seen& seen, bool leaves = false)
       : seen_(seen), leaves_(leaves), model_(kNumbers, static_cast<std::int64_t>(name.back())) {
     Peer::Options peer_options;
@@ -70,7 +70,7 @@ class Trainer {
   const std::shared_ptr<Group>& group() const { return group_; }
   Accumulator& accumulator() { return *accumulator_; }
 
-  // One turn of its loop. The model's version.
+  // One iteration of the training loop; returns the model's version.
   std::uint64_t turn() {
     Result<Accumulator::View> view = accumulator_->update(false);
     EXPECT_TRUE(view.ok()) << view.status().to_string();
@@ -88,7 +88,7 @@ class Trainer {
       view->sum->round->layout().unload(1, view->sum->round->reduced()->bytes(),
                                         reinterpret_cast<std::byte*>(total.data()));
       EXPECT_GE(view->sum->totals.samples, 8);
-      EXPECT_EQ(total.front(), view->sum->totals.samples);  // each brings ones for its samples
+      EXPECT_EQ(total.front(), view->sum->totals.samples);  // each contributes a one per sample
       EXPECT_EQ(total.back(), view->sum->totals.samples);
       for (std::size_t i = 0; i < kNumbers; ++i) model_[i] = 3 * model_[i] % 1'000'003 + total[i];
       if (!leaves_) seen_.model(view->version, model_.front());
@@ -149,12 +149,12 @@ TEST_F(AccumulatorTest, TrainsOneModelOnThreadsWhileMembersComeAndGo) {
       bool has_finished = false;
       EXPECT_TRUE(test::eventually([&] {
         if (trainer.turn() >= kLastVersion && !std::exchange(has_finished, true)) ++seen.finished;
-        return seen.finished == kLasting;  // until then the others need it
+        return seen.finished == kLasting;  // a member that ends earlier would be missing in rounds
       }));
     });
   }
   threads.emplace_back([&] {
-    for (int life = 0; life < 3; ++life) {  // comes, takes some steps, and leaves
+    for (int life = 0; life < 3; ++life) {  // joins, takes some steps, and leaves
       Trainer trainer("guest", address_, seen, /*leaves=*/true);
       std::uint64_t first = 0;
       EXPECT_TRUE(test::eventually([&] {

@@ -58,13 +58,13 @@ TEST(GiftPlan, AsksAgainForAGiftThatIsLostAndForANewNeed) {
   plan.on_gifts(gifts);
   EXPECT_EQ(plan.assign(at(10)), (Names{"a", "leader"}));
   EXPECT_EQ(receivers(plan, "leader"), Names{"p"});
-  plan.on_gifts(gifts);  // the same message once more
+  plan.on_gifts(gifts);  // a repeated message
   EXPECT_EQ(receivers(plan, "leader"), Names{"p"});
   plan.on_gifts(plan.of("leader"));
   plan.on_report("p", 1, true, at(20));
   EXPECT_TRUE(plan.assign(at(1000)).empty());
-  plan.on_report("p", 2, false, at(2000));  // it has fallen behind
-  plan.on_report("p", 1, true, at(2001));   // late
+  plan.on_report("p", 2, false, at(2000));  // it no longer has the model
+  plan.on_report("p", 1, true, at(2001));   // a report that comes late
   EXPECT_EQ(plan.waits_since(), at(2000));
   EXPECT_EQ(plan.assign(at(2000)), (Names{"a", "leader"}));
   EXPECT_EQ(receivers(plan, "a"), Names{"p"});

@@ -1,4 +1,4 @@
-// The algorithms for continuous actions: what their gradients are the slopes of.
+// The algorithms for continuous actions: their gradients are the slopes of their losses.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -35,7 +35,7 @@ TrainSettings small(Algorithm algorithm) {
   settings.seed = 1;
   settings.hidden = {16};
   settings.batch_size = kBatch;
-  settings.target_noise = 0;  // so that the targets are known
+  settings.target_noise = 0;  // so that the targets can be computed
   return settings;
 }
 
@@ -55,20 +55,20 @@ std::vector<double> joined(const float* obs, const std::vector<double>& action) 
   return all;
 }
 
-// Networks by their numbers, with one replaced.
+// An agent's networks by index, any of which can be replaced.
 struct Weights {
   explicit Weights(const Agent& agent)
       : networks(agent.weights().networks.begin(), agent.weights().networks.end()) {}
   std::vector<const nn::Parameters*> networks;
 };
 
-// The losses that deterministic_agent.h and soft_agent.h state, summed over critics.
+// The losses as deterministic_agent.h and soft_agent.h state them, summed over critics.
 class Losses {
  public:
   Losses(Algorithm algorithm, const Agent& agent, const nn::Mlp& critic,
          const TransitionBatch& batch)
       : algorithm_(algorithm), agent_(agent), critic_(critic), batch_(batch) {
-    // The learner's draws: first for the next actions, then for the actions.
+    // The same draws as the learner's: first for the next actions, then for the actions.
     Random random(std::uint64_t{9});
     next_noise_.resize(kBatch * kActions);
     noise_.resize(kBatch * kActions);
@@ -198,7 +198,7 @@ TEST_P(ContinuousAgent, GradientsAreTheSlopesOfTheLosses) {
   learner->learn(agent->weights(), batch, random, gradients);
   const Losses losses(algorithm, *agent, critic, batch);
   EXPECT_NEAR(gradients.loss, losses.critics(Weights(*agent)), 1e-4);
-  EXPECT_EQ(gradients.is_present[0], 1);  // the twelfth step is the policy's turn with any delay
+  EXPECT_EQ(gradients.is_present[0], 1);  // the policy is due in step 12 with any of the delays
   constexpr float kMove = 1e-3f;
   for (std::size_t network = 0; network <= losses.critic_count(); ++network) {
     const nn::Mlp& mlp = network == 0 ? agent->policy_network() : critic;
@@ -266,7 +266,7 @@ TEST_P(ContinuousAgent, ActionsKeepWithinTheEnvironmentsBounds) {
   EXPECT_LE(most[0], 2);
   EXPECT_GE(least[1], 0);
   EXPECT_LE(most[1], 1);
-  EXPECT_LT(least[0], -1.5f);  // and use them
+  EXPECT_LT(least[0], -1.5f);  // actions use most of the range
   EXPECT_GT(most[1], 0.9f);
 }
 

@@ -36,7 +36,7 @@ void fill(TransitionBatch& batch, std::uint64_t seed) {
   batch.mutable_discounts()[1] = 0;
 }
 
-// The outputs for one row of observations.
+// The network's outputs for one row of observations.
 std::vector<double> outputs(const nn::Mlp& mlp, const nn::Parameters& parameters,
                             const float* obs) {
   return test::outputs(mlp, parameters, std::vector<double>(obs, obs + mlp.input_width()));
@@ -46,7 +46,7 @@ std::size_t best_of(const std::vector<double>& values) {
   return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-// The loss as the header says it, for one batch and given targets' network.
+// The loss as the header states it, for one batch and a given target network.
 struct Expected {
   double loss = 0;
   std::vector<double> errors;
@@ -78,7 +78,7 @@ TEST_P(QAgentTest, TheGradientIsTheSlopeOfTheLoss) {
   TransitionBatch batch(three_actions(), kBatch);
   Gradients gradients = agent->make_gradients(kBatch);
   Random random(std::uint64_t{3});
-  // Some steps first, so that the networks differ.
+  // Takes some steps first, so that the networks differ.
   for (std::uint64_t seed = 1; seed < 20; ++seed) {
     fill(batch, seed);
     learner->learn(agent->weights(), batch, random, gradients);

@@ -77,14 +77,14 @@ TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
     if (held || is_ended) return 1;
     std::thread joinable([] {});
     const std::thread::native_handle_type handle = joinable.native_handle();
-    leave_to_parent(std::move(joinable));  // else its end would end the process
+    leave_to_parent(std::move(joinable));  // otherwise its destructor would end the process
     if (joinable.joinable()) return 2;
     return pthread_join(handle, nullptr) == 0 ? 0 : 3;
   });
   EXPECT_EQ(status, 0);
 }
 
-// pthread_cond_destroy() waits for those who wait.
+// A condition variable's destructor, pthread_cond_destroy(), waits for its waiters.
 TEST(ForkGuard, AChildDropsWhatAThreadOfTheParentWaitsFor) {
   auto condition = std::make_unique<CondVar>();
   Mutex mutex;

@@ -13,7 +13,7 @@ namespace {
 
 TEST(Helpers, EachPartIsDoneOnceBeforeTheCallReturns) {
   for (const std::size_t count : {0u, 1u, 2u, 100u}) {
-    std::vector<int> done(count);  // a part of it each: no two threads touch one
+    std::vector<int> done(count);  // one element per part, so no two threads share one
     run_in_parts(count, [&](std::size_t part) { ++done[part]; });
     EXPECT_EQ(done, std::vector<int>(count, 1));
   }
@@ -39,7 +39,7 @@ TEST(Helpers, APartThatTakesLongerHoldsNobodyElseBack) {
       ++others;
       return;
     }
-    // Ends at once where there are no helpers, else when they have done the rest.
+    // Ends at once if there are no helpers, otherwise when they have done the other parts.
     is_alone = std::thread::hardware_concurrency() < 2;
     EXPECT_TRUE(test::eventually([&] { return is_alone || others == 4; }));
   });

@@ -14,7 +14,7 @@ namespace {
 
 using Lines = std::vector<std::pair<LogLevel, std::string>>;
 
-// Puts the process's own sink back, whatever the test does.
+// Restores the process's sink after each test.
 class Log : public ::testing::Test {
  protected:
   ~Log() override { set_log_sink({}); }

@@ -13,7 +13,7 @@ TEST(Mutex, IsAWordOfFourBytes) {
   EXPECT_EQ(sizeof(Mutex), 4u);
 }
 
-// Whether the lock is free; leaves it as it was. The analysis does not follow a lock into a value.
+// Whether the lock is free. The thread-safety analysis cannot follow try_lock()'s result.
 bool is_free(Mutex& mutex) REVERIE_NO_THREAD_SAFETY_ANALYSIS {
   const bool taken = mutex.try_lock();
   if (taken) mutex.unlock();
@@ -45,7 +45,7 @@ TEST(Mutex, LosesNoCountBetweenThreads) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 20'000;
   Mutex mutex;
-  int count = 0;  // plain on purpose: only the lock keeps it whole
+  int count = 0;  // not atomic on purpose: only the lock protects it
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
@@ -67,8 +67,8 @@ TEST(Mutex, WakesAThreadThatWentToSleepOnIt) {
     MutexLock lock(mutex);
     entered = true;
   });
-  // Long enough for the other thread to stop spinning in almost every run; either way it must
-  // get in after the unlock.
+  // Long enough for the other thread to stop spinning in almost every run. In any case it must get
+  // the lock after the unlock.
   for (int i = 0; i < 1'000; ++i) std::this_thread::yield();
   EXPECT_FALSE(entered);
   mutex.unlock();
@@ -76,7 +76,7 @@ TEST(Mutex, WakesAThreadThatWentToSleepOnIt) {
   EXPECT_TRUE(entered);
 }
 
-// Producers and consumers through a queue of one: every hand-over waits on the condition.
+// Producers and consumers with a queue of one: every hand-over waits on the condition.
 TEST(CondVar, HandsEveryItemOverOnce) {
   constexpr int kItems = 2'000;
   Mutex mutex;

@@ -12,8 +12,8 @@ TEST(Random, SameSeedSameDraws) {
 }
 
 TEST(Random, DrawsAreThoseOfXoshiro256PlusPlusSeededThroughSplitMix64) {
-  // The state after SplitMix64(0), whose outputs its authors publish; the draws come from a
-  // separate implementation that gives the published ones for the state {1, 2, 3, 4}.
+  // SplitMix64(0) gives the outputs that its authors publish. The draws come from a separate
+  // implementation, which gives the published draws for the state {1, 2, 3, 4}.
   EXPECT_EQ(mix64(0), 0xe220a8397b1dcdafu);
   EXPECT_EQ(mix64(0x9e3779b97f4a7c15u), 0x6e789e6aa1b965f4u);
   Random random(std::uint64_t{0});

@@ -55,7 +55,7 @@ TEST(Ref, AssignmentReleasesWhatItHeld) {
   Ref<Thing> ref = make_ref<Thing>(1, deleted);
   ref = make_ref<Thing>(2, deleted);
   EXPECT_EQ(deleted, 1);
-  ref = *&ref;  // by way of a pointer, or the compiler would warn of what is tested
+  ref = *&ref;  // through a pointer, since compilers warn about plain self-assignment
   EXPECT_EQ(ref->value(), 2);
   EXPECT_EQ(ref->ref_count(), 1u);
   ref = {};

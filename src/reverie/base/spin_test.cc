@@ -13,7 +13,7 @@ class SpinTest : public ::testing::Test {
   void SetUp() override {
     if (!Spinner::has_cores()) GTEST_SKIP() << "one core: no thread looks";
   }
-  // Whether it looked at all, for something that never comes.
+  // Whether the spinner polls at all for something that never comes.
   bool looks_in_vain() {
     bool has_looked = false;
     EXPECT_FALSE(spinner_.look(clock_, [&] {
@@ -23,7 +23,7 @@ class SpinTest : public ::testing::Test {
     }));
     return has_looked;
   }
-  // Whether it finds what comes after `after`.
+  // Whether the spinner finds something that comes after `after`.
   bool finds(Duration after = Duration::zero()) {
     const TimePoint there = clock_.now() + after;
     const bool is_found = spinner_.look(clock_, [&] {
@@ -61,7 +61,7 @@ TEST_F(SpinTest, AFindIsLookedForAgainTheNextTime) {
   EXPECT_TRUE(looks_in_vain()) << "the count began anew";
 }
 
-// Another thread had the core meanwhile, whether what was looked for came or not.
+// The thread lost its core while it polled, whether the result came or not.
 TEST_F(SpinTest, AThreadThatLostItsCoreSleepsAtOnceForLong) {
   for (const bool comes : {false, true}) {
     SCOPED_TRACE(comes);

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::seconds;
 using test::eventually;
 
-// What ran, in order.
+// Records which callbacks ran, in order.
 class Runs {
  public:
   std::function<void()> add(int number) {
@@ -49,7 +49,7 @@ class TimerQueueTest : public ::testing::Test {
 TEST_F(TimerQueueTest, RunsEachOnceInTheOrderOfTheirTimes) {
   timers_.schedule(in(2), runs_.add(2));
   timers_.schedule(in(3), runs_.add(3));
-  timers_.schedule(in(1), runs_.add(1));  // earlier than the one that the thread sleeps for
+  timers_.schedule(in(1), runs_.add(1));  // earlier than the time for which the thread sleeps
   clock_.advance(seconds(2));
   ASSERT_TRUE(eventually([&] { return runs_.count() == 2; }));
   EXPECT_EQ(runs_.numbers(), (Numbers{1, 2}));
@@ -73,7 +73,7 @@ TEST_F(TimerQueueTest, ACancelledOneNeverRunsAndIsFreed) {
   EXPECT_EQ(held.use_count(), 2);
   timers_.cancel(id, when);
   EXPECT_EQ(held.use_count(), 1);
-  timers_.cancel(id, when);  // without effect
+  timers_.cancel(id, when);  // has no effect
   clock_.advance(seconds(1));
   ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));
 }
@@ -103,7 +103,7 @@ TEST_F(TimerQueueTest, RunsNothingOnceItIsStopped) {
 TEST_F(TimerQueueTest, AnAlarmRingsAtTheEarliestOfItsTimesAndCanBeSetAgain) {
   Alarm alarm(timers_, runs_.add(1));
   alarm.set(in(10));
-  alarm.set(in(20));  // later than the one that is set: nothing new
+  alarm.set(in(20));  // later than the time that is set, so without effect
   alarm.set(in(1));
   clock_.advance(seconds(1));
   ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));

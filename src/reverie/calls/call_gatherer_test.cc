@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 class CallGathererTest : public ::testing::Test {
  protected:
-  // What add() says.
+  // Adds a request; returns what the gatherer's add() returns.
   static bool add(CallGatherer& gatherer, std::uint64_t call) {
     Request request;
     request.id = {1, call};

@@ -56,7 +56,7 @@ class PendingCallTest : public ::testing::Test {
     EXPECT_TRUE(call.ok()) << call.status().to_string();
     return std::move(call).value();
   }
-  // Doubles the oldest request that is held.
+  // Answers the oldest held request with the double of its number.
   void answer() {
     const TimePoint until = late();
     MutexLock lock(mutex_);
@@ -102,7 +102,7 @@ TEST_F(PendingCallTest, EndsWhenItIsCancelled) {
   ASSERT_TRUE(call->wait_until(late()));
   EXPECT_EQ(call->result().kind, CallResult::Kind::kFailed);
   EXPECT_EQ(call->result().status.code(), StatusCode::kCancelled);
-  call->cancel();  // nothing to end
+  call->cancel();  // the call has ended already
 }
 
 TEST_F(PendingCallTest, EndsAtItsDeadlineThoughNoThreadWaits) {

@@ -52,7 +52,7 @@ TEST_F(ServingQueueTest, DoesNotHandOutARequestThatWasWithdrawn) {
   queue_.push(request(2));
   queue_.tell_withdrawn();
   queue_.withdraw({1, 1});
-  queue_.withdraw({9, 2});  // of another session
+  queue_.withdraw({9, 2});  // a request of another session
   EXPECT_EQ(take(), 2u);
   const std::optional<ServingTask> notice = queue_.take();
   ASSERT_TRUE(notice) << "it was not there: it must have been handed out";

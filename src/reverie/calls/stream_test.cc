@@ -1,4 +1,4 @@
-// Streams: StreamCore by itself, then StreamServer and StreamReader through two peers.
+// Streams: StreamCore alone, then StreamServer and StreamReader between two peers.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -57,7 +57,7 @@ TEST(StreamWire, RubbishIsRefused) {
     EXPECT_FALSE(decode_stream_message(std::move(cut)).ok()) << size;
   }
   Random draws(std::uint64_t{3});
-  for (int i = 0; i < 2000; ++i) {  // none may end the process
+  for (int i = 0; i < 2000; ++i) {  // no message may end the process
     Payload damaged = good;
     damaged.head[draws.below(damaged.head.size())] ^= static_cast<std::byte>(draws.below(256));
     (void)decode_stream_message(std::move(damaged)).ok();
@@ -139,7 +139,7 @@ TEST(StreamCore, ClosingAnswersEveryCallOnce) {
   EXPECT_FALSE(core.take(answers));
 }
 
-// --- Through peers.
+// --- Between peers.
 
 std::shared_ptr<Peer> peer_of_streams(const std::string& name) {
   Peer::Options options;
@@ -155,7 +155,7 @@ class StreamTest : public ::testing::Test {
         server_->listen("unix:@reverie-" + std::to_string(random_seed()));
     EXPECT_TRUE(address.ok()) << address.status().to_string();
     EXPECT_TRUE(caller_->connect(*address).ok());
-    // Counts to the argument, then gives it.
+    // Puts the numbers below its argument, and ends with the argument.
     define("count", [this](const std::shared_ptr<ServedStream>& stream, Request request) {
       const std::int64_t until = number_of(request.message.payload);
       stream->set_changed([this, until, n = std::int64_t{0}](ServedStream& self) mutable {
@@ -167,7 +167,7 @@ class StreamTest : public ::testing::Test {
         if (self.is_closed()) ++closed_;
       });
     });
-    // Gives the sums of what it is sent.
+    // Puts the running sums of the numbers that it is sent.
     define("sums", [](const std::shared_ptr<ServedStream>& stream, const Request&) {
       stream->set_changed([sum = std::int64_t{0}](ServedStream& self) mutable {
         while (self.has_room()) {
@@ -307,7 +307,7 @@ TEST_F(StreamTest, ClosingEndsTheWaitOfAnotherThread) {
     EXPECT_EQ(stream->next(in_a_minute()).status().code(), StatusCode::kCancelled);
   });
   ASSERT_TRUE(test::eventually([&] { return waits.load(); }));
-  // It may not wait yet: then it finds a stream that is over, which is no error.
+  // The reader may not wait yet; then this call finds an ended stream, which is no error.
   ASSERT_TRUE(test::eventually([&] {
     return stream->next(in_a_minute()).status().code() == StatusCode::kFailedPrecondition;
   }));

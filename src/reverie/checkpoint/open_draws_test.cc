@@ -11,7 +11,7 @@ namespace {
 
 using reverie::testing::item_over;
 
-// Draws of items whose tickets are given, each the first of its item.
+// A batch that has the first draw of each item.
 SampleBatch drawn(const std::vector<Item>& items) {
   SampleBatch batch;
   batch.reserve(items.size(), /*is_brief=*/false);
@@ -39,11 +39,11 @@ TEST(OpenDraws, KeepWhatIsNotReceivedInTheOrderOfTheDraws) {
   {
     const SampleBatch batch = drawn(items);
     open.add(batch, 0);
-    open.add(batch, 1);  // again, as a journal says it once more: nothing new
+    open.add(batch, 1);  // a repetition, as in a journal, changes nothing
   }
   EXPECT_EQ(keys_of(open), (std::vector<ItemKey>{7, 3, 9}));
-  items.clear();                            // what is open is kept by itself
-  open.remove({Ticket{3, 0}.packed(), 2});  // another draw of that item
+  items.clear();                            // open draws hold their items themselves
+  open.remove({Ticket{3, 0}.packed(), 2});  // another draw of the item, which is not open
   EXPECT_EQ(open.size(), 3u);
   open.remove({Ticket{3, 0}.packed(), 1});
   EXPECT_EQ(keys_of(open), (std::vector<ItemKey>{7, 9}));

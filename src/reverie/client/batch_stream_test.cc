@@ -19,7 +19,7 @@ namespace {
 
 using test::eventually;
 
-// Samples of a faucet that arrive when it is told so.
+// A faucet whose answers arrive when the test says so.
 class FarFaucet final : public ReplayService {
  public:
   explicit FarFaucet(std::shared_ptr<Faucet> faucet) : faucet_(std::move(faucet)) {}
@@ -56,7 +56,7 @@ class FarFaucet final : public ReplayService {
     MutexLock lock(mutex_);
     return waiting_.size();
   }
-  // What each request followed.
+  // For each request, the request that it follows.
   std::vector<RequestId> follows() {
     MutexLock lock(mutex_);
     return follows_;
@@ -140,7 +140,7 @@ TEST_F(BatchStreamTest, WhatWasNotTakenGoesBack) {
   BatchStream stream(service_, ahead);
   EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
   stream.close();
-  // One batch of three for each request that was made after the first.
+  // Three samples for each request that was made after the first.
   EXPECT_EQ(service_->returned.size(), 3 * (service_->asked.size() - 1));
   for (std::size_t i = 0; i < service_->returned.size(); ++i) {
     EXPECT_EQ(service_->returned[i], i + 3) << "in their order";
@@ -178,7 +178,7 @@ TEST_F(BatchStreamTest, AFarServiceHasTheRequestsOfAllBatchesAheadAndOfTheOneTha
     EXPECT_EQ(far->waiting_count(), 2u) << "the user works on it";
   }
   EXPECT_EQ(far->follows(), (std::vector<RequestId>{0, 1, 2, 3}));
-  // Batches that are made are ahead too.
+  // Finished batches count towards the depth.
   far->answer();
   EXPECT_TRUE(eventually([&] { return stream.next_now().has_value(); }));
   stream.close();

@@ -23,8 +23,8 @@ class PackerTest {
  public:
   explicit PackerTest(CodecChoice choice) : packer_(choice) {}
 
-  // Seals a chunk of 10 rows, of pictures or of noise, as a writer does. Its codec of each column;
-  // none where it stayed raw.
+  // Seals a chunk of 10 rows, of images or of noise, as a writer does. Returns the codec of each
+  // column; empty if the chunk stays raw.
   std::vector<CodecId> seal(bool noise, std::uint32_t rows = 10) {
     const auto kind = packer_.wants(*schema()) ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw;
     const Ref<Chunk> chunk = Chunk::open(schema(), {}, 10, 0, Allocator::heap(), kind).value();
@@ -75,7 +75,7 @@ TEST(ChunkPacker, WhoNamesACodecGetsItWhereAColumnShrinks) {
 
 TEST(ChunkPacker, NoiseIsLeftAloneAfterThreeTriesAndLookedAtAgainLater) {
   PackerTest test(CodecChoice::kAuto);
-  std::vector<int> tried;  // chunks in which the column was tried
+  std::vector<int> tried;  // the chunks for which the packer tried the column
   for (int chunk = 0; chunk < 400; ++chunk) {
     if (test.packer().wants(*schema())) tried.push_back(chunk);
     EXPECT_TRUE(test.seal(true).empty());

@@ -8,8 +8,8 @@ namespace {
 constexpr double kHeader = 112;
 
 // Streams episodes of `episode` steps with an item over `item` rows every `stride` steps, and
-// returns bytes kept for a byte of used rows, over the late half of `steps` rows. A model of memory
-// as the chunk tuner's rule describes it: a chunk lives when one of its rows is used.
+// returns the bytes kept per byte of used rows, over the second half of `steps` rows. It models
+// memory as the chunk tuner does: a chunk is kept while one of its rows is used.
 double bytes_kept_per_byte_used(double step_bytes, std::uint64_t episode, std::uint64_t item,
                                 std::uint64_t stride, std::uint64_t steps) {
   ChunkTuner tuner;
@@ -37,7 +37,7 @@ double bytes_kept_per_byte_used(double step_bytes, std::uint64_t episode, std::u
       if ((t + 1) % stride == 0 && t + 1 >= item) {
         tuner.use_rows(row + 1 - item, row + 1);
       }
-      // Rows that this stream's items use, known beforehand: the last `item` of each stride.
+      // Whether one of the stream's items will use the row: the last `item` rows of each stride.
       const bool is_used = (t % stride) + item >= stride && t + (stride - 1 - t % stride) < episode;
       chunk_used = chunk_used || is_used;
       if (is_used && row >= used_until && chunk_begin > steps / 2) ++used;
@@ -119,15 +119,15 @@ TEST(ChunkTuner, FollowsEpisodesThatBecomeShorter) {
   };
   for (int i = 0; i < 50; ++i) run_of(1'000);
   EXPECT_EQ(tuner.chunk_length(400, 1), 24u);      // sqrt(2 * 1000 * 112 / 400)
-  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // as many as fit the block of 10,048 bytes
+  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // the most that fit a block of 10,048 bytes
   for (int i = 0; i < 50; ++i) run_of(15);
-  EXPECT_LE(tuner.chunk_length(400, 1), 4u);  // sqrt(2 * 15 * 112 / 400) = 2.9, and a rest
+  EXPECT_LE(tuner.chunk_length(400, 1), 4u);  // sqrt(2 * 15 * 112 / 400) = 2.9, with a tolerance
 }
 
 TEST(ChunkTuner, BeforeItemsRowsThatCanBeReferredToCountAsTheirRun) {
   const ChunkTuner tuner;
-  EXPECT_EQ(tuner.chunk_length(400, 0), 2u);       // runs of 8
-  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // an item over the whole episode may come
+  EXPECT_EQ(tuner.chunk_length(400, 0), 2u);       // for runs of 8
+  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // an item may use the whole episode
 }
 
 }  // namespace

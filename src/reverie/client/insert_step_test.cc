@@ -74,7 +74,7 @@ TEST_F(InsertStep, StepsThatAreAlikeShareWhatTheyHaveInCommon) {
     EXPECT_NE(layout(0), layout(i));
     EXPECT_TRUE(check_trajectory(service_.item("t", i).trajectory.view()).ok());
   }
-  // Steps that are all different push out what came before, and stay right.
+  // Steps that are all different evict earlier ones from the cache, and stay correct.
   for (int i = 0; i < 40; ++i) {
     const std::string name = format("x{}", i);
     ASSERT_TRUE(insert_as({{name, x_.view()}}, "c").ok());

@@ -21,7 +21,7 @@ class ItemReaderTest : public ::testing::Test {
              .clock = &clock_},
             known_};
   }
-  // The keys of the items until the reader has all, or `end` says why not.
+  // The keys of the items, until the reader has all or `end` is an error.
   static std::vector<std::uint64_t> read_all(ItemReader& reader, Status& end) {
     std::vector<std::uint64_t> keys;
     while (reader.left() > 0) {
@@ -89,7 +89,7 @@ TEST_F(ItemReaderTest, WhatOneReaderLearnsAnotherKnows) {
   ItemReader one = reader(6);
   EXPECT_EQ(read_all(one, end).size(), 6u);
   EXPECT_EQ(known_->find("replay"), true);
-  service_->spent_after.clear();  // it would not be told again
+  service_->spent_after.clear();  // the reader could not learn it again
   service_->asked.clear();
   ItemReader other = reader(6);
   EXPECT_EQ(read_all(other, end).size(), 6u);

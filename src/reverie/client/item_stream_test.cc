@@ -12,7 +12,7 @@ namespace {
 
 class ItemStreamTest : public ::testing::Test {
  protected:
-  // Three items a request, and one that does not come is too late.
+  // Three items per request, and a timeout of 0.
   static ItemStreamOptions options() {
     ItemStreamOptions made;
     made.feed.table = "replay";
@@ -21,7 +21,7 @@ class ItemStreamTest : public ::testing::Test {
     made.feed.timeout = Duration::zero();
     return made;
   }
-  // The keys of what comes until the stream ends, and why it does.
+  // The keys received until the stream ends, and the status with which it ends.
   static std::vector<std::uint64_t> keys_until_end(ItemStream& stream, Status& end) {
     std::vector<std::uint64_t> keys;
     while (true) {
@@ -66,9 +66,9 @@ TEST_F(ItemStreamTest, WhatIsUnusedGoesBackInFrontOfWhatWasNotTaken) {
   FedSamples fed = stream.next({}).value();
   ASSERT_EQ(fed.samples.size(), 3u);
   SampleBatch unused;
-  unused.take(fed.samples, 1, 2, 0);  // the reader has used the first
+  unused.take(fed.samples, 1, 2, 0);  // the reader has used the first item
   stream.close(std::move(unused));
-  // The second request may have been made before the stream was closed.
+  // The second request may or may not have been made before the stream was closed.
   const std::vector<std::uint64_t> all{1, 2, 3, 4, 5};
   ASSERT_TRUE(service_->returned.size() == 2 || service_->returned.size() == 5);
   for (std::size_t i = 0; i < service_->returned.size(); ++i) {

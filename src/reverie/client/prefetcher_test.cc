@@ -14,7 +14,7 @@
 namespace reverie {
 namespace {
 
-// Numbers 0, 1, ... up to `count`, then an error.
+// Makes the numbers 0, 1, ... up to `count`, then an error.
 auto numbers(int count, std::atomic<int>& made) {
   return [count, &made](const WaitOptions&) -> Result<std::unique_ptr<int>> {
     const int number = made++;
@@ -23,7 +23,7 @@ auto numbers(int count, std::atomic<int>& made) {
   };
 }
 
-// Waits for ever, as a sample of an empty table does.
+// Waits for ever, as a sample from an empty table does.
 Result<int> wait_for_ever(const WaitOptions& wait) {
   EXPECT_TRUE(test::eventually([&] { return wait.interrupted(); }));
   return cancelled("interrupted");
@@ -142,7 +142,7 @@ TEST(Prefetcher, ALateOneThatNobodyWaitedForIsMadeAgain) {
     return deadline_exceeded("late again");
   };
   Prefetcher<int> prefetcher(1, std::vector<Prefetcher<int>::Make>(1, make), true);
-  // Four times late, and forgiven.
+  // The first four calls are late, which the prefetcher ignores.
   ASSERT_TRUE(test::eventually([&] { return calls >= 5; }));
   may_make = true;
   EXPECT_EQ(prefetcher.next({}).value(), 7);

@@ -15,7 +15,7 @@ std::unique_ptr<StepBuffer> make_buffer(ChunkOptions options) {
   return StepBuffer::make(options, Allocator::heap(), 7).value();
 }
 
-// The model: every cell ever written, by step, and nothing clever.
+// The model keeps every cell ever written, by step.
 class Model {
  public:
   struct Column {
@@ -28,9 +28,9 @@ class Model {
   bool is_open = false;
   StepIndex cleared = 0;
 
-  // The first step that a column of these options can be referred to at.
+  // The first step that a column with these options can refer to.
   StepIndex oldest(const ChunkOptions& options) const {
-    std::set<StepIndex> written;  // complete steps in which such a column took part
+    std::set<StepIndex> written;  // complete steps in which a column with these options took part
     for (const auto& [id, column] : columns) {
       if (!(column.options == options)) continue;
       for (const auto& [s, bytes] : column.cells) {
@@ -42,7 +42,7 @@ class Model {
   }
 };
 
-// A random value of a column whose type its number decides.
+// A random value of a column, whose type follows from the column's number.
 Value random_value(ColumnId id, Random& random) {
   switch (id % 4) {
     case 0: {
@@ -61,8 +61,8 @@ Value random_value(ColumnId id, Random& random) {
   }
 }
 
-// Random steps of columns that come, stay away and come back, in partial steps and whole ones, with
-// several chunk options, over episodes; after each append every cell is looked at.
+// Random steps, partial and complete, over several episodes, with several chunk options and columns
+// that appear, pause and come back; every cell is checked after each append.
 TEST(StepBuffer, AgreesWithAModelThatForgetsNothing) {
   constexpr ColumnId kColumns = 9;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -86,7 +86,7 @@ TEST(StepBuffer, AgreesWithAModelThatForgetsNothing) {
       std::vector<Value> values;
       std::vector<ColumnId> ids;
       for (ColumnId id = 0; id < kColumns; ++id) {
-        // Late columns first come later; column 5 is rare.
+        // Column i appears after 20 * i steps; column 5 is rare.
         const bool comes = static_cast<int>(id) * 20 <= i && random.below(id == 5 ? 20 : 4) == 0;
         if (!comes || model.columns[id].cells.contains(model.step)) continue;
         values.push_back(random_value(id, random));
@@ -126,7 +126,7 @@ TEST(StepBuffer, AgreesWithAModelThatForgetsNothing) {
 class StepBufferRefusal : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(append({{obs_, f32s({1, 2})}, {reward_, f32(3)}}).ok()); }
-  // After whatever was refused, the next step goes in and reads back.
+  // After any refusal, the next step can be appended and read.
   void TearDown() override {
     const StepIndex step = buffer_->next_step();
     ASSERT_TRUE(append({{obs_, f32s({8, 9})}, {reward_, f32(7)}}).ok());
@@ -262,8 +262,8 @@ TEST(StepBuffer, ConfiguredColumnsLeaveAndTheOthersKeepTheirCells) {
   EXPECT_EQ(bytes_of(buffer->cell(b, 2)->bytes), f32s({3, 4}).bytes);
 }
 
-// Neighbouring rows of b, one from before it lost its neighbour and one from behind, are one column
-// of an item: so its index in the chunks must be the same.
+// An item's column has two neighbouring rows of b, and b's neighbour in the chunks changes between
+// them: b's index in the chunks must stay the same.
 TEST(StepBuffer, AColumnKeepsItsIndexInEveryChunk) {
   const auto buffer = make_buffer({.num_keep_alive_refs = 4, .chunk_length = 8});
   const ColumnId a = buffer->column("a");
@@ -286,7 +286,8 @@ TEST(StepBuffer, AColumnKeepsItsIndexInEveryChunk) {
   }
 }
 
-// What a writer leaves unset may be encoded with its chunk: it must not be what lay in memory.
+// Cells that a writer leaves unset may be encoded with their chunk, so they must not hold what was
+// in memory before.
 TEST(StepBuffer, UnsetCellsAreZero) {
   class DirtyAllocator final : public Allocator {
    public:

@@ -20,7 +20,7 @@ namespace {
 
 using Cells = std::vector<std::vector<std::byte>>;
 
-// The rows of one column of an item, through its pieces.
+// The rows of one column of an item, read through its pieces.
 Cells rows_of(const Trajectory& trajectory, std::size_t column) {
   const LayoutColumn& c = trajectory.layout().columns()[column];
   Cells rows;
@@ -33,7 +33,7 @@ Cells rows_of(const Trajectory& trajectory, std::size_t column) {
   return rows;
 }
 
-// A writer before a fake service, with one table "replay" that admits everything.
+// A writer with a fake service, whose table "replay" admits everything.
 class Fixture : public ::testing::Test {
  protected:
   void open(TrajectoryWriterOptions options) {
@@ -47,7 +47,7 @@ class Fixture : public ::testing::Test {
     open({.chunks = {.num_keep_alive_refs = 4, .chunk_length = 3}});
   }
 
-  // The clock stands still, so a last flush would never end.
+  // Closed first, since the clock does not advance and a last flush would never end.
   void TearDown() override {
     if (writer_) writer_->close();
   }
@@ -59,7 +59,7 @@ class Fixture : public ::testing::Test {
   }
   Status append_x(float x) { return append({{"x", f32(x)}}); }
 
-  // An item over a range of steps of one column.
+  // Creates an item over a range of steps of one column.
   Status create(StepRange range, const std::string& table = "replay", double priority = 1.0,
                 const std::string& column = "x") {
     const TrajectoryColumn c{column, writer_->column(column), {&range, 1}};
@@ -111,10 +111,10 @@ TEST_F(TrajectoryWriterTest, ItemsOfOneKindShareALayoutForEachCut) {
     const auto [found, is_new] = layouts.emplace(layout.piece_count(), &layout);
     EXPECT_EQ(found->second, &layout);
   }
-  EXPECT_EQ(layouts.size(), 2u);  // two steps lie in one chunk, or across two
+  EXPECT_EQ(layouts.size(), 2u);  // two steps are in one chunk or in two
 }
 
-// Rows [4, 2, 0] and [1, 3]: the slices that must not turn into the run that spans them.
+// Rows [4, 2, 0] and [1, 3]: such slices must not be merged into one run.
 TEST_F(TrajectoryWriterTest, RowsThatAreNoNeighboursStayApart) {
   open({.chunks = {.num_keep_alive_refs = 9, .chunk_length = 9}});
   for (int i = 0; i < 5; ++i)
@@ -156,7 +156,7 @@ TEST_F(TrajectoryWriterTest, AnItemMayReferToTheStepThatIsOpen) {
             (Cells{f32(10).bytes, f32(20).bytes}));
 }
 
-// The service that sends the item sees only complete rows, and none that is written again.
+// The service that sends the item only sees complete rows, which are never written again.
 TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
   ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(10)}}).ok());
   ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());
@@ -172,7 +172,7 @@ TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
   EXPECT_EQ(pieces[0].chunk, piece.chunk);
   EXPECT_NE(pieces[1].chunk, piece.chunk);
   EXPECT_EQ(bytes_of(piece.chunk->row_bytes(1, 1)), f32(0).bytes);
-  // A published row that gets no further cell stays where it is.
+  // A published row that gets no further cell stays in its chunk.
   ASSERT_TRUE(append({{"x", f32(3)}}, /*partial=*/true).ok());
   ASSERT_TRUE(create({2, 1}).ok());
   ASSERT_TRUE(append({}).ok());
@@ -182,8 +182,8 @@ TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
   EXPECT_EQ(rows_of(service_->item("replay", 4).trajectory, 0), Cells{f32(3).bytes});
 }
 
-// A column that first comes in the open step moves its row to a chunk that has the column; an item
-// that refers to the row keeps the old one.
+// When a column first appears in the open step, the row moves to a chunk that has the column; an
+// item that refers to the row keeps the old chunk.
 TEST_F(TrajectoryWriterTest, AColumnMayComeInTheStepThatIsOpen) {
   ASSERT_TRUE(append({{"x", f32(1)}}, /*partial=*/true).ok());
   ASSERT_TRUE(create({0, 1}).ok());
@@ -237,7 +237,7 @@ TEST_F(TrajectoryWriterTest, RowsThatNoItemUsesGoWhenTheyExpire) {
   open({.chunks = {.num_keep_alive_refs = 4, .chunk_length = 2}, .allocator = &allocator});
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(append_x(1).ok());
-    EXPECT_LE(allocator.live, 3);  // 4 rows of chunks of 2, the first one half expired
+    EXPECT_LE(allocator.live, 3);  // 4 rows in chunks of 2, with the first chunk half expired
   }
   ASSERT_TRUE(writer_->end_episode(true, deadline_, {}).ok());
   EXPECT_EQ(allocator.live, 0);
@@ -313,7 +313,7 @@ TEST_F(TrajectoryWriterTest, AWaitCanBeInterrupted) {
   std::atomic<int> asked = 0;
   wait.interrupted = [&] { return ++asked == 3; };
   std::thread time([&] {
-    // Each poll waits for the clock; it stops when the wait has ended.
+    // Each poll of the writer waits for the clock; the loop ends when the wait has ended.
     while (writer_->pending_items() == 1 && asked < 3)
       clock_.advance(std::chrono::milliseconds(50));
   });
@@ -532,7 +532,7 @@ TEST_F(TrajectoryWriterTest, CallsInAForkedChildAreRefused) {
       refused = refused && status.code() == StatusCode::kFailedPrecondition &&
                 status.message().find("fork") != std::string::npos;
     }
-    writer_.reset();  // neither flushes nor warns nor hangs
+    writer_.reset();  // must not flush, warn or hang
     _exit(refused ? 0 : 1);
   }
   int status = 0;
@@ -564,8 +564,8 @@ TEST_F(TrajectoryWriterTest, ASeedDecidesTheKeys) {
   EXPECT_NE(keys(5), keys(6));
 }
 
-// Random steps, partial steps, episodes and items over random slices; the model is every cell ever
-// written. Every item must hold the model's rows, now and at the end.
+// Random steps, partial steps, episodes, and items over random slices. The model keeps every cell
+// ever written; each item must hold the model's rows, at once and at the end.
 TEST_F(TrajectoryWriterTest, ItemsHoldWhatAModelThatForgetsNothingHolds) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Random random(seed);

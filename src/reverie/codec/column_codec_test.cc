@@ -33,7 +33,7 @@ TEST(RawCodec, RowsOfVaryingSizeStandBehindTheirSizes) {
   EXPECT_EQ(out, value_of(DType::kUInt8, {14}, expected).bytes);
 }
 
-// Lengths that lie, and for Snappy anything else that is wrong, show without decoding.
+// Wrong lengths, and any mistake of a Snappy block, are found without decoding.
 TEST(ColumnCodec, TellsWrongLengthsWithoutDecoding) {
   const auto row = f32s({1, 2, 3, 4}).bytes;
   const std::vector<RowSpan> rows(5, row);

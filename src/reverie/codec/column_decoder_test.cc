@@ -36,7 +36,7 @@ TEST(ColumnDecoder, GivesRowsInWhateverOrderTheyAreAskedFor) {
   for (std::int32_t r = 0; r < 30; ++r) {
     numbers.push_back(value_of<std::int32_t>(DType::kInt32, {4}, {r, 2 * r, -r, 1000}).bytes);
   }
-  ColumnDecoder decoder;  // one for all: nothing of a column stays behind
+  ColumnDecoder decoder;  // reused, to test that no state of a column is left
   for (const CodecId codec : {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd}) {
     for (const bool wide : {false, true}) {
       const std::vector<Bytes> rows = wide ? numbers : frames(30);
@@ -74,8 +74,8 @@ TEST(ColumnDecoder, NoiseTakesNoMoreThanAHeaderBeyondItsBytes) {
 }
 
 TEST(ColumnDecoder, BytesThatShrankBeyondTheBoundAreStoredInAFormThatIsBelieved) {
-  // Rows without a change: nearly nothing would be left, and a reader could not tell it from a
-  // trap.
+  // Rows without changes would be encoded to nearly nothing, which a reader could not tell from a
+  // decompression bomb.
   const TensorSpec spec{"still", DType::kUInt8, {1'000'000}};
   const std::vector<Bytes> rows(50, Bytes(1'000'000));
   for (const CodecId codec : {CodecId::kLz4, CodecId::kZstd}) {
@@ -134,7 +134,7 @@ TEST(ColumnDecoder, DamageIsRefusedOrGivesRowsOfTheRightSize) {
       refused += status.ok() ? 0 : 1;
     }
     EXPECT_GT(refused, 100);
-    // And it works on.
+    // The decoder is still usable.
     ASSERT_TRUE(decoder.open(codec, kFrames, 12, bytes).ok());
     EXPECT_EQ(bytes_of(decoder.row(11).value()), testing::frame(11, kSide));
   }

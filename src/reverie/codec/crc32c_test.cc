@@ -16,7 +16,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// Bit by bit, from the polynomial.
+// Computes the checksum bit by bit from the polynomial.
 std::uint32_t by_bits(std::span<const std::byte> bytes) {
   std::uint32_t crc = ~0u;
   for (const std::byte b : bytes) {
@@ -26,7 +26,7 @@ std::uint32_t by_bits(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-// RFC 3720, appendix B.4, and the value that every list of checksums has.
+// The vectors of RFC 3720, appendix B.4, and the usual check value.
 TEST(Crc32c, IsThatOfThePublishedVectors) {
   EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283u);
   EXPECT_EQ(crc32c(std::vector<std::byte>(32)), 0x8a9136aau);
@@ -66,7 +66,7 @@ TEST(ByteStream, AReaderThatRunsOutSaysSoAndAnswersZeros) {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u32(1'000'000).u32(5);
   ByteReader in(bytes);
-  EXPECT_EQ(in.count32(4), 0u);  // that many cannot follow
+  EXPECT_EQ(in.count32(4), 0u);  // fewer bytes are left than such a count needs
   EXPECT_FALSE(in.ok());
   EXPECT_EQ(in.u32(), 0u);
   EXPECT_EQ(in.text(), "");

@@ -14,7 +14,7 @@ std::vector<std::byte> bytes_from(std::initializer_list<int> values) {
   return bytes;
 }
 
-// As a dm-reverb client was seen to send them.
+// The bytes that a dm-reverb client was observed to send.
 TEST(ReverbColumn, StringsAreTheirLengthsAndThenTheirBytes) {
   const TensorSpec spec{"words", DType::kBytes, {3}};
   const std::vector<std::byte> row = strings({3}, {"a", "bcd", ""}).bytes;
@@ -62,7 +62,7 @@ TEST(ReverbColumn, DeltaTouchesWholeNumbersWithAnAxisBesideTheRows) {
 }
 
 TEST(ReverbColumn, ABlockThatAnnouncesMoreThanItCanHoldTakesNoMemory) {
-  // Snappy's varint for 2^31 bytes, and nothing behind it.
+  // Snappy's varint for 2^31 bytes, and nothing after it.
   const std::vector<std::byte> bytes = bytes_from({0x80, 0x80, 0x80, 0x80, 0x08, 0});
   expect_refused(
       decode_column(CodecId::kReverb, {"x", DType::kUInt8, {1 << 20}}, 1 << 11, bytes).status(),

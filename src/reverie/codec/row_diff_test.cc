@@ -9,7 +9,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Rows of which `percent` of the bytes change from one to the next.
+// Random rows, of which `percent` of the bytes change from each row to the next.
 std::vector<Bytes> random_rows(std::size_t row_bytes, std::size_t count, std::uint64_t percent,
                                Random& random) {
   std::vector<Bytes> rows;
@@ -42,7 +42,7 @@ TEST_P(RowDiffTest, RowsOfAnySizeComeBackOneAfterTheOther) {
       const RowDiff diff(row_bytes, GetParam());
       const auto rows = random_rows(row_bytes, 20, percent, random);
       const Bytes records = records_of(diff, rows);
-      // A row of its own size: the sanitizer sees a write behind it.
+      // A separate allocation, so that the sanitizer detects a write past its end.
       Bytes row(diff.padded_bytes());
       const std::byte* at = records.data();
       for (const Bytes& expected : rows) {

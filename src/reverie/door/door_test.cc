@@ -19,7 +19,7 @@ using test::eventually;
 
 class DoorTest : public ::testing::Test {
  protected:
-  // A guest of a protocol, which keeps what the door handed over.
+  // A connection that the door handed to a protocol.
   struct Guest {
     std::string protocol;
     std::string received;
@@ -38,7 +38,7 @@ class DoorTest : public ::testing::Test {
       door_->add_protocol({name, {first_bytes}, [this, name = name](AcceptedConnection incoming) {
                              auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
                              MutexLock lock(mutex_);
-                             // Taken over on a thread of the test: an end waits for its loop.
+                             // The test's thread takes it over, since an end waits for its loop.
                              came_.emplace_back(name, std::move(held));
                            }});
     }
@@ -46,7 +46,7 @@ class DoorTest : public ::testing::Test {
   std::string listen(const std::string& address = "127.0.0.1:0") {
     return door_->listen({address}).value().front();
   }
-  // Connects from here; with `tls` as a client that offers `alpn`.
+  // Connects to the address; with `tls` as a client that offers `alpn`.
   std::unique_ptr<ConnectionEnd> connect_to(const std::string& address,
                                             const std::vector<std::string>& alpn = {}) {
     std::shared_ptr<const TlsContext> tls;
@@ -64,7 +64,7 @@ class DoorTest : public ::testing::Test {
     loop.run_and_wait([&] { handle.reset(); });
     return std::make_unique<ConnectionEnd>(std::move(connection));
   }
-  // Whether the door closes it before long.
+  // Whether the door closes the connection soon.
   static bool is_hung_up_on(ConnectionEnd& end) {
     return end.wait_for_end().code() != StatusCode::kDeadlineExceeded;
   }
@@ -148,7 +148,7 @@ TEST_F(DoorTest, OverTlsTheClientNamesTheProtocolOrItsFirstBytesDo) {
   open({{"h2", "PRI"}, {"http/1.1", "GET "}}, options);
   const std::string address = listen();
   const auto named = connect_to(address, {"http/1.1"});
-  named->send("?");  // which begins the handshake, and no protocol begins with it
+  named->send("?");  // begins the handshake; no protocol begins with this byte
   EXPECT_EQ(await_guest().protocol, "http/1.1");
   const auto preferred = connect_to(address, {"http/1.1", "h2"});
   preferred->send("?");

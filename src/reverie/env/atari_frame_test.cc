@@ -13,12 +13,12 @@ namespace {
 
 using Picture = std::vector<std::uint8_t>;
 
-// Any function will do for a palette; this one is not the identity.
+// Any palette works; this one differs from the identity.
 std::uint8_t grey_of(std::uint8_t index) {
   return static_cast<std::uint8_t>(255 - index);
 }
 
-// The definition at the head of the file, pixel by pixel.
+// The definition in the header, computed pixel by pixel.
 Picture resized(const Picture& grey, int height, int width, int small_height, int small_width) {
   const auto tap = [](int i, int from, int to) {
     const double place = (i + 0.5) * from / to - 0.5;
@@ -55,7 +55,7 @@ TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
   Picture first(21 * kWidth);
   Picture second(21 * kWidth);
   for (int turn = 0; turn < 500; ++turn) {
-    // A few pixels change, or none; now and then all of them.
+    // Usually a few pixels change, or none; sometimes all of them.
     const std::uint64_t changes = turn % 50 == 0 ? 1'000 : random.below(4);
     for (std::uint64_t i = 0; i < changes; ++i) {
       Picture& screen = random.below(2) == 0 ? first : second;

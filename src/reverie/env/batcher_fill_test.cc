@@ -60,7 +60,7 @@ TEST(BatcherFill, CatenatingSplitsAnItemWhereTheBatchIsFull) {
   EXPECT_EQ(item_rows(FillMode::kCat, column, Shape{2, 9, 3}).value(), 9u);
   const std::vector<std::int32_t> item = numbers(30, 0);
   std::vector<std::int32_t> batch(24, -1);
-  // Rows 2 to 4 of 5 go to 1 to 3 of 4.
+  // Copies rows 2 to 4 of 5 to rows 1 to 3 of 4.
   copy_fill(column, reinterpret_cast<const std::byte*>(item.data()), 5, 2,
             reinterpret_cast<std::byte*>(batch.data()), 4, 1, 3);
   for (std::int64_t a = 0; a < 2; ++a) {

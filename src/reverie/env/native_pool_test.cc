@@ -16,7 +16,7 @@
 namespace reverie {
 namespace {
 
-// Holds back steps with action 1 until it is opened, so that a test owns how long a step takes.
+// Holds back steps with action 1 until it is opened, so that a test decides how long a step takes.
 class Gate {
  public:
   void pass() {
@@ -35,7 +35,7 @@ class Gate {
     MutexLock lock(mutex_);
     is_open_ = false;
   }
-  // Until that many steps are held back.
+  // Waits until `count` steps are held back.
   void await(int count) {
     MutexLock lock(mutex_);
     while (waiting_ < count) changed_.wait(mutex_);
@@ -53,7 +53,7 @@ Gate& gate() {
   return instance;
 }
 
-// Counts its steps, and knows which thread took them; ends after three.
+// Counts its steps and records which thread made them; ends after three.
 struct Counter {
   struct Config {};
   using Observation = float;
@@ -162,7 +162,7 @@ TEST(NativePool, EveryEnvironmentOfEveryBatchHasASeedOfItsOwn) {
 TEST(NativePool, ThreadsFollowTheCostUnlessTheyAreGiven) {
   EXPECT_EQ(open_pool({.env_count = 64}, "CartPole-v1")->thread_count(), 0u);
   EXPECT_GE(open_pool({.env_count = 64})->thread_count(), 1u);
-  EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // one environment: nothing to share
+  EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // one environment needs no thread
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 0})->thread_count(), 0u);
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 2}, "CartPole-v1")->thread_count(), 2u);
 }
@@ -212,7 +212,7 @@ TEST(NativePool, AStepNeedsAResetAndTheLastResult) {
     expect_ok(pool->reset(0, std::nullopt));
     EXPECT_EQ(step(*pool, 0).code(), StatusCode::kFailedPrecondition);
     expect_ok(take(*pool));
-    expect_ok(take(*pool));  // taking it again is harmless
+    expect_ok(take(*pool));  // a result can be taken again
     expect_ok(step(*pool, 0));
     expect_ok(take(*pool));
     expect_refused(step(*pool, 0, 1), StatusCode::kFailedPrecondition, {"reset()"});
@@ -251,7 +251,7 @@ TEST_F(GatedPool, WhileABatchIsUnderWayAnotherIsStepped) {
   gate().await(1);
   EXPECT_FALSE(pool->done(0));
   expect_ok(step(*pool, 0, 1));
-  expect_ok(take(*pool, 1));  // by this thread: the pool's own is held back
+  expect_ok(take(*pool, 1));  // this thread does the work, since the pool's thread is held back
   EXPECT_EQ(count_of(*pool, 0, 1), 1);
   EXPECT_FALSE(pool->done(0));
   gate().open();
@@ -324,7 +324,7 @@ TEST_F(GatedPool, ClosingLetsTheStepEndAndRefusesTheNext) {
   gate().open();
   closing.join();
   pool->close();
-  expect_ok(take(*pool));  // it was done
+  expect_ok(take(*pool));  // the step was finished before
   EXPECT_EQ(count_of(*pool, 3), 1);
   expect_refused(step(*pool, 0), StatusCode::kFailedPrecondition, {"Counter-v0", "closed"});
   expect_refused(pool->reset(0, 1), StatusCode::kFailedPrecondition, {"closed"});
@@ -414,7 +414,7 @@ TEST_F(GatedPool, AForkedChildEndsThoughAStepIsUnderWay) {
   EXPECT_EQ(count_of(*pool, 3), 1);
 }
 
-// Three pools that differ in nothing but when an episode's end is reset tell the same story.
+// Three pools that differ only in when they reset an episode give the same steps.
 TEST(NativePool, ShowsTheEndOfAnEpisodeOneStepBeforeItsResetWhenToldTo) {
   NativePoolOptions options;
   options.env_count = 3;
@@ -436,8 +436,8 @@ TEST(NativePool, ShowsTheEndOfAnEpisodeOneStepBeforeItsResetWhenToldTo) {
       EXPECT_EQ(pool->arrays(0)->rows.terminated[1], i == 2);
     }
   }
-  EXPECT_EQ(count_of(*at_once, 1), 0);  // the next episode's first
-  EXPECT_EQ(count_of(*late, 1), 3);     // the last one of the episode that ended
+  EXPECT_EQ(count_of(*at_once, 1), 0);  // the first observation of the next episode
+  EXPECT_EQ(count_of(*late, 1), 3);     // the last observation of the episode that ended
   EXPECT_EQ(count_of(*never, 1), 3);
   const Status refused = step(*never, 0);
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
@@ -475,7 +475,7 @@ TEST(NativePool, ResetsSomeEnvironmentsAndLeavesTheOthersAsTheyAre) {
   EXPECT_EQ(count_of(*pool, 0), 0);
   EXPECT_EQ(count_of(*pool, 1), 1);
   EXPECT_EQ(count_of(*pool, 2), 0);
-  // Environment 2 has the seed now that environment 0 began with.
+  // Environment 2 now has the seed that environment 0 had.
   EXPECT_EQ(reinterpret_cast<const float*>(pool->arrays(0)->rows.observation)[4], first);
 }
 

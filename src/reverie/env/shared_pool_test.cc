@@ -1,4 +1,4 @@
-// Threads stand in for worker processes: the words between them are the same.
+// The workers are threads instead of processes; they use the same shared memory.
 #include "reverie/env/shared_pool.h"
 
 #include <cstring>
@@ -128,7 +128,7 @@ TEST(SharedPool, AnEnvironmentThatRaisedIsNamedUntilItIsReset) {
   EXPECT_EQ(failure.env, 3u);
   EXPECT_EQ(failure.worker, 1u);
   EXPECT_EQ(failure.text, "raised");
-  EXPECT_EQ(threads.count(1, 4), 1000 + 4 + 7 + 1);  // its neighbour was stepped
+  EXPECT_EQ(threads.count(1, 4), 1000 + 4 + 7 + 1);  // the other worker made its step
   EXPECT_EQ(threads.pool.post(1, PoolOp::kStep).status().code(), StatusCode::kFailedPrecondition);
   ASSERT_TRUE(threads.wait(1, threads.reset(1)).ok());
   EXPECT_FALSE(threads.pool.failure(1));
@@ -154,7 +154,7 @@ TEST(SharedPool, AWorkerThatEndedIsLateAndItsSuccessorBeginsAnew) {
   threads.replace(1);
   ASSERT_TRUE(threads.wait(0, step).ok());
   EXPECT_EQ(threads.count(0, 0), 0 + 7 + 1);
-  EXPECT_EQ(threads.count(0, 2), 2 + 7);  // a new episode
+  EXPECT_EQ(threads.count(0, 2), 2 + 7);  // reset to a new episode
   EXPECT_EQ(threads.count(0, 3), 3 + 7);
 }
 
@@ -201,7 +201,7 @@ TEST(SharedPool, EnvironmentsInFlightWithAWorkerThatEndedComeFromItsSuccessor) {
   threads.replace(1);
   ASSERT_TRUE(threads.pool.wait_ready(2, soon(), yes, ready).ok());
   EXPECT_EQ(std::set<std::int32_t>(ready.begin(), ready.end()), (std::set<std::int32_t>{2, 3}));
-  EXPECT_EQ(threads.count(0, 3), 3);  // begun anew
+  EXPECT_EQ(threads.count(0, 3), 3);  // reset to a new episode
 }
 
 }  // namespace

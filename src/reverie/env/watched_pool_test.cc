@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// Two environments in two workers, which are known to live.
+// Two environments in two workers, which are known to be alive.
 class WatchedPoolTest : public ::testing::Test {
  protected:
   WatchedPoolTest() {

@@ -12,7 +12,7 @@
 namespace reverie {
 namespace {
 
-// Items of two columns, x: float32 [2] and n: int64, made by hand over chunks that it keeps.
+// Items of two columns, x: float32 [2] and n: int64, made by hand over chunks.
 class Items {
  public:
   const std::vector<TensorSpec> specs = {{"x", DType::kFloat32, {2}}, {"n", DType::kInt64, {}}};
@@ -30,7 +30,7 @@ class Items {
     return chunk;
   }
 
-  // Both columns over the same pieces.
+  // Adds an item whose columns use the same pieces.
   void add(const std::vector<Piece>& pieces, bool squeezed = false) {
     const auto count = static_cast<std::uint16_t>(pieces.size());
     add(make_ref<Layout>(std::vector<LayoutColumn>{{specs[0], 0, 0, count, squeezed},
@@ -115,8 +115,8 @@ TEST(Batch, MayHaveColumnsOfDifferentLength) {
   EXPECT_TRUE(batch.lengths.empty());
 }
 
-// The model: the rows by name, in a map. Random chunks, raw and encoded, of columns of many sizes;
-// random items of one length in random pieces.
+// The model is a map of rows. Random chunks, raw and encoded, have columns of many sizes; random
+// items of one length have random pieces.
 TEST(Batch, AgreesWithRowsCopiedOneByOne) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
@@ -128,7 +128,7 @@ TEST(Batch, AgreesWithRowsCopiedOneByOne) {
     specs.push_back({"big", DType::kFloat64, {64}});
     const auto schema = make_ref<ChunkSchema>(specs);
     std::vector<Ref<Chunk>> chunks;
-    // The bytes of (chunk, column, row).
+    // The bytes of a row by (chunk, column, row).
     std::map<std::tuple<const Chunk*, std::size_t, std::uint32_t>, std::vector<std::byte>> model;
     for (int k = 0; k < 12; ++k) {
       const auto rows = static_cast<std::uint32_t>(4 + random.below(8));
@@ -193,7 +193,7 @@ TEST(Batch, OfStringsIsTheirElementsOneAfterTheOther) {
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{spec});
   const Ref<Chunk> chunk = Chunk::open(schema, {}, 3, 100, Allocator::heap()).value();
   chunk->set_row(0, 0, strings({2}, {"one", ""}).bytes);
-  chunk->set_row(0, 1, {});  // unset
+  chunk->set_row(0, 1, {});  // an unset row
   chunk->set_row(0, 2, strings({2}, {"two", "three"}).bytes);
   chunk->publish(3);
   Items items;

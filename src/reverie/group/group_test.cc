@@ -1,5 +1,5 @@
-// Groups over real sockets of this machine; the rules themselves are tested on a simulated network,
-// tests/sim/groups_sim_test.cc.
+// Groups over real sockets on this machine. tests/sim/groups_sim_test.cc tests the rules on a
+// simulated network.
 #include "reverie/group/group.h"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ TEST_F(GroupTest, SumsArraysOfAnySize) {
       std::iota(values[i].begin(), values[i].end(), static_cast<float>(i));
       auto round = sum(*groups[i], values[i]);
       ASSERT_TRUE(round.ok()) << round.status().to_string();
-      std::fill(values[i].begin(), values[i].end(), 1e9f);  // it was copied
+      std::fill(values[i].begin(), values[i].end(), 1e9f);  // the group has its own copy
       rounds.push_back(*round);
     }
     for (const auto& round : rounds) {
@@ -107,7 +107,7 @@ TEST_F(GroupTest, GivesTheSameBytesThroughSharedMemoryAndOverCalls) {
     std::vector<std::unique_ptr<Group>> groups;
     for (int i = 0; i < 3; ++i) {
       Group::Options options;
-      options.uses_shared_memory = shares || i == 1;  // one that does not is enough
+      options.uses_shared_memory = shares || i == 1;  // one refusal is enough
       groups.push_back(join("m" + std::to_string(i), i, options));
     }
     for (const auto& group : groups) ASSERT_TRUE(group->wait_members(3, soon()).ok());
@@ -136,7 +136,7 @@ TEST_F(GroupTest, GivesTheSameBytesThroughSharedMemoryAndOverCalls) {
   EXPECT_EQ(results[1], results[3]);
 }
 
-// Members of several hosts, as they say: within one through shared memory, between them by calls.
+// Members that claim several hosts: shared memory is used within a host, calls between hosts.
 TEST_F(GroupTest, ReducesWithinEachHostAndThenBetweenHosts) {
   const std::vector<std::string> hosts = {"x", "y", "x", "z", "y", "x", "y"};
   std::vector<std::vector<std::vector<float>>> runs;
@@ -198,7 +198,7 @@ TEST_F(GroupTest, AMemberThatIsLostEndsARoundOnAllHosts) {
   }
   for (const auto& group : groups) ASSERT_TRUE(group->wait_members(5, soon()).ok());
   const std::vector<float> ones(100'000, 1.0f);
-  for (const std::size_t leaves : {4u, 1u}) {  // one member of each host
+  for (const std::size_t leaves : {4u, 1u}) {  // one member on each host
     std::vector<std::shared_ptr<GroupRound>> rounds;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       if (i == leaves || !groups[i]) continue;
@@ -307,7 +307,7 @@ TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundByName) {
   EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended.to_string();
   EXPECT_EQ((*round)->lost(), std::vector<std::string>{"m2"});
   EXPECT_NE(ended.message().find("'m2'"), std::string::npos);
-  // The others go on.
+  // The others continue.
   for (const std::size_t i : {0u, 1u}) {
     ASSERT_TRUE(test::eventually([&] { return groups[i]->membership().members.size() == 2; }));
   }
@@ -344,7 +344,7 @@ TEST_F(GroupTest, ARoundThatIsCancelledOrLateEndsOnAll) {
   (*first)->cancel();
   EXPECT_EQ((*first)->wait(soon()).code(), StatusCode::kCancelled);
 
-  // A member that has all parts before it hears of the end has the result.
+  // A member that has all parts before it hears of the end gets the result.
   const auto ends_elsewhere = [&](const std::string& name, StatusCode code, bool is_cancelled) {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {

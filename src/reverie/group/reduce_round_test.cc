@@ -18,7 +18,7 @@ struct Carried {
   RoundPart part;
 };
 
-// All members of one round, and what is on its way between them; delivered in an order drawn.
+// All members of one round, and the parts in transit, which are delivered in random order.
 class Rounds {
  public:
   explicit Rounds(std::vector<std::unique_ptr<Round>> rounds) : rounds_(std::move(rounds)) {}
@@ -38,7 +38,7 @@ class Rounds {
         send(member, std::move(parts));
         continue;
       }
-      // What comes before a member has begun is kept by the group.
+      // The group would keep parts that arrive before their receiver has begun.
       Carried& chosen = carried_[draw - left];
       if (!has_begun[chosen.part.to]) continue;
       Carried carried = std::move(chosen);
@@ -58,7 +58,7 @@ class Rounds {
     }
   }
   void deliver(Carried carried) {
-    // As it is received: one piece, in memory of its own.
+    // In the form in which it arrives: one piece in separate memory.
     auto bytes = std::make_shared<std::vector<std::byte>>();
     for (const BulkPiece& piece : carried.part.bulk) {
       bytes->resize(Payload::padded(bytes->size()));
@@ -71,7 +71,7 @@ class Rounds {
     const Status status = rounds_[carried.part.to]->take(carried.from, carried.part.is_up,
                                                          carried.part.part, payload, parts);
     EXPECT_TRUE(status.ok()) << status.to_string();
-    // A second one is refused, and changes nothing.
+    // A repeated part is refused, and changes nothing.
     std::vector<RoundPart> again;
     EXPECT_FALSE(rounds_[carried.part.to]
                      ->take(carried.from, carried.part.is_up, carried.part.part, payload, again)
@@ -129,7 +129,7 @@ ReduceLeaf leaf(const char* name, DType dtype, const std::vector<T>& values) {
       name, dtype, {static_cast<std::int64_t>(values.size())}, std::as_bytes(std::span(values))};
 }
 
-// Floats whose sum depends on the order: each order of arrival gives the same bytes on all.
+// Sums of floats depend on their order, but any order of arrival must give the same bytes.
 TEST(ReduceRound, GivesTheSameBytesInAnyOrderOfArrival) {
   Random random(3);
   for (const std::size_t count : {1u, 2u, 3u, 5u, 8u, 13u}) {
@@ -158,7 +158,7 @@ TEST(ReduceRound, GivesTheSameBytesInAnyOrderOfArrival) {
   }
 }
 
-// Arrays of many types and sizes, empty ones too, over many parts that end in the middle of arrays.
+// Arrays of many types and sizes, some empty, in many parts that end in the middle of arrays.
 TEST(ReduceRound, ReducesNestsAsOneArrayAfterTheOther) {
   Random random(5);
   constexpr std::size_t kCount = 4;
@@ -195,7 +195,7 @@ TEST(ReduceRound, ReducesNestsAsOneArrayAfterTheOther) {
   }
 }
 
-// 1 + 15 * 2^-11 rounds up to 1 + 2^-7 in float32 and then half; step by step it would stay 1.
+// 1 + 15 * 2^-11 rounds to 1 + 2^-7 if it is summed in float32; summed in halves it would stay 1.
 TEST(ReduceRound, HalvesAreRoundedOnce) {
   Random random(9);
   std::vector<std::vector<std::uint16_t>> halves(16,
@@ -239,11 +239,11 @@ TEST(ReduceRound, PartsThatNobodySendsAreRefused) {
   good.bulk.push_back({*bytes, bytes});
   Payload bad;
   bad.bulk.push_back({std::span<const std::byte>(*bytes).first(8), bytes});
-  EXPECT_FALSE(round.take(1, true, 1, good, out).ok());   // there is one part
+  EXPECT_FALSE(round.take(1, true, 1, good, out).ok());   // there is only part 0
   EXPECT_FALSE(round.take(1, true, 0, bad, out).ok());    // too short
-  EXPECT_FALSE(round.take(1, true, 0, {}, out).ok());     // none
+  EXPECT_FALSE(round.take(1, true, 0, {}, out).ok());     // empty
   EXPECT_FALSE(round.take(0, true, 0, good, out).ok());   // from itself
-  EXPECT_FALSE(round.take(1, false, 0, good, out).ok());  // nothing comes down to the root
+  EXPECT_FALSE(round.take(1, false, 0, good, out).ok());  // the root gets no results from others
   EXPECT_TRUE(out.empty());
   EXPECT_TRUE(round.take(2, true, 0, good, out).ok());
   EXPECT_TRUE(round.take(1, true, 0, good, out).ok());

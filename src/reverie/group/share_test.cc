@@ -1,5 +1,5 @@
-// Members of one process over real shared memory; between processes: group_test.cc, and
-// tests/python/group_shared_memory_test.py.
+// Members in one process over real shared memory. group_test.cc and
+// tests/python/group_shared_memory_test.py test separate processes.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -27,7 +27,7 @@ std::size_t open_descriptors() {
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-// All members of one membership, and what has ended on each.
+// All members of one membership, and the rounds that have ended on each.
 class ShareMembers {
  public:
   explicit ShareMembers(std::size_t count, std::size_t window_bytes = kWindow) : ended(count) {
@@ -49,7 +49,7 @@ class ShareMembers {
   }
 
   std::size_t size() const { return rounds.size(); }
-  // Does what there is to do, members in an order drawn.
+  // Does all work there is, with the members in random order.
   void run(Random& random) {
     for (int idle = 0; idle < 64;) idle = rounds[random.below(size())]->step() ? 0 : idle + 1;
   }
@@ -66,7 +66,7 @@ std::shared_ptr<Buffer> share_buffer(std::size_t size_bytes) {
   return std::make_shared<Buffer>(std::move(*buffer));
 }
 
-// What each member brings, drawn: any bits, whatever the type is, except of bools.
+// Random contributions of all members: any bits for any type, except for bools.
 std::vector<std::vector<std::byte>> drawn(std::size_t members, std::size_t size, DType dtype,
                                           Random& random) {
   std::vector<std::vector<std::byte>> all(members, std::vector<std::byte>(size));
@@ -81,7 +81,7 @@ std::vector<std::vector<std::byte>> drawn(std::size_t members, std::size_t size,
 std::shared_ptr<const ReduceLayout> layout_of(ReduceOp op, DType dtype, std::size_t count,
                                               std::size_t members) {
   const std::vector<std::byte> bytes(count * dtype_size_bytes(dtype));
-  // Two arrays, the first of an odd size: pieces do not end where parts do.
+  // Two arrays, the first of an odd size, so that pieces do not end where parts do.
   const std::size_t first = std::min<std::size_t>(count, 37);
   const ReduceLeaf leaves[] = {{"a",
                                 dtype,
@@ -107,7 +107,7 @@ void load(const ReduceLayout& layout, std::span<const std::byte> bytes, std::byt
   layout.load(leaves, {to, layout.size_bytes()});
 }
 
-// The same over calls: the rounds that are sent.
+// The result of the same round over calls.
 std::vector<std::byte> over_calls(const std::shared_ptr<const ReduceLayout>& layout,
                                   const std::vector<std::vector<std::byte>>& brought) {
   std::vector<std::shared_ptr<Buffer>> buffers;
@@ -149,7 +149,7 @@ TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
       const auto op = static_cast<ReduceOp>(number);
       if (!check_reducible(op, dtype).ok()) continue;
       const std::size_t members = 2 + random.below(6);
-      // Small ones are reduced by each member for itself, large ones by parts.
+      // Each member reduces small arrays by itself; large ones are reduced in parts.
       const std::size_t count = reduced % 2 == 0 ? 1 + random.below(5000) : 90'000;
       const auto layout = layout_of(op, dtype, count, members);
       const auto brought = drawn(members, count * dtype_size_bytes(dtype), dtype, random);
@@ -181,12 +181,12 @@ TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
   EXPECT_GT(reduced, 30);
 }
 
-// The two steps of a host: all arrays to the first member, and its array to all.
+// The two steps within a host: all arrays to the first member, and its array to all.
 TEST(SharedRoundsTest, GoToTheFirstMemberAndComeBackFromIt) {
   Random random(11);
-  for (const std::size_t count : {1u, 30'000u, 400'000u}) {  // small and large ones
+  for (const std::size_t count : {1u, 30'000u, 400'000u}) {  // small and large arrays
     ShareMembers members(3);
-    const auto layout = layout_of(ReduceOp::kMean, DType::kFloat32, count, 9);  // of all hosts
+    const auto layout = layout_of(ReduceOp::kMean, DType::kFloat32, count, 9);  // 9 on all hosts
     std::vector<std::shared_ptr<Buffer>> buffers;
     std::vector<float> sum(count);
     for (std::size_t m = 0; m < members.size(); ++m) {
@@ -234,7 +234,7 @@ TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
   constexpr std::size_t kNames = 20;
   constexpr std::size_t kCount = 50'000;
   Random random(11);
-  // Room for some more than the names that are under way at a time.
+  // Room for a few more names than are in use at a time.
   ShareMembers group(kMembers, std::size_t{16} << 20);
   const auto layout = layout_of(ReduceOp::kSum, DType::kInt64, kCount, kMembers);
   for (std::uint64_t turn = 0; turn < 10; ++turn) {
@@ -289,7 +289,7 @@ TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
     for (const auto& ended : group.ended) EXPECT_TRUE(ended.empty());
     group.rounds[1]->forget(count);
     group.rounds[2]->forget(count);
-    // The memory is free for others, of the next use of the name.
+    // The memory is free for the next round with the name.
     for (std::size_t m = 0; m < 3; ++m) begin(m, count + 1);
     group.run(random);
     for (auto& ended : group.ended) {
@@ -324,7 +324,7 @@ TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
     auto buffer = share_buffer(layout->size_bytes());
     std::memset(buffer->data(), 0, layout->size_bytes());
     group.rounds[0]->begin({1, 5, layout, buffer, std::nullopt, false});
-    // An entry of the right key and signature that says anything else.
+    // An entry with a correct key and signature, and anything else.
     const std::uint64_t offset = random.below(2) == 0 ? random.next() : random.below(1u << 21u);
     const std::uint64_t size = random.below(2) == 0 ? layout->size_bytes() : random.next();
     const auto place = group.segments[1]->publish(5, {layout->signature_hash(), offset, size});
@@ -415,7 +415,7 @@ TEST(ShareSegmentTest, IsFoundByItsNonceAndLeavesNoDescriptorBehind) {
     ++other.nonce[0];
     EXPECT_EQ(ShareSegment::open(other, 1, 2).status().code(), StatusCode::kUnavailable);
     other = offer;
-    other.fd = 0;  // no shared memory
+    other.fd = 0;  // not shared memory
     EXPECT_FALSE(ShareSegment::open(other, 1, 2).ok());
     other.pid = -1;
     EXPECT_EQ(ShareSegment::open(other, 1, 2).status().code(), StatusCode::kUnavailable);

@@ -105,7 +105,7 @@ TEST(ConnectionBudget, TellsOnceWhenThereIsRoom) {
   EXPECT_EQ(told, 2);
 }
 
-// A waiting call is told, whichever thread makes the room.
+// A waiting call is notified, whichever thread makes room.
 TEST(ConnectionBudget, NoWakeUpIsLostBetweenThreads) {
   const auto budget = std::make_shared<ConnectionBudget>(1000);
   std::atomic<int> told{0};

@@ -1,5 +1,5 @@
-// A server among peers that break the rules, or keep them in bad faith: each is told or dropped,
-// memory stays bounded, and the others notice nothing.
+// A server with peers that break the rules, or abuse them: each gets an error or is dropped, memory
+// stays bounded, and other clients are not affected.
 
 #include <atomic>
 #include <fstream>
@@ -23,11 +23,11 @@
 namespace reverie {
 namespace {
 
-using namespace test;  // the frames
+using namespace test;  // for HTTP/2 frames
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// What the process holds in memory.
+// The resident memory of the process.
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::size_t all = 0;
@@ -61,7 +61,7 @@ class GrpcHostile : public ::testing::Test {
     end->read_on();
     return end;
   }
-  // Until all but the good client are gone, and no call of theirs is left.
+  // Waits until only the good client is connected, and no call of another is left.
   void wait_until_alone() {
     EXPECT_TRUE(test::eventually([&] {
       const GrpcServerFigures figures = server_->figures();
@@ -83,7 +83,7 @@ class GrpcHostile : public ::testing::Test {
     (void)peer->wait_for_end();
     expect_others_unharmed();
   }
-  // Sends `bytes` and waits until `text` is in the answer, its headers read.
+  // Sends `bytes` and waits until `text` is in the decoded answer.
   void expect_answer(ConnectionEnd& peer, const std::string& bytes, const std::string& text) {
     peer.send(bytes);
     std::size_t size = 1;
@@ -115,7 +115,7 @@ TEST_F(GrpcHostile, ARawPeerIsAnsweredWhenItKeepsTheRules) {
 TEST_F(GrpcHostile, AConversationCutAtAnyByteLeavesNothing) {
   const std::string all = hello() + whole_call(1, "/t/Never", "abc");
   for (std::size_t size = 0; size < all.size(); ++size) {
-    meet()->send(all.substr(0, size));  // and hangs up
+    meet()->send(all.substr(0, size));  // the peer hangs up after sending
   }
   wait_until_alone();
   expect_others_unharmed();
@@ -142,7 +142,7 @@ TEST_F(GrpcHostile, WhatIsNoHttp2IsDropped) {
 
 TEST_F(GrpcHostile, FramesThatBreakTheRulesAreDropped) {
   const std::string headers = frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
-  expect_dropped(std::string(kPreface) + headers);  // no settings first
+  expect_dropped(std::string(kPreface) + headers);  // without settings before
   expect_dropped(hello() + frame(kDataFrame, 0, 1, "idle stream"));
   expect_dropped(hello() + frame(kHeadersFrame, kEndHeaders, 2, call_fields("/t/Never")));
   expect_dropped(hello() + frame(kHeadersFrame, kEndHeaders, 0, call_fields("/t/Never")));
@@ -155,7 +155,7 @@ TEST_F(GrpcHostile, FramesThatBreakTheRulesAreDropped) {
   expect_dropped(hello() + frame(kPingFrame, 0, 0, "1234567"));
   expect_dropped(hello() + frame(kWindowFrame, 0, 0, big_endian(0, 4)));
   expect_dropped(hello() + frame(kWindowFrame, 0, 0, big_endian(0x7fffffff, 4)));
-  // Larger than the frames that were offered: the length alone is enough.
+  // A frame above the announced maximum is refused by its length.
   expect_dropped(hello() + big_endian(0xffffff, 3) + std::string("\0\0", 2) + big_endian(1, 4));
 }
 
@@ -197,7 +197,7 @@ TEST_F(GrpcHostile, PartsOfMessagesAreBoundedTogether) {
   expect_others_unharmed();
 }
 
-// One message larger than the connection's bound comes in, whatever else does beside it.
+// A single message larger than the connection's bound is accepted, whatever other calls do.
 TEST_F(GrpcHostile, ALargeMessagePassesBesideOthers) {
   GrpcClientOptions options;
   const auto client = GrpcClient::open(threads_, address_, options).value();
@@ -218,8 +218,8 @@ TEST_F(GrpcHostile, ALargeMessagePassesBesideOthers) {
   EXPECT_LT(server_->figures().held_bytes, kMiB);
 }
 
-// Calls of one connection that are never read: what is made for all of them is bounded, and gone
-// with the connection.
+// The memory of all calls on a connection that are never read is bounded, and freed with the
+// connection.
 TEST_F(GrpcHostile, CallsThatAreNeverReadShareTheConnectionsRoom) {
   const auto peer = meet();
   std::string bytes = hello();
@@ -311,17 +311,17 @@ TEST_F(GrpcHostile, HeadersBeyondTheBoundAreToldSo) {
   expect_answer(*peer, whole_call(3, "/t/Upper", "abc"), "ABC");
 }
 
-// Fields that point at one large entry of the table again and again.
+// Fields that refer to one large entry of the dynamic table again and again.
 TEST_F(GrpcHostile, HeadersThatUnfoldBeyondTheBoundAreToldSo) {
   const auto peer = meet();
   std::string bomb = call_fields("/t/Never");
-  // With indexing: a literal whose value of 3,000 bytes is spelled once.
+  // A literal with indexing, whose value has 3,000 bytes.
   bomb += '\x40';
   bomb += static_cast<char>(1);
   bomb += "x";
   bomb += "\x7f\xb9\x16";  // 127 + 57 + 22 * 128 = 3000
   bomb += std::string(3000, 'v');
-  bomb += std::string(12'000, '\xbe');  // entry 62, the newest
+  bomb += std::string(12'000, '\xbe');  // refers to entry 62, the newest
   const std::size_t before = resident_bytes();
   expect_answer(*peer, hello() + frame(kHeadersFrame, kEndHeaders, 1, bomb), "headers take");
   EXPECT_LT(resident_bytes(), before + 50 * kMiB);
@@ -360,7 +360,7 @@ TEST_F(GrpcHostile, AStreamThatEndsInAMessageIsToldSo) {
   EXPECT_EQ(ended_, 1);
 }
 
-// What is large is read to where it belongs: its stream may end at any moment of that.
+// Large contents are read directly into their final memory: a stream may end during that.
 TEST_F(GrpcHostile, LargeMessagesThatAreGivenUpHalfwayHarmNobody) {
   const auto peer = meet();
   peer->send(hello() + frame(kSettingsFrame, 1, 0, ""));
@@ -372,13 +372,13 @@ TEST_F(GrpcHostile, LargeMessagesThatAreGivenUpHalfwayHarmNobody) {
       const std::string whole = frame(kDataFrame, 0, stream, data);
       peer->send(frame(kHeadersFrame, kEndHeaders, stream, call_fields("/t/Upper")) +
                  whole.substr(0, sent));
-      expect_others_unharmed();  // by then the server has begun to read it
+      expect_others_unharmed();  // after this call the server has begun to read the message
       peer->send(whole.substr(sent));
       expect_others_unharmed();
       if (is_reset) {
         peer->send(frame(kResetFrame, 0, stream, big_endian(8, 4)));
       } else {
-        // The rest comes too; and more of it than was announced.
+        // Sends the rest, and then more than was announced.
         for (std::size_t left = 2'000'000 - 299'995; left > 0;) {
           const std::size_t part = std::min<std::size_t>(left, 250'000);
           peer->send(frame(kDataFrame, 0, stream, std::string(part, 'x')));
@@ -402,7 +402,7 @@ TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
   const std::string get =
       fields({{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "x"}});
   expect_answer(*peer, hello() + frame(kHeadersFrame, kEndHeaders | kEndStream, 1, get), "415");
-  EXPECT_EQ(server_->figures().calls_begun, 1u);  // the one beside
+  EXPECT_EQ(server_->figures().calls_begun, 1u);  // only the good client's call
 }
 
 TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
@@ -420,7 +420,7 @@ TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
   }
 }
 
-// Bytes drawn around a valid conversation.
+// Random changes of a valid conversation.
 TEST_F(GrpcHostile, RandomFramesHarmNobody) {
   Random random(11);
   const auto count = static_cast<int>(scaled(300, 5000));
@@ -456,7 +456,7 @@ bool has_frame(std::string_view bytes, std::uint8_t type) {
   return false;
 }
 
-// A client that only connects, and one that has had no call for long, gets a GOAWAY.
+// A connection without a first call, or without a call for long, gets a GOAWAY.
 TEST_F(GrpcHostile, ConnectionsWithoutCallsAreClosed) {
   GrpcServerOptions options;
   options.first_call_timeout = std::chrono::milliseconds(20);
@@ -473,11 +473,11 @@ TEST_F(GrpcHostile, ConnectionsWithoutCallsAreClosed) {
     (void)end.wait_for_end();
     EXPECT_TRUE(has_frame(end.received(1), kGoawayFrame));
   };
-  const std::string ping = frame(kPingFrame, 1, 0, "goodbye.");  // takes note
+  const std::string ping = frame(kPingFrame, 1, 0, "goodbye.");  // acknowledges the server's ping
   silent(hello());
   silent(hello() + ping);
   silent(hello() + whole_call(1, "/t/Upper", "abc"));
-  // A client of ours notices nothing: it connects again.
+  // Our client does not fail: it reconnects.
   const auto client = GrpcClient::open(threads_, address, {}).value();
   for (int i = 0; i < 3; ++i) {
     GrpcCallOptions within;

@@ -1,4 +1,4 @@
-// The server against the client, over sockets and pairs.
+// The server with the client, over sockets and pairs.
 
 #include <atomic>
 #include <filesystem>
@@ -33,7 +33,7 @@ GrpcCallOptions within(double s) {
   return options;
 }
 
-// What happened to something, told by another thread.
+// Events that another thread reports.
 class Events {
  public:
   void add(std::string event) {
@@ -61,7 +61,7 @@ class Events {
   std::vector<std::string> events_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// A server of the test methods and clients of it.
+// A server with the test methods, and clients of it.
 class Grpc : public ::testing::Test {
  protected:
   explicit Grpc(GrpcServerOptions options = {}) { open_server(std::move(options)); }
@@ -135,7 +135,7 @@ TEST_F(Grpc, PiecesOfAMessageArriveAsOne) {
   GrpcBlockingStream stream(*client, "/t/Echo", within(20));
   GrpcPayload payload;
   std::string whole;
-  for (int i = 0; i < 700; ++i) {  // more than one system call takes, small and large
+  for (int i = 0; i < 700; ++i) {  // more pieces than one system call takes, small and large
     auto piece = std::make_shared<const std::string>(
         pattern_text(static_cast<std::size_t>(i % 5 == 0 ? 3000 + i : i % 40)));
     whole += *piece;
@@ -210,7 +210,7 @@ TEST_F(Grpc, HeadersBeyondTheBoundAreRefusedAndTheConnectionLives) {
 
 TEST_F(Grpc, ADeadlineEndsTheCallOnBothEnds) {
   const auto client = open();
-  // Once more where the deadline was over before the call was sent: the server never heard of it.
+  // Repeated if the deadline passed before the call was sent, and the server never got it.
   ASSERT_TRUE(test::eventually([&] {
     EXPECT_EQ(ask(*client, "/t/Never", "", within(0.02)), "DEADLINE_EXCEEDED: Deadline Exceeded");
     return ended_.count() > 0;
@@ -272,14 +272,14 @@ TEST_F(Grpc, ThreadsThatCallCancelAndWriteAtOnceLoseNothing) {
           GrpcBlockingStream stream(*client, "/t/Count", within(60));
           (void)stream.write(GrpcPayload::of("100 5000"));
           for (int m = 0; m < (i + t) % 4; ++m) EXPECT_TRUE(stream.read());
-        }  // cancelled here
+        }  // the stream's destructor cancels the call
       });
     }
   }
   EXPECT_EQ(answered, 4 * count);
 }
 
-// Every sample call of a real client ends with a reset: thousands of them are not an attack.
+// A real client ends every sample call with a reset: thousands of resets are not an attack.
 TEST_F(Grpc, ThousandsOfResetsCostNoConnection) {
   const auto client = open();
   GrpcBlockingStream beside(*client, "/t/Echo", within(100));
@@ -335,7 +335,7 @@ TEST_F(Grpc, AWriterIsHeldBackByAMethodThatPauses) {
   call->half_close();
   EXPECT_FALSE(call->has_room());
   EXPECT_EQ(ask(*client, "/t/Paused", "", within(0.05)).substr(0, 17), "DEADLINE_EXCEEDED");
-  // The window went out, and no more.
+  // The client sent one window, and no more.
   EXPECT_EQ(count, 0u);
   EXPECT_GE(call->queued_bytes(), kMessages * 1005 - 100'000);
   server.stop();
@@ -350,7 +350,7 @@ TEST_F(Grpc, APausedMethodGoesOnWhereItStopped) {
     void on_message(Ref<GrpcMessage> message) override {
       sum_ += message->bytes().size();
       call_->pause_reading();
-      // Taken up again by another thread.
+      // Another thread resumes it.
       std::thread([call = call_] { call->resume_reading(); }).detach();
     }
     void on_half_close() override {
@@ -426,7 +426,7 @@ TEST_F(Grpc, AMethodGetsTheLongContentsThatItAskedForApart) {
   EXPECT_EQ(ask(*client, "/t/Apart1", "no fields"), "9 left of 9");
 }
 
-// The contents are about as long as those that are read to where they belong, and longer.
+// The contents are about as long as those that are read directly into their memory, and longer.
 TEST_F(Grpc, LongContentsOfAllMessagesAreWhatWasSent) {
   class Echo final : public GrpcServerEvents {
    public:
@@ -466,7 +466,7 @@ TEST_F(Grpc, LongContentsOfAllMessagesAreWhatWasSent) {
     std::string message;
     std::string contents;
     for (std::size_t parts = rng() % 8; parts > 0; --parts) {
-      const std::size_t size = 16'384 + rng() % 65'536;  // three bytes of length
+      const std::size_t size = 16'384 + rng() % 65'536;  // its length takes three bytes
       const std::string content = text(size);
       message += std::string("\x0a") + static_cast<char>(0x80 | (size & 0x7f)) +
                  static_cast<char>(0x80 | (size >> 7 & 0x7f)) + static_cast<char>(size >> 14);
@@ -485,20 +485,20 @@ TEST_F(Grpc, LongContentsOfAllMessagesAreWhatWasSent) {
   }
 }
 
-// A reader that takes nothing, beside one that does.
+// One call is not read, while another one on the same connection is.
 TEST_F(Grpc, ASlowReaderSlowsOnlyItself) {
   GrpcClientOptions options;
   options.limits.call_window_bytes = 65'535;
   const auto client = open(options);
   GrpcBlockingStream slow(*client, "/t/Count", within(60));
-  ASSERT_TRUE(slow.write(GrpcPayload::of("100000 100000")).ok());  // 10 GB, if it could
+  ASSERT_TRUE(slow.write(GrpcPayload::of("100000 100000")).ok());  // asks for 10 GB
   ASSERT_TRUE(slow.read());
   GrpcBlockingStream quick(*client, "/t/Count", within(60));
   ASSERT_TRUE(quick.write(GrpcPayload::of("500 100000")).ok());
   std::size_t count = 0;
   while (quick.read()) ++count;
   EXPECT_EQ(count, 500u);
-  // What the server sent ahead of the slow one: its client's windows, and what waits in sockets.
+  // For the slow call the server sent no more than the client's windows and socket buffers hold.
   EXPECT_LT(server_->figures().bytes_sent, 500u * 100'000u + (std::size_t{32} << 20));
 }
 
@@ -551,7 +551,7 @@ TEST_F(Grpc, AStopLetsCallsEndWithinTheGrace) {
   ASSERT_TRUE(stream.write(GrpcPayload::of("a")).ok());
   ASSERT_TRUE(stream.read());
   std::jthread stopper([&] { server_->stop(std::chrono::seconds(30)); });
-  // New calls are not taken once the client knows; the old one goes on.
+  // New calls are refused once the client knows; the old call continues.
   while (ask(*client, "/t/Upper", "x", within(5)) == "X") {
   }
   ASSERT_TRUE(stream.write(GrpcPayload::of("b")).ok());
@@ -605,7 +605,7 @@ TEST_F(Grpc, CallsTakeTurnsAmongTheAddressesThatAnswer) {
   const std::string other = second.listen({"127.0.0.1:0"})->front();
   auto client = GrpcClient::open(threads_, format("ipv4:{},127.0.0.1:1,{}", address_, other), {});
   ASSERT_TRUE(client.ok());
-  EXPECT_TRUE(test::eventually([&] {  // until both are asked
+  EXPECT_TRUE(test::eventually([&] {  // until both servers were called
     EXPECT_EQ(ask(**client, "/t/Upper", "a"), "A");
     return server_->figures().calls_begun > 0 && second.figures().calls_begun > 0;
   }));
@@ -667,7 +667,7 @@ TEST_F(Grpc, APeerThatSaysNoHelloIsDropped) {
 }
 
 TEST_F(Grpc, APairWithinTheProcessIsServed) {
-  // A client on either loop.
+  // One client on each loop.
   for (std::size_t i = 0; i < threads_.count(); ++i) {
     const auto client = GrpcClient::open(threads_, "unix:nowhere", {}).value();
     ConnectionPair other = make_connection_pair(client->loop(), threads_.loop(1)).value();
@@ -752,7 +752,7 @@ TEST_F(Grpc, TlsCarriesCallsWithATokenAndNamesTheClient) {
   EXPECT_TRUE(text_of(**stream.read()) == text);
   client.tls->certificate_chain.clear();
   client.tls->private_key.clear();
-  // Whether the server's alert comes before the end of its socket is not for it to say.
+  // The end of the socket may overtake the server's alert.
   const auto refused = [&](std::string_view code) {
     const std::string answer = ask(*open(client), "/t/Upper", "a");
     EXPECT_TRUE(answer.starts_with(code) || answer.starts_with("UNAVAILABLE")) << answer;

@@ -95,7 +95,7 @@ TEST(MessageReader, TakesBytesThatWereReadToWhereTheyBelong) {
   Ref<GrpcMessage> message;
   std::size_t at = 0;
   for (const std::size_t size : {7u, 40'000u, 1u, 59'997u}) {
-    // The head and a little more from elsewhere, the rest in place.
+    // The head and a little more are fed; the rest is written in place.
     std::span<const std::byte> part = std::as_bytes(std::span(bytes)).subspan(at, size);
     const std::span<std::byte> room = reader.room();
     if (!room.empty()) {
@@ -145,7 +145,7 @@ TEST(MessageReader, SharesABudgetWithTheConnectionsOtherStreams) {
     Ref<GrpcMessage> message;
     return reader.feed(&bytes, &message);
   };
-  // Alone it may pass the bound: what one message may be has a bound of its own.
+  // A message alone may exceed the connection's bound: single messages have a separate bound.
   EXPECT_TRUE(feed(first, prefixed(std::string(2000, 'x')).substr(0, 10)).ok());
   EXPECT_EQ(budget->in_bytes(), 5u) << "what came, not what was promised";
   EXPECT_TRUE(feed(second, prefixed(std::string(1000, 'y')).substr(0, 15)).ok());
@@ -199,7 +199,7 @@ TEST(MessageReader, AStreamThatLiesAboutItsSizeIsRefusedWithoutTheMemory) {
   std::string lie = gzipped("short");
   for (std::size_t i = lie.size() - 4; i < lie.size(); ++i) lie[i] = '\x7f';
   EXPECT_EQ(read_all(prefixed(lie, 1), 10, true, 0xffffffff).status.code(), StatusCode::kInternal);
-  // A bomb whose size is wrapped down: the stream holds more than its trailer says.
+  // A bomb whose stated size is too small: it decompresses to more than its trailer says.
   std::string bomb = gzipped(std::string(500'000, '\0'));
   for (std::size_t i = bomb.size() - 4; i < bomb.size(); ++i) bomb[i] = '\0';
   EXPECT_EQ(read_all(prefixed(bomb, 1), 10, true).status.code(), StatusCode::kInternal);
@@ -210,7 +210,7 @@ TEST(MessageReader, ACompressedMessageThatIsCutOrChangedAnywhereIsRefused) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(read_all(prefixed(whole.substr(0, size), 1), 10, true).status.ok()) << size;
   }
-  for (std::size_t i = 10; i < whole.size(); ++i) {  // past the header, whose time is free
+  for (std::size_t i = 10; i < whole.size(); ++i) {  // after the header, whose time may be anything
     std::string changed = whole;
     changed[i] = static_cast<char>(changed[i] ^ 0x55);
     const Outcome outcome = read_all(prefixed(changed, 1), 10, true);

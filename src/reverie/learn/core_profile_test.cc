@@ -7,9 +7,9 @@
 namespace reverie {
 namespace {
 
-// That curves are those of a training, with a store below: tests/integration/training_test.cc.
+// tests/integration/training_test.cc tests measured curves, which need a store.
 TEST(CoreProfile, CountsAndTimesOutOfRangeAreRefused) {
-  // Checked before anything else is touched.
+  // The arguments are checked before the agent is used.
   struct NoAgent final : Agent {
     const AgentSpec& spec() const override { return empty; }
     const nn::Mlp& policy_network() const override { return *mlp; }

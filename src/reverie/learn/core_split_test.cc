@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// Curves of a machine where each core adds less than the one before.
+// A curve on which each core adds less than the one before.
 std::vector<double> curve(std::size_t cores, double first, double exponent) {
   std::vector<double> values;
   for (std::size_t x = 1; x <= cores; ++x) {
@@ -21,7 +21,7 @@ std::vector<double> curve(std::size_t cores, double first, double exponent) {
 }
 
 TEST(CoreSplit, BothSidesKeepPace) {
-  // f_a(x) = 100 x, f_l(x) = 300 x: three actors for each learner.
+  // f_a(x) = 100 x, f_l(x) = 300 x: three actors per learner.
   const CoreSplit split =
       split_cores(curve(8, 100, 1), curve(8, 300, 1), {.core_count = 8}).value();
   EXPECT_EQ(split.actor_cores, 6u);
@@ -39,8 +39,8 @@ TEST(CoreSplit, TheIntervalCountsStepsForABatch) {
 }
 
 TEST(CoreSplit, AnExactRatioThatLeavesCoresIdleLosesToOneNearlyAsGood) {
-  // One and one fit exactly; four and four fit within a twentieth and are nearly four times as
-  // fast.
+  // One actor and one learner match exactly; four and four match within 5 % and are nearly four
+  // times as fast.
   const std::vector<double> actors{100, 200, 300, 400};
   const std::vector<double> learners{100, 195, 290, 381};
   const CoreSplit split = split_cores(actors, learners, {.core_count = 8}).value();
@@ -52,7 +52,7 @@ TEST(CoreSplit, AnExactRatioThatLeavesCoresIdleLosesToOneNearlyAsGood) {
 }
 
 TEST(CoreSplit, NoSplitIsNearerAmongAllPairs) {
-  // Shapes of recorded curves: inference and environments scale well, gradients worse.
+  // Typical curves: inference and environments scale well, gradients less so.
   struct Machine {
     std::size_t cores;
     double actor, actor_power, learner, learner_power;

@@ -13,8 +13,8 @@
 namespace reverie {
 namespace {
 
-// Weights of one layer; a step subtracts the gradient. The second network holds the number of the
-// last step that `every` divides, and changes with these.
+// An agent with weights of one layer, from which a step subtracts the gradient. Its second network
+// holds the number of the last step that is a multiple of `every`.
 class SumAgent final : public Agent {
  public:
   explicit SumAgent(std::uint64_t every = 1)
@@ -145,7 +145,7 @@ TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
   check_versions(1);
 }
 
-// As a target network, which is not copied again for each of them.
+// The second network changes rarely, like a target network, and is not copied for every version.
 TEST(ParameterServer, NorAnOldVersionOfANetworkThatChangesRarely) {
   check_versions(3);
 }

@@ -21,7 +21,7 @@ UpdateRatioOptions options_of(std::uint64_t steps, std::uint64_t warmup, double 
 
 TEST(UpdateRatio, BatchBIsDueOnceItsStepsAreThere) {
   UpdateRatio ratio(options_of(100, 10, 4, 0));
-  EXPECT_EQ(ratio.batch_count(), 22u);  // (100 - 10) / 4, cut off
+  EXPECT_EQ(ratio.batch_count(), 22u);  // (100 - 10) / 4, rounded down
   ratio.collect(13);
   EXPECT_FALSE(ratio.is_due(0));
   ratio.collect(1);
@@ -68,7 +68,7 @@ TEST(UpdateRatio, MeasuresStepsABatchSinceTheWarmUp) {
   EXPECT_DOUBLE_EQ(*ratio.measured_interval(), 2.5);
 }
 
-// Threads that collect and learn as fast as they may; returns the ratio at the end.
+// Runs threads that collect and learn as fast as the gate allows; returns the ratio at the end.
 UpdateRatio run(const UpdateRatioOptions& options, int actors, int learners, double* ahead_max) {
   RatioGate gate(options, Clock::system());
   std::vector<std::thread> threads;
@@ -104,7 +104,7 @@ TEST(RatioGate, EveryStepIsCollectedAndEveryBatchLearned) {
       EXPECT_GE(end.collected(), 4'000u);
       EXPECT_LE(end.collected(), 4'000u + 4 * 3);
       EXPECT_EQ(end.learned(), end.batch_count());
-      // Each actor may take a stride when the lead is just not used up; the run's end is free.
+      // Each actor may begin a stride just below the lead; the end of the run adds a batch.
       EXPECT_LE(ahead, 64 + 4 * 3 + 4 * interval + 1) << interval << " " << actors;
     }
   }
@@ -113,7 +113,7 @@ TEST(RatioGate, EveryStepIsCollectedAndEveryBatchLearned) {
 TEST(RatioGate, StopEndsEveryWaitAndEveryCallToCome) {
   RatioGate gate(options_of(1'000'000, 10, 1, 8), Clock::system());
   std::thread actor([&] {
-    while (gate.begin_collect()) gate.collect(1);  // waits at the lead: no thread learns
+    while (gate.begin_collect()) gate.collect(1);  // waits at the lead, since no thread learns
   });
   while (gate.ratio().collected() < 18) std::this_thread::yield();
   gate.stop();

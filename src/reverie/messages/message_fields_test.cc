@@ -108,7 +108,7 @@ TEST(MessageFields, WhatIsCutShortOrTooLongIsRefused) {
   EXPECT_EQ(read(longer).status().code(), StatusCode::kDataLoss);
 }
 
-// One field with the writer's bound, read with the reader's.
+// The status of reading one number with an upper bound of 9.
 template <typename T>
 Status refusal(const Payload& payload) {
   return read_fields<T>(payload, "a test",

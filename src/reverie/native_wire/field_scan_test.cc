@@ -32,7 +32,7 @@ std::string content_of(std::size_t size_bytes, char first = 'a') {
   return text;
 }
 
-// A message as it was received: what is left of it, and what came apart.
+// A received message: the part that is left, and the contents that were kept apart.
 struct Received {
   std::string left;
   std::vector<std::pair<std::size_t, std::string>> parts;
@@ -43,7 +43,7 @@ struct Received {
 
 enum class Way { kCopied, kInPlace };
 
-// Feeds a reader the message in pieces of `piece` bytes, or what its room asks for.
+// Feeds a reader the message in pieces of `piece` bytes, or as it asks for room.
 Received receive(const std::string& message, std::size_t piece, Way way = Way::kCopied) {
   std::string bytes(1, '\0');
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -79,7 +79,7 @@ Received receive(const std::string& message, std::size_t piece, Way way = Way::k
   return received;
 }
 
-// The pieces to cut a message into: all of the short ones, and some on both sides of what is long.
+// Sizes of pieces to cut a message into: all short ones, and some around the bounds for long ones.
 std::vector<std::size_t> pieces_of(std::size_t size_bytes) {
   std::vector<std::size_t> pieces;
   for (std::size_t piece = 1; piece <= std::min<std::size_t>(size_bytes, 40); ++piece) {
@@ -100,7 +100,7 @@ TEST(FieldScan, FindsWhatIsLongWhereverTheBytesAreCut) {
   std::string numbers;
   wire::put_uint(numbers, 4, ~std::uint64_t{0});
   wire::put_double(numbers, 7, 1.5);
-  numbers += std::string("\x45") + "four";  // field 8, 32 bits
+  numbers += std::string("\x45") + "four";  // field 8, a number of 32 bits
   const std::string message = bytes_field(1, first) + bytes_field(1, second) + item +
                               bytes_field(1, first) + numbers + small + bytes_field(3, second) +
                               bytes_field(1, second);
@@ -109,7 +109,7 @@ TEST(FieldScan, FindsWhatIsLongWhereverTheBytesAreCut) {
   const Received wanted{
       item + numbers + small + bytes_field(3, second),
       {{0, first}, {0, second}, {item.size(), first}, {last_at, second}},
-      // Memory for what is left is taken at the item, when it may be all that is still to come.
+      // At the item the reader allocates memory for all that may still come.
       message.size() - bytes_field(1, first).size() - bytes_field(1, second).size()};
   for (const std::size_t piece : pieces_of(message.size())) {
     EXPECT_EQ(receive(message, piece), wanted) << piece;
@@ -141,13 +141,13 @@ TEST(FieldScan, GivesUpAtWhatIsNoField) {
   const std::string huge_length = "\x0a\xff\xff\xff\xff\x0f";
   const auto repeated = [](char byte, int count) { return std::string(count, byte); };
   for (const std::string& bad : {
-           std::string("\x0b"),                  // a group of number 1 begins
-           std::string("\x0c"),                  // and ends
-           std::string("\x0e"),                  // type 6
-           huge_length,                          // beyond the message
+           std::string("\x0b"),                  // the start of a group
+           std::string("\x0c"),                  // the end of a group
+           std::string("\x0e"),                  // wire type 6
+           huge_length,                          // a length beyond the message
            "\x0a" + repeated('\xff', 5),         // a length without an end
-           "\x08" + repeated('\xff', 10),        // a number likewise
-           repeated('\xff', 20),                 // a tag likewise
+           "\x08" + repeated('\xff', 10),        // a number without an end
+           repeated('\xff', 20),                 // a tag without an end
            std::string("\xff\xff\xff\xff\x7f"),  // a tag of more than 32 bits
        }) {
     const std::string rest = bad + bytes_field(1, long_one);
@@ -159,7 +159,7 @@ TEST(FieldScan, GivesUpAtWhatIsNoField) {
   }
 }
 
-// The request in the message: as it is, and as it comes in pieces with its long chunks apart.
+// A request as text, to compare reading it at once with reading it in pieces with chunks apart.
 std::string told(const Result<wire::InsertStreamRequest>& request) {
   if (!request.ok()) return request.status().to_string();
   std::string text = format("first {} settled {}", request->first_number, request->settled_below);
@@ -230,7 +230,7 @@ TEST(FieldScan, ARequestThatIsCutAnywhereIsRefusedOrReadTheSame) {
   message += bytes_field(1, content_of(kMin + 1));
   wire::put_uint(message, 4, 1 << 20);
   for (std::size_t size = 0; size <= message.size(); ++size) {
-    // The long contents are all alike within.
+    // Skips sizes within the long contents, which are all alike.
     if (size % 1000 > 40 && size + 40 < message.size() && (size < kMin || size > kMin + 80)) {
       continue;
     }
@@ -245,7 +245,7 @@ TEST(FieldScan, ARequestWithWrongBytesIsRefusedInTheSameWords) {
   std::mt19937 rng(9);
   for (int round = 0; round < 1'000; ++round) {
     std::string message = some_request(rng);
-    // Where heads are: within contents a byte more or less changes nothing.
+    // Changes bytes near the heads of fields; within contents they would mean nothing.
     for (std::size_t wrong = 0; wrong < 1 + rng() % 3; ++wrong) {
       const std::size_t at =
           rng() % 2 == 0 ? rng() % std::min<std::size_t>(message.size(), 6)

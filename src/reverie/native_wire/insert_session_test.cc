@@ -66,7 +66,7 @@ TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
   session.leave(third);
 }
 
-// A connection that broke may bring what it carried after the next one was there.
+// The data of a broken connection may arrive after the next connection was made.
 TEST(InsertSession, AStreamThatIsOlderThanOneThatWasHereIsRefused) {
   InsertSession session;
   const auto second = std::make_shared<FakeInsertCall>();

@@ -9,7 +9,7 @@ namespace {
 
 class InsertWindowTest : public ::testing::Test {
  protected:
-  // A request of `count` items with keys from `key` on.
+  // Adds a request of `count` items with keys from `key` on.
   InsertWindow::Request& add(ItemKey key, std::size_t count = 1) {
     std::vector<Item> items;
     for (std::size_t i = 0; i < count; ++i) items.push_back(testing::make_item(key + i, 1.0));
@@ -17,14 +17,14 @@ class InsertWindowTest : public ::testing::Test {
       told_.emplace_back(key, result);
     });
   }
-  // The numbers of the next message.
+  // The numbers in the next message.
   std::vector<std::uint64_t> take(std::size_t items_max = 100, std::size_t bytes_max = 1 << 20) {
     const InsertWindow::Batch batch = window_.take(items_max, bytes_max);
     std::vector<std::uint64_t> numbers;
     for (std::size_t i = 0; i < batch.items.size(); ++i) numbers.push_back(batch.first + i);
     return numbers;
   }
-  // Requests that were completed since the last call: the key of the first item, how many are in.
+  // Requests completed since the last call: the key of the first item, and how many were inserted.
   std::vector<std::pair<ItemKey, std::size_t>> told() {
     for (auto& [done, result] : outcome_.ended) done(std::move(result));
     outcome_ = {};

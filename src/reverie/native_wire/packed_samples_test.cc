@@ -1,4 +1,4 @@
-// Packed samples, there and back: packed_writer.h and packed_reader.h.
+// Packed samples, written by packed_writer.h and read by packed_reader.h.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 using testing::float_chunk;
 
-// Blocks of an arena, which last as long as this.
+// Allocates blocks of an arena, which live as long as this object.
 class ArenaBlocks final : public Allocator {
  public:
   Result<Buffer> allocate(std::size_t size_bytes) override {
@@ -27,7 +27,7 @@ class ArenaBlocks final : public Allocator {
     return Buffer(blocks_.back()->bytes().data(), size_bytes, nullptr);
   }
   const SharedArena& arena() const { return *arena_; }
-  // As a reader in another process has it.
+  // A view, as a reader in another process has it.
   std::shared_ptr<const ArenaView> view() const {
     return ArenaView::open(arena_->reader_fd(), arena_->id()).value();
   }
@@ -38,11 +38,11 @@ class ArenaBlocks final : public Allocator {
   std::vector<std::shared_ptr<ArenaBlock>> blocks_;
 };
 
-// What a test draws, and what is read of it at the other end.
+// The samples that a test draws, and what the other end reads of them.
 class PackedSamplesTest : public ::testing::Test {
  protected:
-  // A chunk of three columns: "x" float32 [], "y" uint8 [bytes], "z" int64 []; row r of chunk `n`
-  // has n + r in each.
+  // The schema of three columns: "x" float32 [], "y" uint8 [bytes], "z" int64 []; row r of chunk
+  // `n` has n + r in each.
   static Ref<const ChunkSchema> schema(std::int64_t bytes) {
     return make_ref<ChunkSchema>(std::vector<TensorSpec>{
         {"x", DType::kFloat32, {}}, {"y", DType::kUInt8, {bytes}}, {"z", DType::kInt64, {}}});
@@ -88,7 +88,7 @@ class PackedSamplesTest : public ::testing::Test {
                              bool squeezed = false) {
     return {schema->column(index), index, piece_begin, piece_end, squeezed};
   }
-  // All three columns over the same pieces.
+  // A layout whose three columns use the same pieces.
   static Ref<const Layout> layout(const Ref<const ChunkSchema>& schema, std::uint16_t pieces = 1) {
     return make_ref<Layout>(
         std::vector<LayoutColumn>{column(schema, 0, 0, pieces), column(schema, 1, 0, pieces),
@@ -109,7 +109,7 @@ class PackedSamplesTest : public ::testing::Test {
     item.trajectory = held_.back().view();
     drawn_.add(item);
   }
-  // As responses, and how many they are.
+  // Writes all samples as responses.
   std::vector<std::string> write() {
     std::vector<std::string> messages;
     for (std::size_t next = 0; next < drawn_.size();) {
@@ -126,7 +126,7 @@ class PackedSamplesTest : public ::testing::Test {
     return read_packed(received, packed->samples, names_, count_max, read_,
                        samples_.emplace_back());
   }
-  // For a reader that maps the arena.
+  // Writes them for a reader that maps the arena.
   std::string write_mapped(MappedChunks& mapped) {
     std::size_t next = 0;
     return writer_.write_bare(drawn_, &next, &mapped).value().build().flat();
@@ -142,7 +142,7 @@ class PackedSamplesTest : public ::testing::Test {
     return read_packed(std::as_bytes(std::span(packed)), part, names_, 1u << 20, read_,
                        samples_.emplace_back(), find);
   }
-  // Compares with what was drawn, column by column and row by row.
+  // Compares everything with what was drawn, by column and row.
   void expect_all() {
     for (const std::string& message : write()) ASSERT_TRUE(read(message).ok());
     ASSERT_EQ(read_.size(), drawn_.size());
@@ -229,7 +229,7 @@ TEST_F(PackedSamplesTest, ItemsThatAreRedeliveredSayItToReadersThatKnowOfIt) {
 
 TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
   const auto small = schema(3);
-  const auto large = schema(5'000);  // rows that are referred to, not copied
+  const auto large = schema(5'000);  // rows that messages refer to instead of copying them
   for (const auto& kind : {small, large}) {
     const Ref<Chunk> a = raw_chunk(kind, 8, 10);
     const Ref<Chunk> b = raw_chunk(kind, 4, 50);
@@ -275,7 +275,7 @@ TEST_F(PackedSamplesTest, EncodedChunksGoOnceOrAsRows) {
     }
   }
   expect_all();
-  // Three bytes a row: gathered into one chunk for each schema. Others: once, for both samples.
+  // Rows of three bytes are gathered into one chunk per schema; other chunks are sent once.
   ASSERT_EQ(samples_.size(), 1u);
   EXPECT_EQ(samples_[0].chunks.size(), 10u);
 }
@@ -295,7 +295,7 @@ TEST_F(PackedSamplesTest, ColumnsThatNobodyUsesStayBehind) {
 TEST_F(PackedSamplesTest, AColumnThatTwoPiecesWouldNumberInTwoWaysTakesTheOthersAlong) {
   const auto kind = schema(3);
   const Ref<Chunk> raw = raw_chunk(kind, 4, 1);
-  // Piece 0 is used for x and z, piece 1 for z alone: there z would be the first.
+  // Piece 0 is used for x and z, piece 1 for z only, where z would become column 0.
   const auto odd = make_ref<Layout>(
       std::vector<LayoutColumn>{column(kind, 0, 0, 1), column(kind, 2, 0, 2)}, "s");
   draw(odd, {{raw.get(), 0, 1}, {raw.get(), 2, 2}});
@@ -377,11 +377,11 @@ TEST_F(PackedSamplesTest, NamesAreThoseOfTheTableWhereItHasAsMany) {
   EXPECT_EQ(read_.trajectories()[1].layout->structure(), "nest");
 }
 
-// --- What no server of ours would send.
+// --- Messages that our servers never send.
 
 class HostilePackedSamples : public PackedSamplesTest {
  protected:
-  // Two samples: one of gathered rows, one of an encoded chunk that is squeezed out of its first.
+  // Two samples: one of gathered rows, one of a squeezed row of an encoded chunk.
   std::string good() {
     const auto kind = schema(3'000);
     chunk_ = encoded_chunk(kind, 4, 1, CodecId::kRaw);
@@ -457,7 +457,7 @@ TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) 
   }
 }
 
-// Three items over large chunks: raw rows, rows that their writer may give up, encoded columns.
+// Three items over large chunks: raw rows, rows that their writer may replace, encoded columns.
 TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadWhereTheyLie) {
   ArenaBlocks blocks;
   const auto large = schema(4000);
@@ -470,14 +470,14 @@ TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadWhereTheyLie) {
       Chunk::encoded(large, {}, 6, std::move(encoded.storage), std::move(encoded.columns)));
   const auto all = layout(large);
   for (const auto& chunk : chunks) draw(all, {{chunk.get(), 2, 3}});
-  draw(all, {{chunks[0].get(), 0, 1}});  // the first chunk once more
+  draw(all, {{chunks[0].get(), 0, 1}});  // the first chunk again
   MappedChunks mapped;
   mapped.arena = &blocks.arena();
   mapped.size_bytes_max = std::size_t{1} << 30;
   const std::string packed = write_mapped(mapped);
   EXPECT_LT(packed.size(), 1000u) << "no rows";
   EXPECT_EQ(mapped.chunks.size(), 3u) << "each chunk once";
-  // A writer that compresses a chunk meanwhile takes nothing from its reader.
+  // Compressing a chunk meanwhile does not affect its reader.
   chunks[1]->replace_rows(encode(*chunks[1], CodecId::kZstd));
   ASSERT_TRUE(read_mapped(packed, *view).ok());
   ASSERT_EQ(read_.size(), 4u);
@@ -535,7 +535,7 @@ TEST_F(PackedSamplesTest, RubbishAboutMappedMemoryIsRefusedOrHarmless) {
         ++refused;
         continue;
       }
-      // What is taken can be read to its end.
+      // Accepted samples can be read completely.
       for (const TrajectoryView& trajectory : read_.trajectories()) {
         ASSERT_TRUE(check_trajectory(trajectory).ok());
         const Piece& piece = trajectory.pieces().front();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint32_t kRows = 9;
 
-// Rows of several sizes, one of none; the large ones resemble each other.
+// Columns of several sizes, one of them empty; the large rows are similar.
 Ref<const ChunkSchema> mixed_schema() {
   return make_ref<ChunkSchema>(std::vector<TensorSpec>{{"reward", DType::kFloat32, {}},
                                                        {"picture", DType::kUInt8, {24, 24}},
@@ -32,7 +32,7 @@ std::byte value_at(std::size_t column, std::uint32_t row, std::size_t i) {
   return static_cast<std::byte>(17 * column + 31 * row + i);
 }
 
-// Published up to `published` of kRows + 3.
+// A chunk of kRows + 3 rows, of which `published` are published.
 Ref<Chunk> mixed_chunk(std::uint32_t published, Chunk::Kind kind = Chunk::Kind::kRaw) {
   Ref<Chunk> chunk =
       Chunk::open(mixed_schema(), {7, 3, 40}, kRows + 3, 0, Allocator::heap(), kind).value();
@@ -54,7 +54,7 @@ Result<Buffer> copied(wire::Bytes bytes) {
   return buffer;
 }
 
-// The field's content.
+// The content of the field for the stored chunk.
 std::string written(const Chunk& chunk, std::uint32_t begin, std::uint32_t end) {
   PayloadBuilder message;
   EXPECT_TRUE(put_stored_chunk(message, chunk, begin, end, 99).ok());
@@ -69,7 +69,7 @@ Result<Ref<Chunk>> read(const std::string& bytes) {
   return read_stored_chunk(wire::bytes_of(bytes), schemas, copied);
 }
 
-// That `chunk` has the rows from `begin` on of the chunk above.
+// Checks that `chunk` has the rows of the chunk above, from `begin` on.
 void expect_rows(const Chunk& chunk, std::uint32_t begin) {
   EXPECT_EQ(chunk.key(), 99u);
   EXPECT_EQ(chunk.episode(), 3u);
@@ -165,7 +165,7 @@ TEST(StoredChunk, CutAtAnyByteItIsRefused) {
   }
 }
 
-// A chunk of one column of two float32, as a client might say it.
+// A chunk of one column of two float32, with head fields as a client might send them.
 struct Said {
   std::uint64_t dtype = static_cast<std::uint64_t>(DType::kFloat32);
   std::vector<std::uint64_t> extents = {2};

@@ -80,7 +80,7 @@ TEST(Address, AnUnknownNameIsUnavailable) {
             StatusCode::kUnavailable);
 }
 
-// What guards the door, and whether it may open at loopback and elsewhere.
+// Guards of a server, and whether it may listen at other addresses than loopback.
 TEST(Address, ADoorThatOthersReachNeedsAGuard) {
   struct Row {
     DoorGuard guard;

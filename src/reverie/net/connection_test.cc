@@ -33,7 +33,7 @@ std::string scratch_path(const std::string& name) {
                 name);
 }
 
-// Waits for what a callback brings.
+// Waits for the value of a callback.
 template <typename T>
 class Arrival {
  public:
@@ -59,7 +59,7 @@ class Arrival {
 Result<std::unique_ptr<Connection>> connect_to(IoLoop& loop, const std::string& address,
                                                std::shared_ptr<const TlsContext> tls = nullptr,
                                                Duration timeout = std::chrono::seconds(10)) {
-  // Shared, since a callback may still hold it as this returns.
+  // Shared, because a callback may still hold it when this function returns.
   const auto arrival = std::make_shared<Arrival<Result<std::unique_ptr<Connection>>>>();
   ConnectHandle handle;
   loop.run_and_wait([&] {
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Connection>> connect_to(IoLoop& loop, const std::string& 
   return result;
 }
 
-// A connected pair through a listener.
+// Makes a connected pair through a listener.
 ConnectionPair make_through(IoThreads& threads, const std::string& address, bool is_encrypted) {
   std::shared_ptr<const TlsContext> server;
   std::shared_ptr<const TlsContext> client;
@@ -198,7 +198,7 @@ TEST(ListenerTest, ASocketThatADeadProcessLeftIsTakenOverAndAFileIsNot) {
   std::filesystem::remove(path);
 }
 
-// What the client gets to know when it reads first.
+// The status that the client gets when it reads first.
 Status handshake_status(const TlsServerOptions& server, const TlsClientOptions& client,
                         const std::vector<std::string>& protocols = {"test"}) {
   IoThreads threads(2);
@@ -215,7 +215,7 @@ Status handshake_status(const TlsServerOptions& server, const TlsClientOptions& 
   return first.wait_for_end();
 }
 
-// One end of two strings. It has no events: a caller that asks for one waits in vain.
+// A connection over two strings. It never reports events.
 class Pipe final : public Connection {
  public:
   Pipe(IoLoop& loop, std::string& in, std::string& out) : loop_(loop), in_(in), out_(out) {}
@@ -269,14 +269,14 @@ TEST(Tls, AWriteGoesOnWhenAReadHasTakenTheHandshakesEnd) {
                                  TlsContext::server(server_tls(), {"test"}).value(), {});
     server->set_events(&events);
     std::byte into[64];
-    EXPECT_EQ(client->read(into).size_bytes, 0u);          // says hello
-    EXPECT_EQ(server->write({&piece, 1}).size_bytes, 0u);  // answers, and waits for the client
+    EXPECT_EQ(client->read(into).size_bytes, 0u);          // sends the client's hello
+    EXPECT_EQ(server->write({&piece, 1}).size_bytes, 0u);  // answers it, and waits for the client
     server->want_write();
     EXPECT_EQ(client->write({&piece, 1}).size_bytes, text.size());  // ends the handshake
     EXPECT_EQ(server->read(into).size_bytes, text.size());
   }));
   ASSERT_TRUE(loop.run_and_wait([&] {
-    EXPECT_TRUE(events.is_writable);  // what was posted before has run
+    EXPECT_TRUE(events.is_writable);  // a task that was posted before has run
     EXPECT_EQ(server->write({&piece, 1}).size_bytes, text.size());
     client.reset();
     server.reset();

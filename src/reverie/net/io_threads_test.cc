@@ -25,7 +25,7 @@ TEST(IoThreads, RunWhatIsPostedOnTheLoopsThreadInOrder) {
 
 TEST(IoThreads, LoseNothingThatManyThreadsPost) {
   IoThreads threads;
-  std::size_t count = 0;  // of the loop's thread
+  std::size_t count = 0;  // used by the loop's thread
   {
     std::vector<std::jthread> posters;
     for (int t = 0; t < 4; ++t) {
@@ -70,7 +70,7 @@ TEST(LoopTimer, RunsOnceAndNotAfterItWasCancelledOrReplaced) {
     dropped.start(Duration::zero(), [&] { fired += 100; });
     kept->start(Duration::zero(), [&] { fired += 10; });
     kept->start(std::chrono::milliseconds(1), [&] { ++fired; });
-    // Behind the others: what they did not do by then they never do.
+    // Runs after the others would have run.
     last->start(std::chrono::milliseconds(20), [&] {
       is_done = true;
       is_done.notify_all();

@@ -24,7 +24,7 @@ std::unique_ptr<Listener> listen_at(IoThreads& threads, const SocketAddress& add
       .value();
 }
 
-// What the connection to `address` calls its peer.
+// The peer's name that a connection to `address` reports.
 std::string peer_of(IoThreads& threads, const std::string& address, bool uses_local_door) {
   std::promise<std::string> peer;
   IoLoop& loop = threads.loop(0);
@@ -56,7 +56,7 @@ TEST(LocalDoor, MayBeThatOfAllAddressesOfTheMachine) {
 }
 
 TEST(LocalDoor, IsNotLookedForOnOtherMachines) {
-  EXPECT_TRUE(local_doors_to(one_address("192.0.2.1:7000")).empty());  // kept for documentation
+  EXPECT_TRUE(local_doors_to(one_address("192.0.2.1:7000")).empty());  // a documentation address
   EXPECT_TRUE(local_doors_to(one_address("unix:@x")).empty());
 }
 

@@ -16,7 +16,7 @@ Mlp small() {
   return Mlp::make({{3, 5, 2}}).value();
 }
 
-// The model: the algorithm as it is written, in double, bias corrections and all.
+// The model is the algorithm as it is written, in double precision, with bias corrections.
 TEST(Adam, StepsAreTheAlgorithms) {
   const Mlp mlp = small();
   const AdamOptions options{
@@ -48,7 +48,7 @@ TEST(Adam, StepsAreTheAlgorithms) {
   EXPECT_EQ(adam.step_count(), 300u);
 }
 
-// With a denormal number as the moment, some processors take several times as long for a step.
+// With denormal moments a step takes several times as long on some processors.
 TEST(Adam, TheMomentOfAWeightWithoutGradientEndsAtZero) {
   const Mlp mlp = small();
   Adam adam = Adam::make(mlp, {}).value();
@@ -63,7 +63,7 @@ TEST(Adam, TheMomentOfAWeightWithoutGradientEndsAtZero) {
   EXPECT_GT(tiny / 64, 0.0f) << "the caller's arithmetic is as it was";
 }
 
-// By hand: m / sqrt(v) is the sign of the gradient, so each step goes by the learning rate.
+// m / sqrt(v) is the sign of the gradient, so each step has the size of the learning rate.
 TEST(Adam, AConstantGradientMovesByTheLearningRate) {
   const Mlp mlp = small();
   Adam adam = Adam::make(mlp, {.learning_rate = 0.5, .epsilon = 1e-12}).value();

@@ -68,7 +68,7 @@ TEST(Initializer, OrthogonalWeightsAreOrthonormalTimesTheirGain) {
   }
 }
 
-// An element of a uniformly random rotation is as often above 0 as below.
+// An element of a uniformly random rotation is positive as often as negative.
 TEST(Initializer, OrthogonalMatricesPreferNoDirection) {
   const Mlp mlp = plain_mlp({2, 2});
   Parameters parameters = mlp.make_parameters();

@@ -32,7 +32,7 @@ std::string name_of(const ::testing::TestParamInfo<std::size_t>& info) {
 INSTANTIATE_TEST_SUITE_P(Sets, KernelsTest,
                          ::testing::Range(std::size_t{0}, runnable_kernels().size()), name_of);
 
-// The model: sums in double, as the definition is written.
+// The model computes the definition with sums in double precision.
 double product_at(const Product& p, std::size_t r, std::size_t c) {
   double sum = p.bias != nullptr ? p.bias[c] : 0.0;
   for (std::size_t k = 0; k < p.depth; ++k) {
@@ -46,7 +46,7 @@ double product_at(const Product& p, std::size_t r, std::size_t c) {
   return sum * (p.activation == Activation::kTanh ? 1 - y * y : (y > 0 ? 1.0 : 0.0));
 }
 
-// Every number of rows up to two tiles and a rest, and of columns over all widths of vectors.
+// Every number of rows up to two tiles and a remainder, with columns of all vector widths.
 TEST_P(KernelsTest, AProductIsTheDefinitionsForEveryShape) {
   for (std::size_t rows = 1; rows <= 27; ++rows) {
     const std::size_t columns = kPad * (1 + random_.below(40));
@@ -89,7 +89,7 @@ TEST_P(KernelsTest, AProductIsTheDefinitionsForEveryShape) {
   }
 }
 
-// Many rows go another way, over panels of the depth: their sums have the same order.
+// Many rows use another algorithm, over panels of the depth, which must add in the same order.
 TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
   for (const std::size_t depth : {1, 63, 64, 65, 200}) {
     const std::size_t rows = 96 + random_.below(12);
@@ -123,7 +123,7 @@ TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
   }
 }
 
-// A left side of zeros goes a third way, over lists of what is not 0; few rows never do.
+// Many zeros on the left use a third algorithm, over lists of nonzeros; few rows never do.
 TEST_P(KernelsTest, AProductWithZerosHasTheBitsOfItsRows) {
   for (const double share : {0.0, 0.02, 0.3, 0.6, 0.9}) {
     for (const std::size_t depth : {32, 60, 64, 200}) {
@@ -257,7 +257,7 @@ TEST_P(KernelsTest, TransposesAndSumsWhatItIsGiven) {
 }
 
 TEST_P(KernelsTest, PassesOverParametersAreTheDefinitions) {
-  constexpr std::size_t kCount = 77;  // ragged
+  constexpr std::size_t kCount = 77;  // not a multiple of the vector width
   const std::vector<float> source = draws(kCount);
   std::vector<float> target = draws(kCount);
   const std::vector<float> before = target;

@@ -51,7 +51,7 @@ TEST_F(MlpFile, TensorsBearTheNamesAndShapesOfASequentialOfLinears) {
   EXPECT_EQ(names, (std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias", "4.weight",
                                              "4.bias"}));
   EXPECT_EQ(tensors.find("0.weight")->shape, (std::vector<std::uint64_t>{5, 3}));
-  // Row 1 of theirs is column 1 of ours.
+  // Row 1 in the file is column 1 in memory.
   EXPECT_EQ(tensors.find("0.weight")->values[3], mlp_.weight(0, parameters_.span())(0, 1));
 }
 
@@ -97,7 +97,7 @@ TEST_F(MlpFile, MissingFilesAndFoldersAreNotFound) {
 TEST_F(MlpFile, AFullDiskLeavesTheOldFileAndNothingElse) {
   ASSERT_TRUE(save_mlp(path("a"), mlp_, parameters_).ok());
   const std::vector<std::byte> before = read_file(path("a"), 1 << 20).value();
-  // A file of this process may have no more than 100 bytes: the kernel refuses as for a full disk.
+  // Limits files of this process to 100 bytes; the kernel then fails writes as on a full disk.
   rlimit old = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);

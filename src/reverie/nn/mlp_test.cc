@@ -31,7 +31,7 @@ double activated(Activation activation, double x) {
   return activation == Activation::kTanh ? std::tanh(x) : x;
 }
 
-// The model: one row through all layers, in double.
+// The model computes one row through all layers in double precision.
 std::vector<double> outputs_of(const Mlp& mlp, const Parameters& parameters,
                                std::vector<double> values) {
   for (std::size_t i = 0; i < mlp.layers().size(); ++i) {
@@ -48,7 +48,7 @@ std::vector<double> outputs_of(const Mlp& mlp, const Parameters& parameters,
   return values;
 }
 
-// The loss of the gradient tests: the outputs, weighed by fixed numbers.
+// The loss of the gradient tests: a fixed linear function of the outputs.
 double loss_of(const Mlp& mlp, const Parameters& parameters, const std::vector<float>& inputs,
                const std::vector<float>& shares) {
   double loss = 0;
@@ -104,8 +104,8 @@ TEST(Mlp, ForwardIsTheDefinitionsForAnyBatch) {
   }
 }
 
-// The slope of the loss along `value`, by the model in double: none where a rectifier turns within
-// the step, so that the slopes on both sides differ.
+// The slope of the loss along `value`, computed with the model; nullopt if a rectifier switches
+// within the step, so that the slopes on both sides differ.
 template <typename Loss>
 std::optional<double> slope(float& value, Loss loss) {
   constexpr float kStep = 1e-4f;
@@ -148,7 +148,7 @@ TEST(Mlp, BothGradientsAreTheSlopesOfTheLoss) {
     };
     forward();
     Parameters gradient = mlp.make_parameters();
-    gradient.fill(5.0f);  // is overwritten
+    gradient.fill(5.0f);  // must be overwritten
     pass.backward(parameters, gradient);
     for (std::size_t layer = 0; layer < mlp.layers().size(); ++layer) {
       const Matrix weight = mlp.weight(layer, parameters.span());
@@ -189,7 +189,7 @@ TEST(Mlp, PaddingStaysZeroThroughAnyNumberOfSteps) {
   }
   for (std::size_t i = 0; i < mlp.layers().size(); ++i) {
     const Mlp::Layer& layer = mlp.layers()[i];
-    for (std::size_t r = 0; r <= layer.inputs; ++r) {  // the bias lies behind the last row
+    for (std::size_t r = 0; r <= layer.inputs; ++r) {  // the bias comes after the last row
       for (std::size_t c = layer.outputs; c < layer.stride; ++c) {
         EXPECT_EQ(parameters.data()[layer.weight + r * layer.stride + c], 0.0f);
       }

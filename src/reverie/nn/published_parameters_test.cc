@@ -42,7 +42,7 @@ TEST(PublishedParameters, AHeldVersionStaysAsItIsHoweverManyFollow) {
   EXPECT_EQ(board.acquire(2).version, 49u);
 }
 
-// Every float of a version is its number, so a torn one would show.
+// Every float of a version equals its number, so that a torn version is noticed.
 TEST(PublishedParameters, ReadersNeverSeeATornVersionNorAnOlderOneThanBefore) {
   constexpr std::size_t kReaders = 3;
   const auto publish_count = static_cast<std::uint64_t>(scaled(3'000, 100'000));

@@ -56,7 +56,7 @@ TEST(SafeTensors, BytesAreTheFormatsOwn) {
   EXPECT_EQ(static_cast<std::size_t>(bytes[0]), header.size());
 }
 
-// As other writers may have it: white space, other order, escapes, fields in any order.
+// A file as others may write it: white space, escapes, fields and tensors in another order.
 TEST(SafeTensors, ReadsWhatOtherWritersMake) {
   const std::string_view header =
       " { \"b\\u00e9\\ud83d\\ude00\" : {\"shape\": [ 1 ],\"data_offsets\":[4, "
@@ -103,7 +103,7 @@ TEST(SafeTensors, RefusesWhatIsDamaged) {
 TEST(SafeTensors, NoPrefixAndNoChangedByteOfTheHeaderIsReadBeyondItsEnd) {
   const std::vector<std::byte> whole = encode_safetensors(example());
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // A copy of just that size, so that a sanitizer sees any byte read behind it.
+    // A separate allocation, so that the sanitizer detects a read past its end.
     const std::vector<std::byte> cut(whole.begin(),
                                      whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_FALSE(decode_safetensors(cut).ok()) << size;

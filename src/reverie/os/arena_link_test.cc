@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBulk = 200'000;
 
-// Both sides of a link, with what each would send carried by hand.
+// Both sides of a link; the test carries what each would send.
 struct Sides {
   Sides() {
     auto made = SharedArena::make("arena-link-test", 2'000'000);
@@ -19,7 +19,7 @@ struct Sides {
     out = std::make_unique<ArenaSender>(arena);
     EXPECT_TRUE(in->open(arena->reader_fd(), arena->id()).ok());
   }
-  // A block that is filled; null where there is no room.
+  // A block filled with `value`; null if there is no room.
   std::shared_ptr<ArenaBlock> block_of(int value) const {
     const auto room = out->room_for(kBulk, {});
     if (!room) return nullptr;
@@ -51,11 +51,11 @@ TEST(ArenaLink, ARangeComesBackOnceItsBytesAreLetGoAndIsUsedAgain) {
     ASSERT_TRUE(sides.out->lend(block));
     Result<ArenaBytes> piece = sides.in->at(block->range());
     ASSERT_TRUE(piece.ok());
-    block.reset();  // the receiver has it still
+    block.reset();  // the receiver still holds it
     ASSERT_EQ(piece->bytes.size(), kBulk);
     EXPECT_EQ(piece->bytes[0], static_cast<std::byte>(i));
     EXPECT_EQ(piece->bytes[kBulk - 1], static_cast<std::byte>(i));
-    // It is the receiver's own: what it writes there is gone with the next.
+    // The receiver's mapping is private: what it writes there is gone with the next array.
     std::memset(piece->bytes.data(), 0xee, kBulk);
     EXPECT_FALSE(sides.in->has_returns());
     *piece = {};
@@ -65,7 +65,7 @@ TEST(ArenaLink, ARangeComesBackOnceItsBytesAreLetGoAndIsUsedAgain) {
   }
 }
 
-// Its last page is no other's: what is written to it hides nothing of the next one.
+// The last page of an array is not shared, so that writes to it do not hide the next array.
 TEST(ArenaLink, AnArrayThatIsChangedAndKeptHidesNothingOfTheNext) {
   Sides sides;
   sides.out->set_taken();
@@ -89,7 +89,7 @@ TEST(ArenaLink, ReturnsAreDueOnceManyBytesWait) {
   auto block = sides.block_of(1);
   for (int i = 0; i < 64; ++i) {
     ASSERT_TRUE(sides.out->lend(block));
-    (void)sides.in->at(block->range()).ok();  // and let go
+    (void)sides.in->at(block->range()).ok();  // and releases it at once
   }
   EXPECT_EQ(sides.due, 1);
   EXPECT_TRUE(sides.out->give_back(sides.in->take_returns()).ok());
@@ -144,7 +144,7 @@ TEST(ArenaLink, ArraysOutliveTheLinkOnEitherSide) {
   block.reset();
   sides.out->end();
   sides.in->end();
-  EXPECT_EQ(sides.block_of(8), nullptr);  // nothing else is written there
+  EXPECT_EQ(sides.block_of(8), nullptr);  // the arena accepts no more writes
   EXPECT_EQ(sides.arena->allocate(kBulk).status().code(), StatusCode::kFailedPrecondition);
   sides.out.reset();
   sides.arena.reset();

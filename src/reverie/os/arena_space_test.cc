@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// The model: a flag for each unit. Slow, and plainly right.
+// The model is a flag for each unit.
 TEST(ArenaSpace, NeverGivesAPartTwiceAndFindsOneWhereThereIsOne) {
   constexpr std::size_t kBegin = 4096;
   constexpr std::size_t kEnd = kBegin + 64 * ArenaSpace::kUnit;

@@ -31,7 +31,7 @@ struct Ring {
   RingReader reader{memory.bytes()};
 };
 
-// Writes up to `size` bytes of the pattern from `position` on, in two pieces.
+// Writes up to `size` bytes of the pattern, from `position` on, in two pieces.
 std::size_t write_pattern(RingWriter& writer, std::uint64_t position, std::size_t size) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = byte_at(position + i);
@@ -75,7 +75,7 @@ TEST(ByteRing, RefusesPositionsThatCannotBe) {
     const std::array<std::span<const std::byte>, 1> piece = {into};
     EXPECT_EQ(ring.writer.write(piece).status().code(), StatusCode::kDataLoss);
   }
-  Ring ring;  // positions that go back
+  Ring ring;  // for positions that go back
   ASSERT_EQ(write_pattern(ring.writer, 0, 100), 100u);
   ASSERT_EQ(*ring.reader.read(std::span(into).first(50)), 50u);
   ring.page.tail.store(10);
@@ -93,17 +93,17 @@ TEST(ByteRing, SaysToOneCallerThatTheOtherSideSleeps) {
   ASSERT_EQ(write_pattern(ring.writer, 0, kRing), kRing);
   EXPECT_TRUE(ring.writer.needs_doorbell());
   EXPECT_FALSE(ring.writer.needs_doorbell());
-  EXPECT_FALSE(ring.reader.request_doorbell());  // something is there
+  EXPECT_FALSE(ring.reader.request_doorbell());  // there is something to read
   EXPECT_TRUE(ring.writer.request_doorbell());
   std::array<std::byte, kRing> into;
   ASSERT_EQ(*ring.reader.read(std::span(into).first(100)), 100u);
-  EXPECT_FALSE(ring.reader.needs_doorbell());  // not yet worth it
+  EXPECT_FALSE(ring.reader.needs_doorbell());  // too little room to ring for
   ASSERT_EQ(*ring.reader.read(into), kRing - 100);
   EXPECT_TRUE(ring.reader.needs_doorbell());
   EXPECT_FALSE(ring.reader.needs_doorbell());
 }
 
-// Two threads that sleep as soon as they may: a wake-up that is lost stops the test for ever.
+// Two threads that sleep as soon as they may: a lost wake-up would stop the test for ever.
 TEST(ByteRing, LosesNoWakeUp) {
   Ring ring;
   const auto total = static_cast<std::uint64_t>(scaled(2'000'000, 100'000'000));

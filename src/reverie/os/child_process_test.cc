@@ -50,7 +50,7 @@ TEST(ChildProcess, IsKilledWithItsObject) {
 TEST(ChildProcess, GetsTheDescriptorsInTheirOrderAndNoOthers) {
   const SharedMemory first = SharedMemory::create("first", 16).value();
   const SharedMemory second = SharedMemory::create("second", 16).value();
-  const int inherited = dup(second.fd());  // not close-on-exec
+  const int inherited = dup(second.fd());  // without close-on-exec
   ChildProcess child = shell(
       "printf 2nd >&3 && printf 1st >&4 && for fd in 5 6 7 8 9; do "
       "if [ -e /proc/self/fd/$fd ]; then exit 1; fi; done",

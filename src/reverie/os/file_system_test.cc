@@ -33,7 +33,7 @@ TEST(FileSystem, AFullDiskAndAReadOnlyFolderAreTypedErrors) {
   FileSystem& files = FileSystem::system();
   if (files.kind("/dev/full").value() == PathKind::kOther) {
     auto file = files.open_to_append("/dev/full");
-    EXPECT_EQ(file.status().code(), StatusCode::kInvalidArgument);  // it is not a regular file
+    EXPECT_EQ(file.status().code(), StatusCode::kInvalidArgument);  // not a regular file
   }
   const auto read_only = files.create("/proc/self/nothing");
   EXPECT_FALSE(read_only.ok());

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// A file of so many zeros, without a name.
+// An unlinked file of `size_bytes` zeros.
 class GuardedFile {
  public:
   explicit GuardedFile(std::size_t size_bytes) {
@@ -42,7 +42,7 @@ TEST(GuardedMapping, AWriteIntoPagesThatAreGoneSucceedsAndIsTold) {
   EXPECT_TRUE(mapping->is_lost());
   EXPECT_EQ(bytes[19'999], std::byte{'y'});
   EXPECT_EQ(bytes[19'998], std::byte{0});
-  EXPECT_EQ(bytes[8'192], std::byte{0});  // a read of another page
+  EXPECT_EQ(bytes[8'192], std::byte{0});  // a read of another page works too
   char first = 0;
   EXPECT_EQ(pread(file.fd(), &first, 1, 0), 1);
   EXPECT_EQ(first, 'a');
@@ -57,7 +57,7 @@ TEST(GuardedMapping, ThereAreSoManyAtATimeAndPlacesAreUsedAgain) {
       mappings.push_back(std::move(mapping));
       ASSERT_LE(mappings.size(), GuardedMapping::kMost);
     }
-    EXPECT_GT(mappings.size(), 8u);  // others of this process may have some
+    EXPECT_GT(mappings.size(), 8u);  // other code in this process may hold some
   }
   EXPECT_EQ(GuardedMapping::map(-1, 4'096), nullptr);
   EXPECT_NE(GuardedMapping::map(file.fd(), 4'096), nullptr);

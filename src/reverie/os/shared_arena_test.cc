@@ -34,7 +34,7 @@ std::vector<std::byte> filled(std::size_t size, int value) {
   return std::vector<std::byte>(size, static_cast<std::byte>(value));
 }
 
-// All of the memory that the arena's file takes.
+// The memory that the arena's file takes.
 std::size_t resident_bytes(const SharedArena& arena) {
   struct stat about {};
   EXPECT_EQ(fstat(arena.reader_fd(), &about), 0);
@@ -72,7 +72,7 @@ TEST(SharedArena, AReaderCannotWrite) {
   EXPECT_LT(pwrite(arena->reader_fd(), "x", 1, 0), 0);
   EXPECT_NE(ftruncate(arena->reader_fd(), 4096), 0);
   EXPECT_NE(fallocate(arena->reader_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
-  // A mapping of one's own may be written to; the owner does not see it.
+  // A private mapping can be written to; the owner does not see it.
   const auto block = arena->allocate(5000).value();
   ASSERT_TRUE(block->write(0, filled(5000, 1)).ok());
   const auto own =
@@ -165,7 +165,7 @@ TEST(SharedArena, GivesMemoryBackThatNoBlockUses) {
   EXPECT_LE(resident_bytes(*arena), before + 16'384);
   EXPECT_EQ(low->bytes()[4095], std::byte{3});
   high = arena->allocate(4 << 20).value();
-  std::memset(high->bytes().data(), 5, high->bytes().size());  // without write()
+  std::memset(high->bytes().data(), 5, high->bytes().size());  // directly, without write()
   high.reset();
   arena->trim();
   EXPECT_LE(resident_bytes(*arena), before + 16'384);
@@ -205,8 +205,8 @@ TEST(SharedArena, HostileMemoryIsRefused) {
   EXPECT_EQ((*view)->bytes({7, 8192, 1, 1}).status().code(), StatusCode::kUnavailable);
 }
 
-// Threads that lease, read and give back, while the owner reuses the memory: each reader gets what
-// its range was filled with, or is told that the lease has ended.
+// Threads lease, read and return ranges, while the owner reuses the memory: each reader gets what
+// its range was filled with, or an error that the lease has ended.
 TEST(SharedArena, ThreadsThatAllocateAndReadSeeTheBytesOfTheirRange) {
   const auto arena = arena_of(256 << 10);
   const auto view = view_of(*arena);
@@ -241,7 +241,7 @@ void stop_here(ArenaStep at) {
   if (at == stop_at) ::kill(::getpid(), stop_signal);
 }
 
-// Runs `work` in a child which gets `signal` at `step`; gives its pid once it is dead or stopped.
+// Runs `work` in a child that gets `signal` at a step; returns its pid once it is dead or stopped.
 template <typename Work>
 pid_t struck_child(ArenaStep at, int signal, Work work) {
   const pid_t child = ::fork();
@@ -250,7 +250,7 @@ pid_t struck_child(ArenaStep at, int signal, Work work) {
     stop_signal = signal;
     arena_hook.store(stop_here);
     work();
-    ::_exit(3);  // it was not struck
+    ::_exit(3);  // the step was not reached
   }
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, WUNTRACED), child);
@@ -278,11 +278,11 @@ TEST(SharedArena, AReaderThatIsStruckAtAnyStepLeavesNothingWrong) {
         std::array<std::byte, 10'000> into;
         (void)view->copy(range, into).ok();
       });
-      // The owner goes on, and others read.
+      // The owner continues, and others can read.
       std::vector<std::byte> into(10'000);
       EXPECT_TRUE(view->copy(range, into).ok());
       EXPECT_EQ(into, filled(10'000, 6));
-      leases.drop_all();  // its connection has ended
+      leases.drop_all();  // the child's connection has ended
       EXPECT_TRUE(arena->allocate(10'000).ok());
       if (signal == SIGSTOP) end_stopped(child);
     }
@@ -292,7 +292,7 @@ TEST(SharedArena, AReaderThatIsStruckAtAnyStepLeavesNothingWrong) {
 TEST(SharedArena, AnOwnerThatIsStruckAtAnyStepLeavesReadersWhatTheyHave) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     for (const ArenaStep at : {ArenaStep::kAllocated, ArenaStep::kWritten, ArenaStep::kFreed}) {
-      // Made here, so that this process can read it once its owner, the child, is gone.
+      // Made before the fork, so that this process can read it after its owner, the child, is gone.
       auto arena = arena_of(1 << 20);
       const auto view = view_of(*arena);
       const std::shared_ptr<ArenaBlock> lent = arena->allocate(8192).value();
@@ -309,7 +309,7 @@ TEST(SharedArena, AnOwnerThatIsStruckAtAnyStepLeavesReadersWhatTheyHave) {
   }
 }
 
-// Another process writes anything into the arena while this one reads it.
+// Another process writes random words into the arena while this one reads it.
 TEST(SharedArena, RubbishThatIsWrittenMeanwhileHarmsNoReader) {
   const auto arena = arena_of(64 << 10);
   const auto view = view_of(*arena);
@@ -321,7 +321,7 @@ TEST(SharedArena, RubbishThatIsWrittenMeanwhileHarmsNoReader) {
   if (child == 0) {
     Random draws(std::uint64_t{1});
     while (true) {
-      // Headers too.
+      // Overwrites headers too.
       const std::uint64_t word = draws.below(2) == 0 ? range.generation : draws.next();
       std::memcpy(&all[draws.below(all.size() / 8) * 8], &word, sizeof(word));
       std::memcpy(&all[range.offset - 64], &word, sizeof(word));
@@ -372,7 +372,7 @@ TEST(SharedArena, UnusedMemoryGoesBackOnceMostIsUnused) {
   }
   const std::size_t full = resident_bytes(*arena);
   EXPECT_GE(full, kCount * kBlock);
-  // A third in the middle is free: memory is kept for what comes next.
+  // A free third in the middle keeps its memory for later blocks.
   blocks.erase(blocks.begin() + kCount / 3, blocks.begin() + 2 * kCount / 3);
   arena->give_back_unused();
   EXPECT_GE(resident_bytes(*arena), full);

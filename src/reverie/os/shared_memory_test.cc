@@ -46,7 +46,7 @@ TEST(SharedMemory, IsFoundByItsProcessAndMayBeMappedToWriteForOneselfAlone) {
   own.bytes()[9'000] = std::byte{1};
   EXPECT_EQ(shared.bytes()[9'000], word[0]);
   shared.bytes()[0] = std::byte{2};
-  EXPECT_EQ(own.bytes()[0], std::byte{2});  // its page is not its own yet
+  EXPECT_EQ(own.bytes()[0], std::byte{2});  // this page has not been copied yet
 
   const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
   EXPECT_EQ(SharedMemory::open_of(getpid(), file).status().code(), StatusCode::kUnavailable);

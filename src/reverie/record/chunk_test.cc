@@ -80,7 +80,7 @@ TEST(Chunk, TellsTheFirstItemAndTheLast) {
   EXPECT_TRUE(chunk->remove_item());
 }
 
-// Counts the bytes that are out.
+// Counts the bytes that are allocated.
 class CountingAllocator final : public Allocator, public BufferOwner {
  public:
   Result<Buffer> allocate(std::size_t size_bytes) override {

@@ -37,7 +37,7 @@ class FileRootTest : public ::testing::Test {
     std::iota(bytes.begin(), bytes.end(), '\0');
     std::ofstream(path, std::ios::binary) << bytes;
   }
-  // `count` rows of 4 bytes from `first` on of the part of `file` at `offset`.
+  // Reads `count` rows of 4 bytes, from row `first` of the part of `file` at `offset`.
   Status read(const std::string& file, std::uint64_t offset, std::uint64_t size,
               std::uint32_t first, std::uint32_t count) {
     out_.assign(std::size_t{4} * count, std::byte{0xee});
@@ -77,7 +77,7 @@ TEST_F(FileRootTest, ReadsManyRowsOfSeveralFilesInAnyOrder) {
   }
 }
 
-// What a stranger could write into an item: none of it opens anything outside.
+// Names that a hostile writer could put into an item must not open files outside of the folder.
 TEST_F(FileRootTest, NamesThatLeadOutOfTheFolderAreRefused) {
   fs::create_symlink(outer_ / "secret", root_ / "link");
   fs::create_symlink("../secret", root_ / "relative_link");
@@ -101,11 +101,11 @@ TEST_F(FileRootTest, WhatIsMissingNamesFileAndPlace) {
   const Status missing = read("rows2", 0, 40, 0, 1);
   EXPECT_EQ(missing.code(), StatusCode::kDataLoss);
   EXPECT_NE(missing.message().find("rows2"), std::string::npos);
-  // A file that ends before the rows do.
+  // The file ends before the rows do.
   const Status early = read("rows", 32, 40, 1, 2);
   EXPECT_EQ(early.code(), StatusCode::kDataLoss);
   EXPECT_NE(early.message().find("ends at 40"), std::string::npos) << early.message();
-  // Rows that leave the part that the writer named.
+  // The rows are not inside of the part that the writer named.
   EXPECT_EQ(read("rows", 0, 8, 2, 1).code(), StatusCode::kDataLoss);
   EXPECT_EQ(read("rows", 0, 8, 0xffffffff, 1).code(), StatusCode::kDataLoss);
 }

@@ -11,7 +11,7 @@ namespace {
 const TensorSpec kX{"x", DType::kFloat32, {2}};
 const TensorSpec kN{"n", DType::kInt64, {}};
 
-// Chunks of x and n that live while something refers to them.
+// A chunk with the columns x and n.
 Ref<Chunk> make_chunk(std::uint32_t rows = 4) {
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{kX, kN});
   Ref<Chunk> chunk = Chunk::open(schema, {}, rows, 0, Allocator::heap()).value();
@@ -146,7 +146,7 @@ TEST(CheckTrajectory, RefusesToSqueezeSeveralRows) {
 
 class CheckSignature : public ::testing::Test {
  protected:
-  // x: three rows, n: one row, squeezed.
+  // Checks a trajectory with three rows of x and one squeezed row of n.
   Status check(const std::vector<TensorSpec>& columns) {
     return check_signature(trajectory_.view(), {columns, ""});
   }

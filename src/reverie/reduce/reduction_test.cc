@@ -72,7 +72,7 @@ TEST(Reduction, AMeanDividesBothPartsOfComplexNumbers) {
   EXPECT_EQ(values, (std::vector<double>{1, 2, 3, 4}));
 }
 
-// Each of the 65,536 halves, there and back; and what lies between two goes to the nearer one.
+// All 65,536 halves survive conversion; numbers between two halves are rounded to the nearer one.
 TEST(Reduction, HalvesAreWidenedExactlyAndNarrowedToTheNearest) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     float previous = 0;

@@ -77,12 +77,12 @@ TEST(Topology, NoLeafIsDeeperThanTheLogarithm) {
   }
 }
 
-// With one part of N / P bytes a tree, what a member sends in a step: N / 2, N / 4, and so on for
-// powers of two less one, where the deepest level is full, and the same for every member always.
+// With one part of N / P bytes per tree, a member sends N / 2, N / 4, ... bytes in the steps if P
+// is a power of two less one, so that the deepest level is full. For any P all send the same.
 TEST(Topology, EveryMemberSendsTheSameInEveryStep) {
   for (const std::size_t count : {3u, 7u, 8u, 15u, 20u, 31u, 63u, 127u, 128u}) {
     const std::size_t depth = tree_depth(count);
-    std::vector<std::size_t> parts_of_step;  // of member 0
+    std::vector<std::size_t> parts_of_step;  // for member 0
     for (std::size_t step = 0; step < depth; ++step) {
       std::set<std::size_t> of_members;
       for (std::size_t member = 0; member < count; ++member) {
@@ -97,7 +97,7 @@ TEST(Topology, EveryMemberSendsTheSameInEveryStep) {
     }
     std::size_t total = 0;
     for (const std::size_t parts : parts_of_step) total += parts;
-    EXPECT_EQ(total, count - 1);  // N (P - 1) / P up, as much down
+    EXPECT_EQ(total, count - 1);  // N (P - 1) / P bytes up, and as much down
     if ((count & (count + 1)) != 0) continue;
     for (std::size_t step = 0; step < depth; ++step) {
       EXPECT_EQ(parts_of_step[step], (count + 1) >> (step + 1)) << "of " << count;

@@ -19,7 +19,7 @@ using testing::item_over;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-// Notes what is said, and moves nothing.
+// Records the groups that it is told, and moves nothing.
 class NotedMemory final : public ChunkMemory {
  public:
   explicit NotedMemory(std::optional<std::int64_t> of_store = std::nullopt) : of_store_(of_store) {}
@@ -39,7 +39,7 @@ class NotedMemory final : public ChunkMemory {
   void shrink() override { ++shrinks; }
 
   std::map<Group, std::int64_t> bounds;
-  std::map<const std::byte*, Group> groups;  // of where a chunk's bytes begin
+  std::map<const std::byte*, Group> groups;  // by the address of a chunk's bytes
   int shrinks = 0;
 
  private:
@@ -53,14 +53,14 @@ TableOptions table(std::string name, std::optional<std::int64_t> memory_bytes) {
   return options;
 }
 
-// Two tables with a bound, and one without.
+// Two tables with a bound, and one without a bound.
 std::vector<TableOptions> tables() {
   return {table("small", 20 * kMiB), table("large", 50 * kMiB), table("free", std::nullopt)};
 }
 
 class ChunkHoldersTest : public ::testing::Test {
  protected:
-  // The bound that holds for a chunk; 0 for none.
+  // The bound that applies to a chunk; 0 if there is none.
   std::int64_t bound_of(const Chunk& chunk) const {
     std::vector<ChunkMemory::Range> places;
     chunk.add_storage(places);
@@ -111,7 +111,7 @@ TEST_F(ChunkHoldersTest, EvictionAndResetEndWhatATableHolds) {
   insert("small", *chunk, 1);
   insert("large", *chunk, 1);
   const Ref<Chunk> other = float_chunk(9, 4);
-  for (ItemKey key = 2; key < 5; ++key) insert("large", *other, key);  // it holds three
+  for (ItemKey key = 2; key < 5; ++key) insert("large", *other, key);  // its max_size is three
   EXPECT_EQ(bound_of(*chunk), 20);
   insert("free", *chunk, 1);
   EXPECT_EQ(bound_of(*chunk), 0);

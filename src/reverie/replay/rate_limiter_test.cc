@@ -11,7 +11,7 @@ RateLimiter made(const RateLimiterSpec& spec) {
   return RateLimiter::make(spec).value();
 }
 
-// Section 3.4 of the Reverb paper draws this one: 3/2 samples an insert, bounds +3 and -2.
+// The example of section 3.4 of the Reverb paper: 3/2 samples per insert, bounds +3 and -2.
 TEST(RateLimiter, ThePapersThreeToTwoExampleWalksBetweenItsBounds) {
   RateLimiter limiter = made({1.5, 1, -2.0, 3.0});
   EXPECT_FALSE(limiter.can_sample(1)) << "empty";
@@ -120,7 +120,7 @@ TEST(RateLimiter, RefusesALimiterThatWouldStandStill) {
   const Status status = RateLimiter::make({1.0, 1, 0.5, 1.5}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("can never be met"), std::string::npos) << status.message();
-  // The start is fine, but after two inserts and two samples 0.6 * 2 - 1 lies in the gap.
+  // The first insert is possible, but after two inserts and two samples 0.6 * 2 - 1 is in the gap.
   EXPECT_FALSE(RateLimiter::make({0.6, 1, 0.0, 0.7}).ok());
   EXPECT_TRUE(RateLimiter::make(RateLimiter::queue(1)).ok());
   EXPECT_TRUE(RateLimiter::make({1.5, 1, -2.0, 3.0}).ok());

@@ -30,15 +30,15 @@ const Registry& registry() {
   return instance;
 }
 
-// The model: items in a plain vector, every choice by a scan. Slow, and plainly right.
+// The model keeps items in a vector, and scans it for every choice.
 class NaiveTable {
  public:
   struct Entry {
     ItemKey key;
     double priority;
     std::int64_t times_sampled;
-    std::uint64_t inserted;  // place in the order of inserts
-    std::uint64_t renewed;   // place in the order of inserts and updates
+    std::uint64_t inserted;  // position in the order of inserts
+    std::uint64_t renewed;   // position in the order of inserts and updates
     ChunkKey chunk;
   };
 
@@ -145,7 +145,7 @@ struct Scenario {
 
 class TableCoreAgainstModel : public ::testing::TestWithParam<Scenario> {};
 
-// A million operations in all scenarios together.
+// All scenarios together make a million operations.
 TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
   constexpr int kOperations = 84'000;
   const Scenario& scenario = GetParam();
@@ -165,7 +165,7 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
   Random random(std::uint64_t{2026});
   std::uint64_t next_key = 1;
   std::uint64_t next_chunk = 1;
-  std::vector<ItemKey> keys;  // known at some time
+  std::vector<ItemKey> keys;  // all keys that were ever used
   const auto some_key = [&] { return keys[random.below(keys.size())]; };
 
   for (int step = 0; step < kOperations; ++step) {
@@ -208,7 +208,7 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
       core->reset(after);
       model.reset();
     }
-    after = {};  // a reset's bytes are discharged once it is freed
+    after = {};  // the bytes of a reset are only released here
     ASSERT_EQ(core->size(), model.entries.size());
     ASSERT_EQ(core->limiter().inserts(), model.inserts);
     ASSERT_EQ(core->limiter().samples(), model.samples);
@@ -282,8 +282,8 @@ TEST(TableCore, AStaleTicketUpdatesNothing) {
   Aftermath after;
   EXPECT_TRUE(core->insert(make_item(1, 1.0), kNow, after).ok());
   const std::uint64_t stale = core->find(1)->ticket.packed();
-  EXPECT_TRUE(core->insert(make_item(2, 1.0), kNow, after)
-                  .ok());  // evicts the first, in the same slot or another
+  // Evicts item 1, and may reuse its slot.
+  EXPECT_TRUE(core->insert(make_item(2, 1.0), kNow, after).ok());
   const std::uint64_t fresh = core->find(2)->ticket.packed();
   ASSERT_NE(stale, fresh);
   const std::vector<std::uint64_t> tickets = {stale, 0, ~std::uint64_t{0}, fresh};
@@ -317,7 +317,7 @@ TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
   core->sample(1, false, kNow, batch, after);
   EXPECT_TRUE(core->insert(make_item(3, 1.0, 30), kNow, after).ok());
   EXPECT_TRUE(core->insert(make_item(4, 1.0, 40), kNow, after).ok());
-  after = {};  // would free item 1
+  after = {};  // would free item 1 if the batch did not hold it
   EXPECT_EQ(value_of(batch.trajectories()[0]), 10) << "read after its item was evicted";
   core->reset(after);
   after = {};
@@ -500,7 +500,7 @@ TEST(TableCore, ASignatureIsCheckedAtTheDoor) {
   EXPECT_NE(status.message().find("x: float32 (2,)"), std::string::npos) << status.message();
 }
 
-// Memory for a given number of blocks, then none.
+// Memory for a given number of blocks, and then none.
 class ShortMemory final : public Allocator {
  public:
   Result<Buffer> allocate(std::size_t size_bytes) override {
@@ -541,7 +541,7 @@ TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndAllElseStaysAsItWas) {
     EXPECT_EQ(core->sample(64, false, kNow, batch, after), 64u);
     if (is_keyed) {
       EXPECT_FALSE(core->find(1'000));
-      // An item that makes way leaves its place, and an update needs none.
+      // An evicted item leaves room for another, and an update needs no memory.
       const ItemKey oldest = 1;
       EXPECT_EQ(core->erase({&oldest, 1}, kNow, after), 1u);
       EXPECT_TRUE(core->insert(make_item(2, 3.0), kNow, after).ok());
@@ -553,7 +553,7 @@ TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndAllElseStaysAsItWas) {
   }
 }
 
-// A selector that takes no more memory after its first hundreds of slots.
+// A selector that gets no more memory after its first hundreds of slots.
 class ShortSelector final : public Selector {
  public:
   std::string_view name() const override { return "Short"; }

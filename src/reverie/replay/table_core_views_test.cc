@@ -1,4 +1,5 @@
-// Views of items (TableCore::insert_views): beside one-by-one inserts, and through the service.
+// Inserts of item views (TableCore::insert_views), compared with single inserts, and through the
+// service.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -39,15 +40,15 @@ TableOptions brief_options(std::string sampler, std::int64_t max_size) {
   return options;
 }
 
-// A stream of rows as a writer has it: items over two rows each, of which the second may lie in the
+// A stream of rows like a writer's: items over two rows each, of which the second may be in the
 // next chunk. Row r holds the number r.
 class Stream {
  public:
   static constexpr std::uint32_t kChunkRows = 4;
 
-  // Views of the next items, valid until the next call.
+  // Views of the next items; valid until the next call.
   std::span<const TrajectoryView> next(std::size_t count) {
-    // A writer keeps the chunk that it goes on in, alone.
+    // A writer only keeps the chunk that it is filling.
     while (chunks_.size() > 1 && (first_chunk_ + 1) * kChunkRows <= row_) {
       chunks_.pop_front();
       ++first_chunk_;
@@ -108,7 +109,7 @@ struct Core {
   std::size_t insert(std::span<const TrajectoryView> views) {
     return core->insert_views(views, kNow, after);
   }
-  // The first value of each item, the oldest first.
+  // The first value of each item, oldest first.
   std::vector<float> values() const {
     SampleBatch batch;
     batch.reserve(core->size(), /*is_brief=*/true);
@@ -198,7 +199,7 @@ TEST(TableCoreViews, AChunkMayBeInSeveralTablesAndOutliveAReset) {
   ASSERT_EQ(first->insert_views(views, kNow, after), 2u);
   ASSERT_EQ(second->insert_views(views, kNow, after), 2u);
   EXPECT_EQ(store.used_bytes(), bytes) << "counted once";
-  // What the reset took out is freed after the new items are in: two owners for a while.
+  // The reset items are freed after the inserts, so chunks have two owners for a while.
   first->reset(after);
   ASSERT_EQ(first->insert_views(views, kNow, after), 2u);
   after = {};
@@ -228,7 +229,7 @@ TEST(TableCoreViews, ATicketOfAnItemThatMadeRoomIsStale) {
   SampleBatch drawn;
   drawn.reserve(2'000, /*is_brief=*/true);
   table.core->sample(2'000, false, kNow, drawn, table.after);
-  // Five of weight 5, three of 1.
+  // Five items have weight 5, three have weight 1.
   EXPECT_NEAR(*std::ranges::max_element(drawn.probabilities()), 5.0 / 28, 1e-6);
   EXPECT_NEAR(*std::ranges::min_element(drawn.probabilities()), 1.0 / 28, 1e-6);
   table.insert(stream.next(1));
@@ -245,7 +246,7 @@ TEST(TableCoreViews, WhatAPinHoldsOutlivesTheItemsThatWereReplaced) {
   ASSERT_EQ(table.core->read(0, 12, batch), 12u);
   for (int i = 0; i < 4; ++i) {
     table.insert(stream.next(12));
-    table.after = {};  // frees what nothing holds
+    table.after = {};  // frees what is no longer held
   }
   table.core->reset(table.after);
   table.after = {};
@@ -256,7 +257,7 @@ TEST(TableCoreViews, WhatAPinHoldsOutlivesTheItemsThatWereReplaced) {
         EXPECT_EQ(float_row(*piece.chunk, piece.offset + i), expected++);
       }
     }
-    --expected;  // the next item begins with this one's last row
+    --expected;  // the next item begins with the last row of this one
   }
   batch.clear();
   table.core->unpin(pin, table.after);
@@ -304,7 +305,7 @@ TEST(TableCoreViews, WithoutMemoryAllStaysAsItWas) {
   EXPECT_EQ(table.insert(stream.next(8)), 8u);
 }
 
-// A selector without memory for a change of those that are in.
+// A selector that fails to replace items in one call.
 class StubbornSelector final : public Selector {
  public:
   std::string_view name() const override { return "Stubborn"; }
@@ -339,7 +340,7 @@ TEST(TableCoreViews, ASelectorWithoutMemoryLeavesTheTableAsItWas) {
   ASSERT_EQ(service->insert_views("t", stream.next(8)), 8u);
   EXPECT_EQ(service->insert_views("t", stream.next(4)), 0u);
   EXPECT_EQ(info_and_wait(*service).value()[0].current_size, 8);
-  // One by one they are in, by erase() and insert().
+  // Single inserts still work, with erase() and insert().
   std::vector<Item> items = as_items(stream.next(4));
   EXPECT_TRUE(insert_and_wait(*service, {"t", items}).status.ok());
   EXPECT_EQ(info_and_wait(*service).value()[0].inserts, 12);
@@ -398,7 +399,7 @@ TEST(TableCoreViews, LeaveACheckpointAsItWas) {
     auto snapshots = service->freeze().value();
     std::vector<std::byte> weights;
     ByteWriter weights_out(weights);
-    // Half of the items go while the snapshot is held and has not been read.
+    // Half of the items are evicted while the snapshot is held and has not been read.
     for (int i = 0; i < 8; ++i) ASSERT_EQ(service->insert_views("t", stream.next(100)), 100u);
     if (is_reset) {
       service->reset("t", [](const Status&) {});
@@ -429,7 +430,7 @@ TEST(TableCoreViews, LeaveACheckpointAsItWas) {
     service->reset("t", [](const Status&) {});
     EXPECT_EQ(service->used_bytes(), 0);
 
-    // A restored table goes on: its oldest items make room for views.
+    // The restored table works: its oldest items make room for views.
     const auto second = LocalService::open({brief_options("Prioritized", 1'500)}, {}).value();
     ASSERT_TRUE(second->table("t").value()->restore(table).ok());
     Stream other;
@@ -477,7 +478,7 @@ TEST(TableCoreViews, MayBeReadFrozenAndResetByOtherThreads) {
     while (!is_over) {
       auto snapshots = service->freeze().value();
       const std::vector<float> values = values_in(*snapshots[0]);
-      // All of one moment: none is missing between the oldest and the newest.
+      // All items are of one moment: none is missing between the oldest and the newest.
       if (!values.empty()) {
         EXPECT_EQ(*std::ranges::max_element(values) - *std::ranges::min_element(values) + 1,
                   static_cast<float>(values.size()));

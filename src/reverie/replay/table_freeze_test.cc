@@ -16,7 +16,7 @@ using testing::make_item;
 using testing::table_options;
 using testing::value_of;
 
-// A store that is worked on by draws of a seed, and says what it answered.
+// A store that gets random requests from a seed, and records its answers.
 struct Worked {
   Worked(std::vector<TableOptions> tables, Clock& clock) {
     StoreOptions options;
@@ -24,7 +24,7 @@ struct Worked {
     service = LocalService::open(std::move(tables), options).value();
   }
 
-  // `steps` requests of all kinds on table "t".
+  // Makes `steps` requests of all kinds on table "t".
   std::vector<std::uint64_t> work(std::uint64_t seed, int steps) {
     Random random(seed);
     std::vector<std::uint64_t> told;
@@ -87,7 +87,7 @@ struct Worked {
   }
 
   std::shared_ptr<LocalService> service;
-  std::vector<std::uint64_t> tickets;  // that were told
+  std::vector<std::uint64_t> tickets;  // from all answers
 };
 
 std::optional<std::vector<std::byte>> state_of(const TableSnapshot& snapshot, bool is_sampler) {
@@ -97,7 +97,7 @@ std::optional<std::vector<std::byte>> state_of(const TableSnapshot& snapshot, bo
   return has_state ? std::optional(bytes) : std::nullopt;
 }
 
-// As a checkpoint would have it, over the same chunks.
+// The table as a checkpoint would restore it, over the same chunks.
 RestoredTable restored_from(TableSnapshot& snapshot, std::vector<SlotRecord> begun = {}) {
   RestoredTable table;
   table.image = snapshot.image();
@@ -137,11 +137,11 @@ TEST_P(TableFreeze, ARestoredTableGoesOnAsTheFrozenOneDid) {
   ManualClock clock;
   clock.advance(std::chrono::seconds(5));
   Worked first({GetParam()}, clock);
-  first.work(1, 14'000);  // several segments of each array
+  first.work(1, 14'000);  // enough for several segments of each array
   const std::vector<std::uint64_t> tickets = first.tickets;
   auto snapshots = first.service->freeze().value();
   EXPECT_EQ(first.service->freeze().status().code(), StatusCode::kFailedPrecondition);
-  // Some is copied before, some while and some after the table is changed.
+  // Records are copied before, while and after the table changes.
   std::vector<SlotRecord> begun = snapshots[0]->next();
   const std::vector<std::uint64_t> told = first.work(2, 3'000);
   RestoredTable table = restored_from(*snapshots[0], std::move(begun));
@@ -242,7 +242,7 @@ TEST(TableFreezing, WhatCanBeNoTableIsRefused) {
   EXPECT_EQ(refused([&](RestoredTable& t) { t.sampler->pop_back(); }), StatusCode::kDataLoss);
   EXPECT_EQ(refused([&](RestoredTable& t) { t.remover->push_back(std::byte{0}); }),
             StatusCode::kDataLoss);
-  // The heap's first entry behind its clock and its number of entries: the slot.
+  // The slot of the heap's first entry, which follows its clock and its number of entries.
   EXPECT_EQ(refused([&](RestoredTable& t) { (*t.sampler)[18] = std::byte{0xff}; }),
             StatusCode::kDataLoss);
 }

@@ -1,4 +1,4 @@
-// What a table refuses before it takes its lock. What fits a signature: table_core_test.cc.
+// What a table refuses before it takes its lock. table_core_test.cc tests signatures.
 #include "reverie/replay/table_rules.h"
 
 #include <vector>
@@ -57,7 +57,7 @@ TEST(TableRules, AnItemFitsTheSignatureUnlessTheTableDoesNotLook) {
   EXPECT_TRUE(rules_of(options).check_item(make_item(1, 1.0)).ok());
 }
 
-// One text of two bytes, of this type.
+// An item with one text of two bytes, of the layout's type.
 Item text_item(const Ref<const Layout>& layout) {
   auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{layout->columns()[0].spec});
   const Ref<Chunk> chunk = Chunk::open(std::move(schema), {}, 1, 6, Allocator::heap()).value();

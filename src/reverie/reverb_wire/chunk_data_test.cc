@@ -71,7 +71,7 @@ TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
   std::string values = tensor(7, {2, 2}, "");
   for (const char* word : {"ab", "", "c", "def"}) put_message(values, 8, word);
   std::string bytes = chunk({tensor(1, {2}), values, tensor(7, {2}, "unmoved")});
-  put_message(bytes, 2, "");  // behind the tensors: the order of fields means nothing
+  put_message(bytes, 2, "");  // after the tensors, since fields may come in any order
   const Ref<Chunk> read_back = read(bytes).value();
   EXPECT_EQ(read_back->key(), 5u);
   EXPECT_EQ(read_back->schema().column(1), (TensorSpec{"", DType::kBytes, {2}}));
@@ -83,7 +83,7 @@ TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
                     read_back->encoded_bytes(1))
           .value();
   EXPECT_EQ(text_of(rows[1]), std::string("\1\0\0\0c\3\0\0\0def", 12));
-  // What is handed on is a message that says the same.
+  // The message that is passed on reads the same.
   EXPECT_TRUE(read(std::string(text_of(read_back->enveloped(Chunk::Envelope::kWireMessage)))).ok());
 }
 
@@ -101,7 +101,7 @@ TEST(ReverbChunk, RefusesAnotherNumberOfStringsThanElements) {
 
 TEST(ReverbChunk, TakesDeltaWhereReverbAppliesIt) {
   std::string bytes = chunk({tensor(1, {3, 2}), tensor(4, {3, 2}), tensor(4, {3}), tensor(7, {3})});
-  put_bool(bytes, 4, true);  // behind the tensors: the order of fields means nothing
+  put_bool(bytes, 4, true);  // after the tensors, since fields may come in any order
   const Ref<Chunk> read_back = read(bytes).value();
   EXPECT_EQ(read_back->encoded_column(0).codec, CodecId::kReverb);
   EXPECT_EQ(read_back->encoded_column(1).codec, CodecId::kReverbDelta);
@@ -120,7 +120,7 @@ TEST(ReverbChunk, RefusesTypesThatTheProtocolHasNoNumberFor) {
 
 TEST(ReverbChunk, ContentMayBeMuchShorterThanItsRows) {
   constexpr std::uint32_t kRows = 400;
-  // Empty words and zeros; each of them first once.
+  // Empty words and zeros, with either column first.
   for (const bool words_first : {true, false}) {
     std::vector<TensorSpec> columns = {{"words", DType::kString, {}}, {"x", DType::kFloat64, {50}}};
     if (!words_first) std::swap(columns[0], columns[1]);

@@ -8,7 +8,7 @@
 namespace reverie::wire {
 namespace {
 
-// Two chunks of two columns, of 4 rows each; and one whose rows are of another type.
+// Two chunks of two columns with 4 rows each; and one whose rows have another type.
 class TrajectoryReaderTest : public ::testing::Test {
  protected:
   TrajectoryReaderTest() {

@@ -56,7 +56,7 @@ TEST(ReverbSignature, LeavesOfADictLieInTheOrderOfTheirKeys) {
   std::string dict;
   put_message(dict, 1, member("b", 1));
   put_message(dict, 1, member("a", 9));
-  put_message(dict, 1, member("b", 3));  // of two entries with one key the last counts
+  put_message(dict, 1, member("b", 3));  // the last of two entries with the same key counts
   std::string value;
   put_message(value, 53, dict);
   const Signature read = read_signature(bytes_of(value)).value();

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kContent = 4;
 constexpr std::uint32_t kStrings = 8;
 
-// A ChunkData with a key before and a flag behind its one tensor.
+// A ChunkData with one tensor, a key before it and a flag after it.
 std::string chunk_with(const std::string& tensor) {
   std::string data;
   put_message(data, 1, tensor);
@@ -25,7 +25,7 @@ std::string chunk_with(const std::string& tensor) {
 std::string tensor_with(const std::vector<std::pair<std::uint32_t, std::string>>& fields) {
   std::string out;
   put_int(out, 1, 7);
-  for (const auto& [number, text] : fields) put_message(out, number, text);  // empty ones too
+  for (const auto& [number, text] : fields) put_message(out, number, text);  // also empty texts
   return out;
 }
 
@@ -47,7 +47,7 @@ TEST(StringValues, MayBeEmptyOrLong) {
 
 TEST(StringValues, BytesThatAreCutShortAreAnError) {
   const std::string given = chunk_with(tensor_with({{kStrings, "ab"}, {kStrings, "c"}}));
-  // Behind the key and within the chunk's data, whose size is announced.
+  // Cuts after the key and within the chunk's data, whose size is announced.
   for (std::size_t size = 3; size + 2 < given.size(); ++size) {
     const std::string cut = given.substr(0, size);
     const Result<std::string> read = read_message("ChunkData", [&]() -> Result<std::string> {

@@ -39,7 +39,7 @@ TEST(ImportanceWeights, AreTheTableWorkedByHand) {
 TEST(ImportanceWeights, AgreeWithThePowerOfTheCLibrary) {
   Random random(std::uint64_t{11});
   for (const double beta : {0.0, 0.1, 0.4, 0.5, 0.77, 1.0, 1.5}) {
-    std::vector<double> probabilities(1'001);  // odd: the last lanes are ragged
+    std::vector<double> probabilities(1'001);  // not a multiple of the vector width
     for (double& p : probabilities) p = std::exp2(-40.0 * random.uniform());
     const std::vector<float> weights = weights_of(probabilities, 50'000, beta, WeightScale::kNone);
     for (std::size_t i = 0; i < probabilities.size(); ++i) {

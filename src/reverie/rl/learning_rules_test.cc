@@ -1,4 +1,4 @@
-// Every learning rule against tests/data/learning_rules.txt, which the Python tests read too.
+// Every learning rule compared with tests/data/learning_rules.txt, which the Python tests read too.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -31,7 +31,7 @@ namespace {
 using Floats = std::vector<float>;
 using Results = std::map<std::string, Floats>;
 
-// The four spans of a rollout, with the vectors that they lie in.
+// The four spans of a rollout, and the vectors that hold them.
 struct RolloutCase {
   explicit RolloutCase(const NumberCase& c)
       : rewards(c.floats("rewards")),
@@ -257,7 +257,7 @@ TEST(LearningRules, ADiscountOfZeroCutsOffWhateverStandsBehindIt) {
   EXPECT_EQ(policy[0], 1.0f);
 }
 
-// One row over two episodes gives what a row for each gives: the first one is cut off, not over.
+// One row with two episodes gives the same as a row for each; the first episode is truncated.
 TEST(LearningRules, NothingRunsFromOneEpisodeIntoTheOneBefore) {
   const Floats rewards = {1, 2, 3, 4};
   const Floats discounts = {0.9f, 0.9f, 0.9f, 0.9f};

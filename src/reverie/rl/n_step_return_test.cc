@@ -35,13 +35,13 @@ TEST(NStepReturn, TerminationCutsTheBootstrapAndTheLaterRewardsOff) {
 }
 
 TEST(NStepReturn, StepsOfRewardZeroAndDiscountOneFillAShortWindowUp) {
-  // Two steps, cut off by a time limit: 1 + .5 * 1 + .25 * 10, however many steps follow.
+  // Two steps before a time limit: 1 + .5 * 1 + .25 * 10, however many steps follow.
   EXPECT_EQ(returns_of({1, 1}, {.5f, .5f}, {10}), std::vector<float>{4.0f});
   EXPECT_EQ(returns_of({1, 1, 0}, {.5f, .5f, 1}, {10}), std::vector<float>{4.0f});
   EXPECT_EQ(returns_of({1, 1, 0, 0}, {.5f, .5f, 1, 1}, {10}), std::vector<float>{4.0f});
 }
 
-// The model: powers and sums in double, as the definition is written.
+// The model computes the definition with powers and sums in double precision.
 TEST(NStepReturn, OfABatchAgreesWithTheDefinitionWindowByWindow) {
   constexpr std::size_t kWindows = 37;
   constexpr std::size_t kSteps = 5;

@@ -106,7 +106,7 @@ TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
     return reader.feed(bytes, frames).code();
   };
   EXPECT_EQ(status_of(good, FrameLimits()), StatusCode::kOk);
-  // Magic, kind, reserved bytes; and a bulk of 2^63 bytes, for which no memory is taken.
+  // Changes magic, kind, reserved bytes; and a bulk size to 2^63, for which no memory is allocated.
   for (const std::size_t at : {0u, 3u, 4u, 5u, 12u, 15u, 23u}) {
     auto bad = good;
     bad[at] ^= std::byte{0x80};
@@ -160,7 +160,7 @@ TEST(FrameReader, BulkThatLiesInAnArenaIsAskedForByItsRange) {
       status_of(
           7, [](const ArenaRange&) -> Result<ArenaBytes> { return data_loss("no range"); }, frames),
       StatusCode::kDataLoss);
-  bytes[48 + 1 + 10 + 8] ^= std::byte{1};  // another size than the header's
+  bytes[48 + 1 + 10 + 8] ^= std::byte{1};  // a size that differs from the header's
   EXPECT_EQ(status_of(
                 7,
                 [&](const ArenaRange&) -> Result<ArenaBytes> {

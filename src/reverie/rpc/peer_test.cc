@@ -83,7 +83,7 @@ void define_double(Peer& peer) {
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
-// Every way to reach a peer.
+// The tests run for every way to reach a peer.
 class PeerSuite : public ::testing::TestWithParam<std::string> {
  protected:
   PeerSuite() {
@@ -123,7 +123,7 @@ TEST_P(PeerSuite, CarriesCallsAndAnswers) {
   EXPECT_EQ(client_->pending_calls(), 0u);
 }
 
-// As a member of a group that listens when it joins: it may have been connected for long.
+// A group's member may listen only when it joins, long after it connected.
 TEST_P(PeerSuite, FindsAPeerThatBeganToListenAfterItHadConnected) {
   const std::unique_ptr<Peer> late = make_peer(options("late"));
   ASSERT_TRUE(late->connect(address_).ok());
@@ -196,7 +196,7 @@ TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
   server_->set_withdrawn(nullptr);
 }
 
-// A frame of the stranger's bounds, then rubbish, then nothing.
+// Sends a frame within a stranger's limits, then random bytes, then nothing.
 TEST_P(PeerSuite, RubbishHarmsNobody) {
   if (GetParam() != "tcp") GTEST_SKIP() << "one way in is enough";
   Random draws(std::uint64_t{1});
@@ -239,11 +239,11 @@ TEST(Peer, WrongTokensLetNobodyInHoweverMany) {
   }
 }
 
-// Calls through a proxy that cuts connections at random bytes, either way.
+// Makes calls through a proxy that cuts connections at random bytes in either direction.
 TEST(Peer, CallsOverConnectionsThatAreCutRunAtMostOnceAndEnd) {
   const auto count = scaled(5'000, 100'000);
   Peer::Options options = named("server", "t", /*uses_unix=*/false);
-  options.tells_addresses = false;  // the proxy's is the only way
+  options.tells_addresses = false;  // calls must go through the proxy
   const auto server = make_peer(options);
   Mutex mutex;
   std::set<std::int64_t> ran;
@@ -286,12 +286,12 @@ TEST(Peer, CallsOverConnectionsThatAreCutRunAtMostOnceAndEnd) {
   EXPECT_EQ(twice, 0);
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(answered + failed, count);
-  EXPECT_EQ(failed, 0);  // the server lives, and is back within moments
+  EXPECT_EQ(failed, 0);  // the server is alive and reachable again within moments
   EXPECT_EQ(ran.size(), static_cast<std::size_t>(count));
   EXPECT_GT(proxy.cuts(), 10u);
 }
 
-// Values of `size` bytes.
+// A payload of `size` bytes.
 Payload large_payload(std::size_t size) {
   Payload payload;
   const std::vector<std::byte> bytes(size);
@@ -353,7 +353,7 @@ TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
   const auto client = make_peer(options);
   ASSERT_TRUE(client
                   ->define("block",
-                           [&](const Request&) {  // on the client's I/O thread
+                           [&](const Request&) {  // runs on the client's I/O thread
                              MutexLock lock(mutex);
                              is_blocked = true;
                              changed.notify_all();
@@ -386,7 +386,7 @@ TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
   const std::vector<CallResult> ended = results.all();
   EXPECT_EQ(count_of(ended, StatusCode::kResourceExhausted), 2u);
   EXPECT_EQ(count_of(ended, StatusCode::kOk), 1u);
-  client->close();  // the call that was not answered ends while its results are there
+  client->close();  // ends the unanswered call while `results` is alive
   server->close();
 }
 

@@ -1,4 +1,4 @@
-// Peers that encrypt: who gets in, and what those that do not encrypt are told.
+// Peers with TLS: which peers are accepted, and the errors of peers without TLS.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ std::unique_ptr<Peer> peer_by_tcp(const std::string& name, std::optional<PeerTls
   return std::move(peer).value();
 }
 
-// A peer that answers twice the number of a call of "double".
+// A peer whose function "double" returns twice its argument.
 struct Doubling {
   explicit Doubling(std::optional<PeerTls> tls, bool tells_addresses = true)
       : peer(peer_by_tcp("server", std::move(tls), tells_addresses)) {
@@ -110,7 +110,7 @@ TEST(PeerTls, LargeMessagesAndManyCallsPass) {
 
 TEST(PeerTls, AStrangersCertificateIsRefusedWithItsReason) {
   Doubling server(peer_tls());
-  // Trusts the server, and shows a certificate that its authority has not signed.
+  // Trusts the server, but has a certificate that the server's authority has not signed.
   const auto stranger = peer_by_tcp("stranger", peer_tls("stranger"));
   ASSERT_TRUE(stranger->connect(server.address).ok());
   EXPECT_EQ(call_double(*stranger, 1).status.code(), StatusCode::kUnauthenticated);
@@ -118,7 +118,7 @@ TEST(PeerTls, AStrangersCertificateIsRefusedWithItsReason) {
   const auto wary = peer_by_tcp("wary", peer_tls("client", "stranger.pem"));
   ASSERT_TRUE(wary->connect(server.address).ok());
   EXPECT_EQ(call_double(*wary, 1).status.code(), StatusCode::kUnauthenticated);
-  // Asks for another name than the certificate bears.
+  // Expects another name than that of the certificate.
   PeerTls other = peer_tls("client");
   other.server_name = "elsewhere";
   const auto misled = peer_by_tcp("misled", other);
@@ -146,7 +146,7 @@ TEST(PeerTls, WhereOneOfTwoEncryptsBothAreToldAtOnce) {
 }
 
 TEST(PeerTls, CallsOverConnectionsThatAreCutRunAtMostOnce) {
-  Doubling server(peer_tls(), /*tells_addresses=*/false);  // the proxy's is the only way
+  Doubling server(peer_tls(), /*tells_addresses=*/false);  // calls must go through the proxy
   const std::string& address = server.address;
   const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   testing::CuttingProxy proxy(port, 0.05, /*seed=*/7);

@@ -13,7 +13,7 @@ std::string text_of(const ValueToken& token) {
   return {reinterpret_cast<const char*>(token.bytes.data()), token.bytes.size()};
 }
 
-// As it arrives: all bulk in one piece.
+// A payload in the form in which it arrives, with its bulk in one piece.
 Payload received(const Payload& sent) {
   Payload got;
   got.head = sent.head;
@@ -132,7 +132,7 @@ TEST(Values, ClaimNoMoreThanTheirBytes) {
   EXPECT_EQ(ValueReader(tensor).next().status().code(), StatusCode::kDataLoss);
 }
 
-// Memory for what a container holds is taken at once: 64 of them, each as long as the message.
+// A container's memory is allocated at once, so 64 nested ones could each claim the whole message.
 TEST(Values, LackNoMoreThanTheirBytesTogether) {
   constexpr std::size_t kBytes = 1000;
   Payload payload;

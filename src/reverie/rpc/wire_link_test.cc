@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// One side of a connection, and what it received. Its owner writes on when asked to.
+// One side of a connection, and what it received. Its owner flushes it when asked to.
 struct Side {
   Side(IoLoop& loop, int fd, LinkId id) {
     const sockaddr_un address{AF_UNIX, {}};
@@ -48,7 +48,7 @@ struct Side {
     sent = std::move(message.payload.head);
   }
 
-  // Reads and writes what can be read and written now.
+  // Reads and writes as much as possible without waiting.
   void turn() {
     link->on_readable();
     if (link->is_over()) return;
@@ -65,8 +65,8 @@ struct Side {
   Status lost;
 };
 
-// One side has switched to its ring and fills it, while the other is in the middle of a frame on
-// the socket: the bell for the room that it made waits for the end of that frame.
+// One side uses its ring and fills it, while the other is sending a frame over the socket: the
+// doorbell for the room that it made must wait for the end of that frame.
 TEST(WireLink, RingsNoBellInTheMiddleOfAFrame) {
   IoThreads threads;
   IoLoop& loop = threads.loop(0);
@@ -77,13 +77,13 @@ TEST(WireLink, RingsNoBellInTheMiddleOfAFrame) {
     Side quick(loop, fds[1], 2);
     slow.link->flush();
     quick.link->flush();
-    slow.turn();  // maps the other's memory
-    // The same, and switches. A read ends behind a descriptor.
+    slow.turn();  // maps the other side's memory
+    // Maps the memory and switches to the ring. A read ends after each descriptor.
     for (int i = 0; i < 3; ++i) quick.turn();
     constexpr std::size_t kSizeBytes = 4 * kShareRingBytes;
     slow.send(kSizeBytes);
     ASSERT_FALSE(slow.link->flush()) << "the socket took all of it";
-    for (int i = 0; i < 3; ++i) slow.link->on_readable();  // the switch
+    for (int i = 0; i < 3; ++i) slow.link->on_readable();  // reads the switch
     ASSERT_TRUE(slow.link->has_ring());
     quick.send(kSizeBytes);
     ASSERT_FALSE(quick.link->flush()) << "the ring took all of it";

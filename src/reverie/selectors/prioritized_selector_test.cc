@@ -42,7 +42,7 @@ TEST(Prioritized, TheBoundItAcceptsHasAWeight) {
     const auto selector = make(exponent);
     double accepted = 1;
     double refused = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < 2'000; ++i) {  // halve the gap, in bits
+    for (int i = 0; i < 2'000; ++i) {  // a binary search for the bound, to the last bit
       const double middle =
           std::isinf(refused) ? accepted * 2 : accepted + (refused - accepted) / 2;
       (selector->check_priority(middle).ok() ? accepted : refused) = middle;
@@ -70,11 +70,11 @@ TEST(Prioritized, AnItemOfPriorityZeroIsDrawnOnlyWhereAllAreZero) {
   EXPECT_EQ(probabilities[0], 1e-3);
   std::sort(slots.begin(), slots.end());
   slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
-  EXPECT_GT(slots.size(), 990u);  // 10 draws a slot: about none is left out
+  EXPECT_GT(slots.size(), 990u);  // with 10 draws per slot hardly any is left out
 }
 
 TEST(Prioritized, DistinctDrawsTakeTheHeavyFirstAndAllInTheEnd) {
-  // Each weighs a thousandth of the one before, down to nothing.
+  // The weight of each item is a thousandth of the one before, down to 0.
   constexpr std::size_t kItems = 30;
   const auto selector = make(1.0);
   std::vector<double> priorities(kItems);

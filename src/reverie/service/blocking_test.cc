@@ -8,7 +8,7 @@
 namespace reverie {
 namespace {
 
-// Receives its answers on the thread that looks for them, as a client over shared memory does.
+// Completes requests on the thread that polls, as a client over shared memory does.
 class LookingService final : public ReplayService {
  public:
   RequestId reset(std::string_view, Done<Status> done) override {

@@ -35,7 +35,7 @@ TEST(RequestChecks, EachTicketAndEachKeyHasAPriority) {
   const std::array<double, 1> priorities = {1.0};
   MutateRequest request;
   EXPECT_TRUE(check_mutate_request(request).ok());
-  request.deletes = names;  // needs none
+  request.deletes = names;  // deletes need no priorities
   EXPECT_TRUE(check_mutate_request(request).ok());
   request.tickets = names;
   request.ticket_priorities = priorities;

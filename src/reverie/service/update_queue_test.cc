@@ -19,7 +19,7 @@ constexpr Duration kPace = std::chrono::milliseconds(1);
 
 class UpdateQueueTest : public ::testing::Test {
  protected:
-  // An update of keys [first, first + count).
+  // Adds an update of the keys [first, first + count).
   void add_keys(ItemKey first, std::size_t count, const std::string& table = "t",
                 double priority = 1.0) {
     std::vector<ItemKey> keys(count);
@@ -84,7 +84,7 @@ TEST_F(UpdateQueueTest, CallsKeepTheirPaceUnlessOneIsFullOrUrgent) {
   ASSERT_TRUE(full) << "although another one is in progress";
   add_keys(4, UpdateCall::kPrioritiesMax - 1);
   EXPECT_FALSE(next());
-  add_keys(5, 2);  // has no room there
+  add_keys(5, 2);  // does not fit into that call
   EXPECT_EQ(keys_of(*next()).size(), UpdateCall::kPrioritiesMax - 1);
   EXPECT_FALSE(next());
 }
@@ -145,7 +145,7 @@ TEST_F(UpdateQueueTest, OtherErrorsAreThoseOfAllUpdates) {
   EXPECT_EQ(queue.take_failure()->status.code(), StatusCode::kUnavailable);
 }
 
-// The model: a map that every update is written to at once.
+// The model is a map to which every update is written at once.
 TEST_F(UpdateQueueTest, WhateverTheTimesTheLastUpdateOfAKeyWins) {
   Random random(7);
   std::map<ItemKey, double> model;
@@ -165,7 +165,7 @@ TEST_F(UpdateQueueTest, WhateverTheTimesTheLastUpdateOfAKeyWins) {
     now = now + random.below(400) * std::chrono::microseconds(1);
     const bool is_urgent = random.below(20) == 0;
     while (Call call = next(is_urgent)) {
-      run(call);  // a connection keeps their order
+      run(call);  // calls on one connection stay in order
       in_progress.push_back(std::move(call));
     }
     if (!in_progress.empty() && random.below(3) == 0) {

@@ -14,7 +14,7 @@ namespace {
 
 using test::eventually;
 
-// Answers calls when it is told to; knows nothing else.
+// Answers calls when the test says so.
 class SlowService final : public ReplayService {
  public:
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
@@ -23,7 +23,7 @@ class SlowService final : public ReplayService {
     waiting_.push_back(std::move(done));
     return waiting_.size();
   }
-  // The oldest that waits.
+  // Answers the oldest waiting call.
   void answer(const Status& status) {
     Done<MutateResult> done;
     {

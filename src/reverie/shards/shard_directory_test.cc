@@ -22,7 +22,7 @@ TEST(ShardDirectory, FindsWhatWasPutAndNothingElse) {
 }
 
 TEST(ShardDirectory, ForgetsTheOldestAndNeverTellsAWrongShard) {
-  ShardDirectory directory(6);  // 256 places
+  ShardDirectory directory(6);  // 256 entries
   std::unordered_map<std::uint64_t, ShardIndex> model;
   Random random(7);
   for (int i = 0; i < 20'000; ++i) {
@@ -40,7 +40,7 @@ TEST(ShardDirectory, ForgetsTheOldestAndNeverTellsAWrongShard) {
 }
 
 TEST(ShardDirectory, RemembersNearlyAsManyAsItHasRoomFor) {
-  ShardDirectory directory(10);  // 4096 places
+  ShardDirectory directory(10);  // 4096 entries
   for (std::uint64_t key = 0; key < 2'048; ++key) directory.put(key, 1);
   std::size_t found = 0;
   for (std::uint64_t key = 0; key < 2'048; ++key) found += directory.find(key).has_value();

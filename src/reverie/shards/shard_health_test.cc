@@ -1,4 +1,4 @@
-// Probes, losses and returns of services, on a clock that the test moves.
+// Probes, losses and returns of services, with a manual clock.
 #include "reverie/shards/shard_health.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ constexpr Duration kMs = std::chrono::milliseconds(1);
 class ShardHealthTest : public ::testing::Test {
  protected:
   TimePoint now() const { return clock_.now(); }
-  // Looks around each probe_interval for `time`; which shards were to be probed, in turn.
+  // Checks the health every probe_interval for `time`; returns the shards to probe, in order.
   Shards look_for(Duration time) {
     Shards probed;
     for (Duration passed{}; passed < time; passed += options_.probe_interval) {
@@ -26,7 +26,7 @@ class ShardHealthTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  ShardConnectionOptions options_;  // 250 ms, 2 s, 2 s
+  ShardConnectionOptions options_;  // defaults: 250 ms, 2 s, 2 s
   ShardHealth health_{{"shard 0 of 2 (a)", "shard 1 of 2 (b)"}, options_};
 };
 

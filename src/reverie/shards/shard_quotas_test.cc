@@ -46,7 +46,7 @@ TEST(ShardQuotas, AShardThatIsNotOpenGetsNothingAndItsPartGoesToTheOthers) {
 
 TEST(ShardQuotas, MassDividesInProportionToIt) {
   ShardQuotas quotas(3, ShardSampling::kMass);
-  quotas.note_draw(0, 2.0, 0.02);  // mass 100
+  quotas.note_draw(0, 2.0, 0.02);  // a mass of 100
   quotas.note_draw(1, 30.0, 0.1);  // 300
   quotas.note_draw(2, 6.0, 0.01);  // 600
   Counts out(3);
@@ -98,8 +98,8 @@ TEST(ShardQuotas, APartIsThatOfTheSamplesThatCame) {
   EXPECT_GT(quotas.part(0), 0);
 }
 
-// The estimate of a sum over all items, each draw weighed by 1 / (N q p), with shards of unlike
-// sizes and priorities, and with a shard that gives only half of its part.
+// Estimates a sum over all items with the weights 1 / (N q p). Shards differ in size and
+// priorities, and one shard gives only half of its part.
 TEST(ShardQuotas, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
   const std::vector<std::vector<double>> priorities = {{1, 2, 3}, {10, 20}, {0.5, 0.5, 4, 5}};
   double items = 0;
@@ -109,7 +109,7 @@ TEST(ShardQuotas, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
     masses.push_back(0);
     for (const double x : shard) {
       masses.back() += x;
-      truth += std::sqrt(x);  // what is summed: anything that follows the priority
+      truth += std::sqrt(x);  // any function of the priority
       ++items;
     }
   }
@@ -121,13 +121,13 @@ TEST(ShardQuotas, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
     for (int batch = 0; batch < 2'000; ++batch) {
       Counts counts(3);
       quotas.split(96, Open{1, 1, 1}, counts);
-      counts[1] /= 2;  // the slow one
+      counts[1] /= 2;  // the slow shard
       quotas.note_batch(counts);
-      if (batch < 500) continue;  // until the parts have settled
+      if (batch < 500) continue;  // until the parts are stable
       for (std::size_t s = 0; s < 3; ++s) {
         const auto n = static_cast<double>(counts[s]);
         draws += n;
-        // The mean over the shard's draws, exactly.
+        // The exact expectation over the shard's draws.
         for (const double x : priorities[s]) {
           const double p = x / masses[s];
           estimate += n * p * std::sqrt(x) / (items * quotas.part(s) * p);

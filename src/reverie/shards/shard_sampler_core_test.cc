@@ -1,4 +1,4 @@
-// Splitting, hedging, retrying and merging, on clocks that the test moves.
+// Splitting, hedging, retrying and merging, with a manual clock.
 #include "reverie/shards/shard_sampler_core.h"
 
 #include <optional>
@@ -25,7 +25,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
     core_.emplace(std::move(shards), options_, clock_, clock_);
   }
 
-  // Asks for `count`; the result is in result_ once the request is complete.
+  // Requests `count` samples; result_ is set once the request is complete.
   Work sample(std::size_t count, TimePoint deadline = TimePoint::max(), RequestId id = 1) {
     SampleRequest request;
     request.table = "t";
@@ -37,7 +37,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
     complete(work);
     return work;
   }
-  // The shard gives `count` items, each with probability `p`, of a table of `size` items.
+  // Answers with `count` items of probability `p`, from a table of `size` items.
   Work answer(const ShardQueryPtr& query, std::size_t count, Status status = {}, double p = 0.1,
               std::int64_t size = 10, double mass = 0) {
     SampleResult result{std::move(status), std::move(query->batch)};
@@ -139,7 +139,7 @@ TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndWhatItDrewComesFirstNextT
   ASSERT_TRUE(result_) << "late samples go to the request that waits";
   EXPECT_EQ(given()[2], 2u);
 
-  answer(work.queries[1], 2);  // those come for the next
+  answer(work.queries[1], 2);  // these samples are kept for the next request
   result_.reset();
   work = sample(2);
   EXPECT_EQ(asked(work), Counts{});
@@ -270,7 +270,7 @@ TEST_F(ShardSamplerCoreTest, AShardWithNothingToGiveIsAskedForItsSizesNowAndThen
   EXPECT_FALSE(asks_for_sizes());
   clock_.advance(options_.size_interval);
   EXPECT_TRUE(asks_for_sizes());
-  core_->learn_sizes(1, {});  // it has no such table, or none any more
+  core_->learn_sizes(1, {});  // the shard does not have the table
   clock_.advance(options_.size_interval);
   result_.reset();
   sample(2);
@@ -300,7 +300,7 @@ TEST_F(ShardSamplerCoreTest, AShardThatTellsNoMassGivesItAwayByItsDraws) {
   core_->learn({&info, 1});
   EXPECT_FALSE(core_->must_learn("t"));
   work = sample(8);
-  answer(work.queries[0], 4, {}, 0.05);  // priority 1: masses of 20 and 10
+  answer(work.queries[0], 4, {}, 0.05);  // with priority 1: masses of 20 and 10
   answer(work.queries[1], 4, {}, 0.1);
   EXPECT_EQ(asked(sample(60)), (Counts{40, 20}));
 }

@@ -29,12 +29,12 @@ TEST(SimFileSystem, WhatWasNotSyncedMayBeGoneInAnyPart) {
     EXPECT_EQ(content[0], std::byte{'a'});
     EXPECT_EQ(content[1], std::byte{'a'});
     outcomes.insert(std::string(reinterpret_cast<const char*>(content.data()), content.size()));
-    EXPECT_FALSE(file->append(some(1, std::byte{'d'})).ok());  // of a life that is over
+    EXPECT_FALSE(file->append(some(1, std::byte{'d'})).ok());  // it was opened before the restart
   }
   EXPECT_TRUE(outcomes.contains("aa"));
   EXPECT_TRUE(outcomes.contains("aabbc"));
   EXPECT_TRUE(outcomes.contains("aab"));
-  EXPECT_TRUE(outcomes.contains(std::string("aa\0\0c", 5)));  // the last before those before it
+  EXPECT_TRUE(outcomes.contains(std::string("aa\0\0c", 5)));  // the last write without those before
 }
 
 TEST(SimFileSystem, SharedMemoryOutlivesAKillAndLosesSectorsInAPowerCut) {
@@ -45,7 +45,7 @@ TEST(SimFileSystem, SharedMemoryOutlivesAKillAndLosesSectorsInAPowerCut) {
     ASSERT_TRUE(files.sync_folder("/").ok());
     std::ranges::fill(shared->bytes(), std::byte{'a'});
     files.stop();
-    std::ranges::fill(shared->bytes(), std::byte{'b'});  // too late
+    std::ranges::fill(shared->bytes(), std::byte{'b'});  // after the kill
     files.restart(FileSystem::End::kKill);
     EXPECT_EQ(files.content("/").at("/s"), some(2'000, std::byte{'a'}));
     files.restart();
@@ -55,7 +55,7 @@ TEST(SimFileSystem, SharedMemoryOutlivesAKillAndLosesSectorsInAPowerCut) {
     EXPECT_EQ(at % 512 == 0 || at % 512 == 2'000 % 512, true) << at;
     lost.insert(static_cast<int>(at));
   }
-  EXPECT_EQ(lost.size(), 8u);  // of three sectors and a part
+  EXPECT_EQ(lost.size(), 8u);  // any number of three sectors, with or without the partial one
 }
 
 TEST(SimFileSystem, NamesComeAndGoInAnyOrderUntilTheirFolderIsSynced) {
@@ -72,7 +72,7 @@ TEST(SimFileSystem, NamesComeAndGoInAnyOrderUntilTheirFolderIsSynced) {
     for (const auto& [path, bytes] : files.content("/")) names.insert(path);
     outcomes.insert(names);
   }
-  EXPECT_EQ(outcomes.size(), 8u);  // each of three changes, or not
+  EXPECT_EQ(outcomes.size(), 8u);  // each of three changes may be lost
 }
 
 TEST(SimFileSystem, ARenameIsWholeOrNotThere) {
@@ -81,7 +81,7 @@ TEST(SimFileSystem, ARenameIsWholeOrNotThere) {
     FileSystem files(seed);
     ASSERT_TRUE(files.create("/temporary").value()->append(some(9, std::byte{1})).ok());
     ASSERT_TRUE(files.sync_folder("/").ok());
-    files.stop_at(files.calls() + 3);  // a look, the sync of the file, the rename
+    files.stop_at(files.calls() + 3);  // in the rename, after a look-up and the sync of the file
     EXPECT_EQ(durable_rename(files, "/temporary", "/name").code(), StatusCode::kUnavailable);
     files.restart();
     const auto content = files.content("/");
@@ -101,7 +101,7 @@ TEST(SimFileSystem, OneCallFailsAndTheNextGoesOn) {
   EXPECT_EQ(file->append(some(100, std::byte{1})).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(file->append(some(1, std::byte{1})).ok());
   EXPECT_EQ(file->sync().code(), StatusCode::kDataLoss);
-  // A sync that failed is not tried again.
+  // A failed sync is not repeated.
   EXPECT_EQ(file->sync().code(), StatusCode::kDataLoss);
   EXPECT_EQ(file->append(some(1, std::byte{1})).code(), StatusCode::kDataLoss);
   EXPECT_EQ(files.calls(), 4);

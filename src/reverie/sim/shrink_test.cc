@@ -32,7 +32,7 @@ TEST(Shrink, NothingIsLeftOfARunThatFailsByItself) {
   EXPECT_TRUE(shrink<int>({}, [](const Numbers&) { return true; }).empty());
 }
 
-// Leaving one out may need another to be left out too: each that is left is needed by itself.
+// Sometimes only two can be left out together; then each one that remains is needed.
 TEST(Shrink, NoSingleOneOfWhatIsLeftCanBeSpared) {
   const auto fails = [](const Numbers& faults) {
     return faults.size() >= 4 && faults.size() % 2 == 0;

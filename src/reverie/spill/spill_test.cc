@@ -16,7 +16,7 @@
 namespace reverie::spill {
 namespace {
 
-// Where tests are run, which is on a disk as a rule; the folder of temporary files often is not.
+// The current folder, which is usually on a disk; the folder of temporary files often is not.
 std::string disk() {
   return std::filesystem::current_path().string();
 }
@@ -59,7 +59,7 @@ TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
     ASSERT_LE(spill->resident_bytes(), kMemoryBytesMin + 40'960);
   }
   EXPECT_GE(spill->file_bytes(), 160'000'000);
-  // What the system counts: its own notes on so much, and what the test has.
+  // The kernel's figure, which includes the spill's bookkeeping and the test's memory.
   const auto grown = [&] { return static_cast<double>(testing::resident_bytes() - before); };
   EXPECT_LE(grown(), 1.5 * static_cast<double>(kMemoryBytesMin) + 8 * testing::kMiB);
   Random random(1);
@@ -75,7 +75,7 @@ TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
     ASSERT_LE(spill->resident_bytes(), kMemoryBytesMin);
   }
   EXPECT_LE(grown(), 1.5 * static_cast<double>(kMemoryBytesMin) + 8 * testing::kMiB);
-  // Readers that tell nothing find it too.
+  // Reading without prefetching works too.
   for (std::size_t i = 0; i < buffers.size(); i += 9) ASSERT_TRUE(holds(buffers[i], i)) << i;
   buffers.clear();
   EXPECT_LE(spill->file_bytes(), 40'000'000) << "what is free from end to end goes back";
@@ -99,7 +99,7 @@ TEST(Spill, EachGroupStaysWithinItsOwnBoundAndTheOthersKeepTheirs) {
     ASSERT_LE(spill->resident_bytes(2), kMemoryBytesMin);
     ASSERT_LE(spill->resident_bytes(3), 2 * kMemoryBytesMin);
   }
-  // A third of all 160 MB has no bound, and is all there.
+  // A third of the 160 MB belongs to no bounded group and stays in memory.
   const std::int64_t bounded = spill->resident_bytes(2) + spill->resident_bytes(3);
   EXPECT_GE(spill->resident_bytes() - bounded, 53'000'000);
   EXPECT_GE(bounded, 2 * kMemoryBytesMin) << "more than half of what they may have";
@@ -116,7 +116,7 @@ TEST(Spill, EachGroupStaysWithinItsOwnBoundAndTheOthersKeepTheirs) {
     ASSERT_LE(spill->resident_bytes(2), kMemoryBytesMin);
     ASSERT_LE(spill->resident_bytes(3), 2 * kMemoryBytesMin);
   }
-  // What changes groups counts in the other at once.
+  // A range that changes its group counts for the new one at once.
   const std::int64_t before = spill->resident_bytes(3);
   std::int64_t moved = 0;
   for (std::size_t i = 0; moved < 1'000'000; i += 3) {

@@ -97,7 +97,7 @@ TEST(StoreWire, NamesTravelWithTheFirstPartOfASample) {
   EXPECT_EQ(read.names->structure, "s");
 }
 
-// Cut off at each byte, or with one too many, nothing is taken for a message.
+// A message that is cut at any byte, or has a byte too many, is refused.
 template <typename Read>
 void expect_refused_in_part(const Payload& whole, Read read) {
   for (std::size_t size = 0; size < whole.head.size(); ++size) {
@@ -152,7 +152,7 @@ TEST(StoreWire, ALengthBeyondWhatIsThereTakesNoMemory) {
   ValueWriter writer(payload);
   writer.begin(ValueKind::kTuple, 7);
   writer.text("t");
-  payload.head.push_back(static_cast<std::byte>(ValueKind::kBytes));  // deletes, so many
+  payload.head.push_back(static_cast<std::byte>(ValueKind::kBytes));  // a huge number of deletes
   for (int i = 0; i < 9; ++i) payload.head.push_back(std::byte{0xff});
   payload.head.push_back(std::byte{1});
   EXPECT_EQ(read_mutate(payload).status().code(), StatusCode::kDataLoss);

@@ -38,7 +38,7 @@ ItemPattern pattern(std::vector<PatternColumn> columns,
   return {std::move(columns), "nest", table, std::move(conditions), {}};
 }
 
-// The rows of each column of an item whose values are whole numbers.
+// The rows of each column of an item with whole numbers.
 std::vector<Rows> rows_of(const Trajectory& trajectory) {
   std::vector<Rows> columns;
   for (const LayoutColumn& column : trajectory.layout().columns()) {
@@ -55,11 +55,11 @@ std::vector<Rows> rows_of(const Trajectory& trajectory) {
   return columns;
 }
 
-// A writer before a fake service whose table "replay" admits everything.
+// A writer with a fake service, whose table "replay" admits everything.
 class StructuredWriterTest : public ::testing::Test {
  protected:
   void SetUp() override { service_->add_table("replay"); }
-  // The clock stands still, so a last flush would never end.
+  // Closed first, since the clock does not advance and a last flush would never end.
   void TearDown() override {
     if (writer_) writer_->close();
   }
@@ -90,7 +90,7 @@ class StructuredWriterTest : public ::testing::Test {
     return writer_->end_episode(clear_buffers, deadline_, {});
   }
 
-  // The rows of the items of a table, in the order of their insertion.
+  // The rows of a table's items, in the order of their insertion.
   std::vector<std::vector<Rows>> items(const std::string& table = "replay") {
     std::vector<std::vector<Rows>> found;
     for (std::size_t i = 0; i < service_->size(table); ++i) {
@@ -132,7 +132,7 @@ TEST_F(StructuredWriterTest, StopAndStepCutTheRows) {
 TEST_F(StructuredWriterTest, EachConditionMeansWhatItSays) {
   struct Case {
     PatternCondition condition;
-    std::vector<std::int64_t> steps;  // of two episodes, 0 to 5 and 6 to 10
+    std::vector<std::int64_t> steps;  // with an item; the episodes are 0 to 5 and 6 to 10
   };
   const std::vector<Case> cases = {
       {when(Left::kStepIndex, Comparison::kAtLeast, 3), {3, 4, 5, 9, 10}},
@@ -249,7 +249,7 @@ TEST_F(StructuredWriterTest, LeavesWithoutAUseAreNotWritten) {
   EXPECT_TRUE(writer_->uses(1));
   EXPECT_FALSE(writer_->uses(2));
   ASSERT_TRUE(append({i64(5), i64(1), f32(3)}).ok());
-  ASSERT_TRUE(append({i64(6), i64(1), i64(3)}).ok());  // its type is not looked at
+  ASSERT_TRUE(append({i64(6), i64(1), i64(3)}).ok());  // the type of an unused leaf is not checked
   EXPECT_EQ(first_values(), (Rows{5, 6}));
   EXPECT_EQ(service_->item("replay", 0).trajectory.pieces()[0].chunk->schema().column_count(), 1u);
 }
@@ -281,7 +281,7 @@ TEST_F(StructuredWriterTest, TdErrorsThatAreNoSingleNumbersAreRefusedAndTheStepS
     service_->drop_items("replay");
     const Status status = append({i64(1), error});
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
-    EXPECT_EQ(first_values(), (Rows{1}));  // the other pattern's
+    EXPECT_EQ(first_values(), (Rows{1}));  // from the other pattern
   }
 }
 
@@ -357,7 +357,7 @@ TEST_F(StructuredWriterTest, LeavesThatStepsDoNotHaveAreRefused) {
   EXPECT_TRUE(writer->set_leaves({"a", "b", "c"}).ok());
 }
 
-// The model: all cells since the buffers were cleared, searched anew for each step.
+// The model keeps all cells since the buffers were cleared, and searches them for each step.
 class Model {
  public:
   Model(std::vector<ItemPattern> patterns, std::size_t leaves)
@@ -402,7 +402,7 @@ class Model {
       since_[p] = 0;
     }
   }
-  // Whether the newest step has any leaf that a pattern uses.
+  // Whether the newest step has a leaf that a pattern uses.
   bool has_used_leaf() const {
     for (const ItemPattern& p : patterns_) {
       for (const PatternColumn& c : p.columns) {
@@ -492,7 +492,7 @@ TEST_F(StructuredWriterTest, MakesTheItemsThatAModelMakes) {
     Model model(patterns, 3);
     std::int64_t next_value = 0;
     for (int step = 0; step < 40; ++step) {
-      // A step in one or two parts, where some leaves may be missing.
+      // A step in one or two parts, some of whose leaves may be missing.
       std::vector<std::optional<std::int64_t>> parts[2] = {{{}, {}, {}}, {{}, {}, {}}};
       for (std::size_t leaf = 0; leaf < 3; ++leaf) {
         if (random.next() % 8 == 0) continue;

@@ -12,11 +12,11 @@
 namespace reverie {
 namespace {
 
-// The model: every sequence of draws, one after the other.
+// The model enumerates every sequence of draws.
 struct Enumeration {
   std::vector<double> shares;
   std::size_t count;
-  // For each set (a bit per item): its probability, and that given item i as the first draw.
+  // For each set (a bit per item): its probability, and its probability if item i is drawn first.
   std::map<unsigned, double> of_set;
   std::map<unsigned, std::vector<double>> given_first;
 
@@ -101,23 +101,23 @@ TEST(DistinctProbabilities, GiveSumsOverTheBatchTheMeanOfSumsOverTheTable) {
 
 TEST(DistinctProbabilities, OfEqualItemsAreTheProbabilityToBeInTheBatch) {
   for (const std::size_t n : {1, 4, 7, 8}) {
-    std::vector<double> probabilities(n);  // as they are drawn: 1/8, 1/7, ...
+    std::vector<double> probabilities(n);  // of consecutive draws: 1/8, 1/7, ...
     for (std::size_t i = 0; i < n; ++i) probabilities[i] = 1.0 / static_cast<double>(8 - i);
     to_single_draw(probabilities);
     for (const double share : probabilities) ASSERT_NEAR(share, 0.125, 1e-12);
     to_inclusion(probabilities, 8, nullptr);
-    for (const double each : probabilities) ASSERT_NEAR(each, 0.125, 1e-12);  // n / 8, over n
+    for (const double each : probabilities) ASSERT_NEAR(each, 0.125, 1e-12);  // (n / 8) / n
   }
 }
 
-// With many items the mean of q over batches comes close to the probability to be in one.
+// With many items, the mean of q over batches approximates the probability to be in a batch.
 TEST(DistinctProbabilities, HoldForBatchesOfHundreds) {
   constexpr std::size_t kItems = 1000, kDrawn = 300;
   std::mt19937_64 rng(7);
   std::vector<double> weights(kItems);
   for (std::size_t i = 0; i < kItems; ++i) weights[i] = 0.01 + static_cast<double>(i % 100);
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double mean = 0;  // of the estimated number of items, which is known
+  double mean = 0;  // of the estimated number of items, which is known exactly
   constexpr int kBatches = 200;
   for (int batch = 0; batch < kBatches; ++batch) {
     std::vector<std::pair<double, std::size_t>> arrivals(kItems);
@@ -127,18 +127,18 @@ TEST(DistinctProbabilities, HoldForBatchesOfHundreds) {
     std::vector<double> shares;
     for (std::size_t k = 0; k < kDrawn; ++k) shares.push_back(weights[arrivals[k].second] / total);
     to_inclusion(shares, kItems, nullptr);
-    // Heavy items only: the light ones' share of the number has a spread without end.
+    // Only heavy items, because the estimate from light ones has an unbounded variance.
     double sum = 0;
     for (std::size_t k = 0; k < kDrawn; ++k) {
       if (weights[arrivals[k].second] > 20) sum += 1 / (shares[k] * kDrawn);
     }
     mean += sum / kBatches;
   }
-  EXPECT_NEAR(mean, 790, 12);  // of each hundred those of weight 21.01 and more
+  EXPECT_NEAR(mean, 790, 12);  // 79 of each hundred items weigh 21.01 or more
 }
 
 TEST(DistinctProbabilities, OfWhatWeighsNothingAreThoseOfAChoiceAlike) {
-  // Two that weigh, and two of three that do not.
+  // Two items with weight, and two of three without.
   std::vector<double> probabilities = {0.75, 1.0, 1.0 / 3, 1.0 / 2};
   to_single_draw(probabilities);
   EXPECT_EQ(probabilities, (std::vector<double>{0.75, 0.25, 0, 0}));

@@ -62,7 +62,7 @@ TEST(KeyMap, AValueCanBeChangedInPlace) {
 }
 
 TEST(KeyMap, KeysThatWantOneSegmentByTheOpenMixingSpreadAllTheSame) {
-  // The inverse of mix64: keys whose mixed values differ in the lowest 12 bits alone.
+  // The inverse of mix64, to make keys whose mixed values only differ in the lowest 12 bits.
   const auto unmix = [](std::uint64_t x) {
     x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3u;
     x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089u;

@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// The model: a plain vector, looked through.
+// The model scans a vector.
 float least_by_scan(const std::vector<float>& weights) {
   float least = LeastTree::kNone;
   for (const float weight : weights) {
@@ -29,7 +29,7 @@ TEST(LeastTree, IsTheLeastThatAScanFinds) {
       tree.set(static_cast<Slot>(slot), model[slot]);
     }
     for (int step = 0; step < 300; ++step) {
-      // The least one often, so that another takes its place.
+      // Often changes the least one, so that another becomes the least.
       const auto lowest = std::find(model.begin(), model.end(), tree.least());
       const std::size_t slot = step % 2 == 0 && lowest != model.end()
                                    ? static_cast<std::size_t>(lowest - model.begin())

@@ -29,7 +29,7 @@ std::string name_of(SumTree::Kernel kernel) {
   return "";
 }
 
-// Every claim holds for the best code of this processor and for the plainer ones.
+// The tests run for the best kernel of this processor and for the simpler ones.
 class SumTreeTest : public ::testing::TestWithParam<SumTree::Kernel> {
  protected:
   SumTree tree_{GetParam()};
@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, SumTreeTest,
                                            SumTree::Kernel::kPortable),
                          [](const auto& kernel) { return name_of(kernel.param); });
 
-// The model: all slots in the tree's order, searched from the left. Slow, and plainly right.
+// The model keeps all slots in the tree's order, and searches them from the left.
 class Scan {
  public:
   explicit Scan(std::size_t slot_count) : weights_(slot_count), order_(slot_count) {
@@ -75,8 +75,8 @@ std::pair<Slot, float> find_one(SumTree& tree, double mass) {
   return {slot, weight};
 }
 
-// Chi-square of draws against the exact distribution. Slots expected less than 20 times are taken
-// together. As many standard deviations as the result is above its mean.
+// Compares draws with the exact distribution: by how many standard deviations chi-square exceeds
+// its mean. Slots with an expected count below 20 are combined.
 double chi_square_excess(const std::vector<std::uint32_t>& counts,
                          const std::vector<double>& probabilities, double draw_count) {
   double chi_square = 0;
@@ -168,7 +168,7 @@ TEST_P(SumTreeTest, BatchesOfAnySizeGiveTheSameTree) {
     tree_.update(slots, weights);
     for (std::size_t i = 0; i < batch; ++i) {
       one_by_one.set(slots[i], weights[i]);
-      if (i % 100 == 0) one_by_one.total();  // and with refreshes in between
+      if (i % 100 == 0) one_by_one.total();  // refreshes the sums in between
     }
     ASSERT_EQ(tree_.total(), one_by_one.total()) << "batch of " << batch;
     for (int i = 0; i < 100; ++i) {
@@ -182,8 +182,8 @@ TEST_P(SumTreeTest, GrowsByItselfAndKeepsItsSums) {
   Random random(std::uint64_t{10});
   double sum = 0;
   Slot reached = 0;
-  // Through one segment, one level (16), two (256) and into the third, with and without a refresh
-  // between two segments.
+  // Grows through one segment, one level (16), two levels (256) and into the third, with and
+  // without a refresh between two segments.
   for (Slot slot = 0; slot < 300 * 4096; slot += 1 + static_cast<Slot>(random.below(3000))) {
     tree_.reach(slot);
     ASSERT_GT(tree_.capacity(), slot);
@@ -221,7 +221,7 @@ TEST_P(SumTreeTest, TheSumsAreAFunctionOfTheWeightsAloneHoweverManyUpdates) {
   SumTree fresh(GetParam());
   fresh.reach(kSlots - 1);
   for (Slot slot = 0; slot < kSlots; ++slot) fresh.set(slot, weights[slot]);
-  EXPECT_EQ(tree_.total(), fresh.total());  // bit by bit
+  EXPECT_EQ(tree_.total(), fresh.total());  // equal bits
   for (int i = 0; i < 1000; ++i) {
     const double mass = random.uniform() * tree_.total();
     ASSERT_EQ(find_one(tree_, mass), find_one(fresh, mass));
@@ -229,7 +229,7 @@ TEST_P(SumTreeTest, TheSumsAreAFunctionOfTheWeightsAloneHoweverManyUpdates) {
 }
 
 TEST_P(SumTreeTest, ASlotOfWeightZeroIsNeverDrawnWhateverTheOthersWeigh) {
-  // Few weights of all magnitudes among zeros, and changing: what is drawn has a weight.
+  // A few changing weights of all magnitudes among zeros: only slots with weight are drawn.
   constexpr std::size_t kSlots = 9'000;
   constexpr std::size_t kBatch = 1'000;
   Random random(std::uint64_t{12});
@@ -287,7 +287,7 @@ TEST_P(SumTreeTest, TenMillionDrawsFollowTheWeights) {
   tree_.reach(kSlots - 1);
   double total = 0;
   for (Slot slot = 0; slot < kSlots; ++slot) {
-    // A tenth are 0; the others spread over four orders of magnitude.
+    // A tenth of the weights is 0; the others span four orders of magnitude.
     const double weight = random.below(10) == 0 ? 0 : std::pow(10.0, -4 * random.uniform());
     tree_.set(slot, static_cast<float>(weight));
     total += static_cast<double>(static_cast<float>(weight));
@@ -307,7 +307,7 @@ TEST_P(SumTreeTest, TenMillionDrawsFollowTheWeights) {
 }
 
 TEST(SumTree, TheChiSquareAboveSeesAnErrorOfAHundredth) {
-  // The test of the test: draws from weights that are one part in a hundred off.
+  // Tests the test: it must notice draws from weights that are off by one percent.
   constexpr std::size_t kSlots = 1'000;
   Random random(std::uint64_t{15});
   RandomLanes lanes(random);

@@ -19,7 +19,7 @@ TEST(BatchMemory, MemoryThatComesBackIsUsedAgain) {
   EXPECT_EQ(memory->allocate(10'000).value().data(), data);
   EXPECT_EQ(memory->allocate(0).value().size_bytes(), 0u);
   memory.reset();
-  std::memset(other.data(), 1, other.size_bytes());  // outlives its maker
+  std::memset(other.data(), 1, other.size_bytes());  // buffers may outlive the BatchMemory
 }
 
 TEST(BatchMemory, WhatIsNotWantedAgainMakesRoom) {

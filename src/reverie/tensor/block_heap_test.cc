@@ -23,7 +23,7 @@ namespace {
 using test::MarkedBlock;
 using test::take_marked;
 
-// Sizes of all magnitudes, most of them small.
+// Random sizes of all magnitudes, most of them small.
 std::size_t some_size(Random& random) {
   return 1 + random.below(std::size_t{1} << (2 + random.below(15)));
 }
@@ -62,8 +62,7 @@ TEST(BlockHeap, EverySizeHasRoomAndLittleMore) {
   EXPECT_EQ(BlockHeap().allocate(0).value().size_bytes(), 0u);
 }
 
-// What compression does: a large block each time, of which a small copy stays. In the C heap the
-// holes stayed too.
+// Compression allocates a large block each time and keeps a small copy: holes in the C heap.
 TEST(BlockHeap, LargeBlocksBehindSmallOnesThatStayLeaveNoHoles) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
@@ -73,21 +72,20 @@ TEST(BlockHeap, LargeBlocksBehindSmallOnesThatStayLeaveNoHoles) {
     const MarkedBlock rows = take_marked(heap, 280'000 + i % 7 * 1000, i);
     stays.push_back(take_marked(heap, 100 + i % 2000, i));
   }
-  // 1 MB stays, of 280 that came and went.
+  // 1 MB is kept; 280 MB were allocated and freed.
   EXPECT_LE(testing::resident_mib() - before, 10);
 }
 
-// Fills the heap to a budget many times over: each block that comes makes the oldest ones go, or
-// any.
+// Fills the heap to a budget many times over: each new block frees the oldest, or random ones.
 class Turnover {
  public:
   Turnover(BlockHeap& heap, std::size_t budget_bytes, bool is_random)
       : heap_(heap), budget_bytes_(budget_bytes), is_random_(is_random) {
     taken_.reserve(kCountMax);
-    for (std::size_t i = 0; i < kCountMax; ++i) taken_.emplace_back();  // touches all of it
+    for (std::size_t i = 0; i < kCountMax; ++i) taken_.emplace_back();  // touches all its memory
     taken_.clear();
   }
-  // Blocks of these sizes, of twice the budget.
+  // Allocates blocks in this range of sizes, of twice the budget in total.
   void run(std::size_t size_min, std::size_t size_max) {
     for (std::size_t written = 0; written < 2 * budget_bytes_;) {
       const std::size_t size = size_min + random_.below(size_max - size_min);
@@ -125,7 +123,7 @@ class Turnover {
 constexpr std::size_t kBudget = std::size_t{32} << 20;
 constexpr double kHeld = 1.15 * 32 + 8;  // MiB
 
-// A table that turns over for long, its items now small, now large.
+// Like a table that replaces its items for long, with sizes that change between small and large.
 TEST(BlockHeap, TurnoverOfChangingSizesHoldsWhatIsInUse) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
@@ -170,7 +168,7 @@ TEST(BlockHeap, ThreadsShareIt) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Without care a child would wait for ever for a lock that a thread of its parent held.
+// A lock that a thread of the parent held at the fork must not block the child for ever.
 TEST(BlockHeap, AForkedChildGoesOnWithIt) {
   if (kIsAddressSanitized) {
     GTEST_SKIP() << "blocks are the sanitizer's, whose locks a forked child may find taken";
@@ -186,7 +184,7 @@ TEST(BlockHeap, AForkedChildGoesOnWithIt) {
   for (int round = 0; round < 20; ++round) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // instead of for ever
+      alarm(20);  // ends a child that hangs
       const bool is_right =
           take_marked(heap, 100, 3).is_whole() && take_marked(heap, 100'000, 4).is_whole();
       _exit(is_right ? 0 : 1);
@@ -210,7 +208,7 @@ TEST(BlockHeap, ContainersAndObjectsLieInIt) {
     std::array<int, 30> numbers{};
   };
   constexpr std::size_t kThings = 30'000;
-  // Threads of tests before this one may give their last blocks back meanwhile.
+  // Threads of earlier tests may free their last blocks meanwhile.
   constexpr std::size_t kOthers = std::size_t{512} << 10;
   const std::size_t before = BlockHeap::shared().use().used_bytes;
   std::vector<Thing*> things;

@@ -16,7 +16,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kStride = 1024;
 
-// A run marked with a number of its own in each of its pages: another one over it would show.
+// A run whose pages are marked with a number, so that an overlapping run would be noticed.
 struct Taken {
   std::byte* begin;
   std::size_t size_bytes;
@@ -84,7 +84,7 @@ TEST(PageHeap, TheSystemHasAllBackButABoundedRest) {
     taken.push_back(take(heap, kPage * (1 + random.below(32)), 7));
   }
   EXPECT_GT(testing::resident_mib() - before, 95);
-  // In random order: free runs stay short for long, and must still go.
+  // Freed in random order, so that free runs stay short for long; they must be returned too.
   for (std::size_t i = taken.size(); i > 1; --i) std::swap(taken[i - 1], taken[random.below(i)]);
   std::size_t left_bytes = heap.use().used_bytes;
   for (std::size_t i = 0; i < taken.size(); ++i) {
@@ -116,7 +116,7 @@ TEST(PageHeap, LargeRunsThatComeAndGoStayWarm) {
   EXPECT_EQ(heap.use().warm_bytes, 12 * kMiB);
   EXPECT_EQ(heap.take(12 * kMiB), first);
   heap.give_back(first, 12 * kMiB);
-  // Once runs are short again, the bound is that of short ones.
+  // Once all runs are short again, the bound for short runs applies.
   for (int i = 0; i < 1000; ++i) heap.give_back(heap.take(kPage), kPage);
   EXPECT_LE(heap.use().warm_bytes, 4 * kMiB);
 }

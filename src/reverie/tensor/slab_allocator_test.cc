@@ -41,7 +41,7 @@ TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
   constexpr std::size_t kBlock = 100'000;
   const auto slabs = SlabAllocator::make(kBlock);
   std::vector<MarkedBlock>
-      taken;  // 60 MB: small slabs, large ones, and the step from one to the next
+      taken;  // 60 MB, enough for small slabs, large slabs, and the change between them
   std::atomic<bool> is_over = false;
   std::thread populates([&] {
     while (!is_over) slabs->populate_ahead();

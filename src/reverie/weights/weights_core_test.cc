@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kSize = 10 * kChangedBlock + 100;  // the last block is short
+constexpr std::size_t kSize = 10 * kChangedBlock + 100;  // the last block is partial
 
 WeightsVersion version_of(std::uint64_t version, const std::vector<std::uint8_t>& bytes) {
   Payload payload;

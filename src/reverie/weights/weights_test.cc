@@ -31,7 +31,7 @@ std::unique_ptr<Weights> weights_on(const std::shared_ptr<Peer>& peer,
   return std::move(*made);
 }
 
-// Two arrays whose elements are all `value`.
+// Two arrays with all elements equal to `value`.
 Payload filled(float value, std::size_t count) {
   Payload payload;
   ValueWriter writer(payload);
@@ -45,7 +45,7 @@ Payload filled(float value, std::size_t count) {
   return payload;
 }
 
-// The element that all of both arrays are; -1 if they are not.
+// The value of all elements of both arrays; -1 if they differ.
 float element_of(const WeightsVersion& version) {
   ValueReader reader(version.value);
   if (!reader.next().ok()) return -1;
@@ -108,7 +108,7 @@ TEST_P(WeightsTest, AreTakenByVersionAndHeldWhole) {
   auto fifth = taken->pull(in_time());
   ASSERT_TRUE(fifth.ok());
   EXPECT_EQ(element_of(**fifth), 5.0f);
-  EXPECT_EQ(element_of(**third), 3.0f);  // still
+  EXPECT_EQ(element_of(**third), 3.0f);  // unchanged
   EXPECT_EQ((*taken->pull(in_time()))->version, 5u);
   EXPECT_EQ(published->publish(5, filled(0, 1)).code(), StatusCode::kInvalidArgument);
 }
@@ -184,8 +184,8 @@ TEST_F(SharedWeightsTest, LeaveNoMemoryBehind) {
       ASSERT_TRUE(published->publish(version, filled(1.0f, 1000)).ok());
       ASSERT_TRUE(taken->pull(in_time()).ok());
     }
-    // What both hold, and two memories that versions take turns in; a third where a reader lets go
-    // late.
+    // What both peers hold, two memories that versions use by turns, and a third if a reader
+    // releases one late.
     EXPECT_LE(weights_mapped(), 6u);
   }
   EXPECT_EQ(weights_mapped(), 0u);
@@ -205,7 +205,7 @@ TEST_F(SharedWeightsTest, MemoryIsUsedAgainOnlyWhenNobodyHoldsIt) {
   EXPECT_EQ(element_of(*kept[0]), 7.0f);
   EXPECT_EQ(element_of(*kept[1]), 14.0f);
   EXPECT_EQ(element_of(*published->held()), 20.0f);
-  // Two that take turns, and one for each that is kept, at most one of which is to spare.
+  // Two memories that are used by turns, and one per kept version, with at most one to spare.
   EXPECT_LE(weights_mapped(), 4u + 2 * kept.size());
 }
 

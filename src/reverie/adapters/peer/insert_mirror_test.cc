@@ -21,7 +21,7 @@ const wire::ColumnNames& no_names(std::string_view) {
   return *none;
 }
 
-// A payload as it arrives: its bulk in one piece.
+// A payload in the form in which it arrives, with its bulk in one piece.
 Payload arrived(const Payload& sent) {
   Payload payload;
   payload.head = sent.head;
@@ -200,7 +200,7 @@ TEST_F(InsertMirrorTest, AfterARestartAllIsSentAgain) {
   EXPECT_EQ(taken[0].timeout, Duration(seconds(2)));
 }
 
-// Each byte of a message changed, and each length: refused or harmless, and nothing outside.
+// Changes each byte of a message, and cuts it at each length: the result is refused or harmless.
 TEST_F(InsertMirrorTest, DamagedMessagesAreRefusedOrHarmless) {
   const Ref<Chunk> chunk = float_chunk(0, 4);
   const Ref<Chunk> packed = open_chunk(300, 300, Chunk::Kind::kCompressible);

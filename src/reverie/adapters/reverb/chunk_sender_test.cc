@@ -33,12 +33,12 @@ Ref<Chunk> open_chunk(std::uint32_t published) {
   return chunk;
 }
 
-// The rows that an item's slices name, by what was sent under their keys.
+// Finds the rows of an item's slices in what was sent under their keys.
 class Server {
  public:
   explicit Server(bool takes_stored) : takes_stored_(takes_stored) {}
 
-  // What is due at the sender.
+  // Takes the chunks that the sender has to send.
   void take_from(ChunkSender& sender) {
     PayloadBuilder message;
     ASSERT_TRUE(sender.put_due(message, takes_stored_).ok());
@@ -95,7 +95,7 @@ bool is_nothing_due(ChunkSender& sender) {
   return sender.put_due(message, true).ok() && message.message().size_bytes() == 0;
 }
 
-// A server that takes stored chunks, and one of Reverb's.
+// Whether the server accepts stored chunks; Reverb's does not.
 class ChunkSenderTo : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(BothServers, ChunkSenderTo, ::testing::Bool());
 

@@ -1,4 +1,4 @@
-// What goes over the wire when: a client's items before a server that answers as the test says.
+// When a client sends its items, tested with a server whose answers the test writes.
 #include "reverie/adapters/reverb/insert_sender.h"
 
 #include <map>
@@ -18,7 +18,7 @@
 namespace reverie {
 namespace {
 
-// A server that keeps what comes on its insert streams, and answers nothing by itself.
+// A server that records what arrives on its insert streams, and answers nothing by itself.
 class ScriptedServer {
  public:
   struct Request {
@@ -114,7 +114,7 @@ class InsertSenderTest : public ::testing::Test {
   void wait_for_done(const std::set<ItemKey>& keys) {
     EXPECT_TRUE(test::eventually([&] { return done() == keys; }));
   }
-  // Confirms the numbers [first, first + count), as far as they were sent, and `taken` requests.
+  // Confirms the numbers [first, first + count) of those sent, and that `taken` requests were read.
   static std::string answer(std::uint64_t first, std::uint64_t count, std::uint64_t taken) {
     const wire::NumberRun run{first, count};
     return wire::write_numbered_response({&run, count == 0 ? 0u : 1u}, taken);
@@ -134,11 +134,11 @@ TEST_F(InsertSenderTest, AnItemAloneGoesAtOnceAndOthersShareTheNextMessage) {
   EXPECT_EQ(server_.wait_for(1)[0].keys, (Keys{1}));
   server_.write(0, answer(1, 1, 1));
   wait_for_done({1});
-  // The server is known now to tell what it has taken.
+  // The client now knows that the server reports what it has read.
   insert(2);
   server_.wait_for(2);
   for (ItemKey key = 3; key <= 30; ++key) insert(key);
-  server_.write(0, answer(2, 0, 2));  // taken, and held back by the limiter
+  server_.write(0, answer(2, 0, 2));  // read, but held back by the limiter
   const auto requests = server_.wait_for(3);
   EXPECT_EQ(requests[1].keys, (Keys{2}));
   EXPECT_EQ(requests[2].keys.size(), 28u) << "all that waited";

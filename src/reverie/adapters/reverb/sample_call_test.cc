@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// What a server may send, and what the client makes of it.
+// What the client makes of a server's responses.
 class SampleCallTest : public ::testing::Test {
  protected:
   std::unique_ptr<SampleCall> call(std::size_t count) {
@@ -18,7 +18,7 @@ class SampleCallTest : public ::testing::Test {
     return std::make_unique<SampleCall>(count, std::make_shared<const wire::ColumnNames>(),
                                         SampleBatch());
   }
-  // As long as all was as it should be.
+  // Ignores responses after the first error.
   void take(SampleCall& call, const wire::PiecedMessage& response) {
     if (taken_.ok()) taken_ = call.take(grpc_message(response.flat()));
   }

@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// How much ink there is, in pixels of full black.
+// The amount of ink, in pixels of full black.
 double ink(const Canvas& canvas) {
   double sum = 0;
   for (const std::uint8_t value : canvas.rgb()) sum += 255 - value;
@@ -57,7 +57,7 @@ TEST(Canvas, WhatLiesOutsideIsCutOff) {
   EXPECT_NEAR(ink(canvas), 50, 1e-6);
   canvas.line({-1e9, 3}, {1e9, 3}, 2, kBlack);
   canvas.disc({1e6, 1e6}, 3, kBlack);
-  canvas.line({4, 4}, {4, 4}, 2, kBlack);  // no length, no ink
+  canvas.line({4, 4}, {4, 4}, 2, kBlack);  // a line without length draws nothing
   const double infinity = std::numeric_limits<double>::infinity();
   canvas.fill({{0, 0}, {infinity, 0}, {0, std::nan("")}}, kBlack);
   EXPECT_NEAR(ink(canvas), 60, 1e-3);
