@@ -1,4 +1,4 @@
-"""The command's figures: there, positive, and refused where they cannot be."""
+"""The figures of ``reverie bench``: present, positive, and refused where not measurable."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""One class a kind, each also what Python's users catch."""
+"""One class per kind of error, each also a builtin class that Python users catch."""
 
 import pytest
 

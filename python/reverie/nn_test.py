@@ -1,4 +1,4 @@
-"""Networks against PyTorch and the safetensors package, and what they refuse."""
+"""Networks compared with PyTorch and the safetensors package, and what they refuse."""
 
 import copy
 import math
@@ -44,7 +44,7 @@ def torch_gradients(twin):
 
 
 def named(net, vector):
-    """The layers of a flat vector, by PyTorch's names and in its shapes."""
+    """A flat vector as layers, with PyTorch's names and shapes."""
     other = net.copy()
     other.parameters[:] = vector
     return other.state_dict()
@@ -231,7 +231,7 @@ def test_parameters_and_views_are_the_network_itself():
     net.views()[0][1][:] = 2
     assert net([0, 0])[0] == 6.5
     del net
-    assert weight.sum() == 3  # a view keeps what it looks at
+    assert weight.sum() == 3  # a view keeps its memory alive
 
 
 def test_copies_and_averages():
@@ -299,7 +299,7 @@ def test_a_copy_is_a_network_of_its_own():
 
 
 def test_a_network_takes_one_call_at_a_time():
-    """Its memory is one pass's: rows of two calls would be written over each other."""
+    """A network's memory holds one pass: two calls would overwrite each other's rows."""
     net = nn.Mlp((64, 512, 64), seed=1)
     inputs = {rows: np.ones((rows, 64), np.float32) for rows in (1, 700)}
     expected = {rows: net(rows_in) for rows, rows_in in inputs.items()}
@@ -322,7 +322,7 @@ def test_a_network_takes_one_call_at_a_time():
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    # Between a pass and its gradient another thread may have made a pass of its own.
+    # Another thread may have made a forward pass between a pass and its gradient.
     words = ("in use by another call", "call forward", "output_gradient has")
     assert all(any(word in text for word in words) for text in refused), refused
 

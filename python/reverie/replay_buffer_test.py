@@ -11,7 +11,7 @@ from reverie import errors
 
 
 class NaiveBuffer:
-    """The model: whole episodes in lists, each item made in full when it is complete."""
+    """The model keeps whole episodes in lists, and makes each item when it is complete."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class NaiveBuffer:
     ):
         self.items = deque(maxlen=capacity)
         self.episodes = [[] for _ in range(num_envs)]
-        self.made = [0] * num_envs  # items of the episode
+        self.made = [0] * num_envs  # items made from the current episode
         self.stack, self.n_step, self.gamma = frame_stack, n_step, gamma
         self.length, self.burn_in, self.pad = sequence_length, burn_in, pad_sequences
         self.period = period or sequence_length
@@ -122,7 +122,7 @@ def sort_key(item):
 
 
 def contents(buffer):
-    """All items, each once, as the model has them."""
+    """All items of the buffer, each once, in the model's form."""
     count = len(buffer)
     if count == 0:
         return []
@@ -145,7 +145,7 @@ def assert_same(buffer, model):
 
 
 def walk(rng, num_envs, shape, end_rate, jump_rate=0.0, mask_rate=0.0):
-    """Steps of environments whose observations never come twice."""
+    """Random steps of environments; no observation occurs twice."""
     newest = 0
 
     def fresh(count):
@@ -165,7 +165,7 @@ def walk(rng, num_envs, shape, end_rate, jump_rate=0.0, mask_rate=0.0):
         yield obs, action, reward, next_obs, terminated, truncated, mask
         jumps = terminated | truncated | (rng.random(num_envs) < jump_rate)
         following = np.where(jumps.reshape(-1, *[1] * len(shape)), fresh(num_envs), next_obs)
-        # Who made no step is where it was.
+        # An environment that made no step keeps its observation.
         obs = np.where(mask.reshape(-1, *[1] * len(shape)), following, obs)
 
 
@@ -287,8 +287,8 @@ def test_a_small_transition_costs_little_more_than_its_data():
     for i in range(1_100):
         buffer.add(obs + i, np.zeros(50, np.int32), np.zeros(50), obs + i + 1, over)
     assert len(buffer) == 50_000
-    # 32 bytes of observation, stored once, and 9 of action, reward and flags: 76 where successors
-    # are stored too, and the end is a float.
+    # 32 bytes of observation, stored once, and 9 of action, reward and flags. A buffer that also
+    # stores next observations, and a float for the end, needs 76.
     assert buffer.memory_bytes / len(buffer) < 130
 
 
@@ -428,7 +428,7 @@ def test_distinct_weights_make_the_mean_over_a_batch_that_of_the_buffer():
     for _ in range(4_000):
         batch = buffer.sample(4, distinct=True)
         np.add.at(sums, batch["obs"][:, 0].astype(int), batch["weights"])
-    # Every item counts alike, however rarely it is drawn.
+    # The weights make every item count the same, however rarely it is drawn.
     np.testing.assert_allclose(sums / sums.mean(), 1.0, atol=0.12)
 
 
@@ -766,7 +766,7 @@ def test_one_thread_adds_while_others_sample_and_update():
         try:
             while not stop.is_set():
                 out = buffer.sample(64, timeout_s=5.0, out=out)
-                # Frames are numbered, so a batch that mixes steps shows.
+                # Frames are numbered, so that a batch with mixed steps is noticed.
                 newest = out["obs"][:, 1, 0]
                 gap = out["next_obs"][:, 1, 0] - newest
                 assert ((gap >= 1) & (gap <= 3)).all()

@@ -1,4 +1,4 @@
-"""Replay buffers whose full chunks are compressed give what raw ones give."""
+"""Replay buffers that compress their full chunks give the same data as raw ones."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ KINDS = [
 
 
 def picture(numbers):
-    """A bar that moves, and a corner that says which it is."""
+    """Images with a moving bar, and a corner that encodes the number."""
     made = np.zeros((len(numbers), 28, 28), np.uint8)
     for row, number in enumerate(numbers):
         made[row, number % 28] = 200
@@ -61,7 +61,7 @@ def assert_same(ours, theirs):
 
 def drawn(buffer):
     batch = buffer.sample(64)
-    del batch["tickets"]  # which occupant of a place, counted from a number by chance
+    del batch["tickets"]  # tickets are counted from a random number
     return batch
 
 
@@ -114,7 +114,7 @@ def test_what_was_saved_goes_on_as_the_original(tmp_path, by, kind, capacity):
         go_on(buffer, begin, begin + 67)
         go_on(twin, begin, begin + 67)
         assert_same(drawn(twin), drawn(buffer))
-    twin.save(tmp_path / "again")  # with chunks that came from the disk
+    twin.save(tmp_path / "again")  # with chunks that were loaded from the disk
     assert_same(drawn(reverie.ReplayBuffer.load(tmp_path / "again")), drawn(twin))
 
 
@@ -144,7 +144,7 @@ def reached(achieved, desired, info):
     return -np.abs(achieved - desired).reshape(len(achieved), -1).max(axis=1)
 
 
-@pytest.mark.parametrize("goal_size", [1, 300])  # beside the small columns, or a column of its own
+@pytest.mark.parametrize("goal_size", [1, 300])  # with the small columns, or a separate column
 @pytest.mark.parametrize("codec", ["lz4", "auto"])
 def test_goals_in_hindsight_are_those_of_a_raw_buffer(codec, goal_size):
     def seen(number, goal):

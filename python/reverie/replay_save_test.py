@@ -37,12 +37,12 @@ def step(number, envs=1, **extra):
 
 
 def go_on(buffer, begin, envs, prioritized):
-    """What a buffer gives while it is added to, sampled from and updated."""
+    """Adds to a buffer, samples from it and updates it; returns the samples."""
     given = []
     for number in range(begin, begin + 40):
         buffer.add(**step(number, envs))
         if len(buffer) == 0:
-            continue  # the first item is not complete
+            continue  # the first item is not complete yet
         batch = buffer.sample(8)
         given.append(
             {name: np.array(value) for name, value in flat(batch).items() if name != "tickets"}
@@ -98,7 +98,7 @@ def by_pickle(buffer):
 
 
 class Numbered(reverie.ReplayBuffer):
-    """A class of a program's own."""
+    """A class that only this program has."""
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
@@ -129,7 +129,7 @@ def rising(updates):
 def test_a_copy_has_the_functions_of_the_original():
     moments = reverie.transforms.NormalizeObs()
     buffer = reverie.ReplayBuffer(9, prioritized=True, beta=rising, transforms=[moments], seed=1)
-    for twin in (copy.deepcopy(buffer), by_pickle(buffer)):  # before anything was added
+    for twin in (copy.deepcopy(buffer), by_pickle(buffer)):  # copies of an empty buffer
         twin.add(np.ones(2), 0, 1.0, np.zeros(2), terminated=True)
         assert len(twin) == 1
     for number in range(9):

@@ -1,4 +1,4 @@
-"""The learning rules against the table that the C++ tests read too, and their refusals."""
+"""The learning rules compared with the table that the C++ tests read too, and their refusals."""
 
 import inspect
 import math
@@ -14,7 +14,7 @@ TABLE = Path(__file__).resolve().parents[2] / "tests" / "data" / "learning_rules
 
 
 def read_table():
-    """The cases: (rule, what it was compared with, arguments, results)."""
+    """The cases: (rule, the function it was compared with, arguments, results)."""
     cases = []
     for text in TABLE.read_text().splitlines():
         words = text.split()
@@ -38,7 +38,7 @@ CASES = read_table()
 
 
 class Draws:
-    """A generator that draws what the table says."""
+    """A generator whose draws are those of the table."""
 
     def __init__(self, explore_draws, action_draws):
         self.draws = np.stack([explore_draws, action_draws])
@@ -110,7 +110,7 @@ def test_the_squashed_density_sums_to_one():
 
 
 def test_an_episode_that_is_cut_off_still_counts_what_it_led_to():
-    # One step of reward 1 before a time limit, in a state worth 10: the row goes on with another.
+    # One step of reward 1 before a time limit, in a state worth 10; then another episode begins.
     advantages = rl.generalized_advantages(
         [[1, 0]], [[0.5, 0.5]], [[0, 0]], [[10, 0]], lambda_=1.0, ends=[[True, False]]
     )

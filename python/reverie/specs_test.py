@@ -1,4 +1,4 @@
-"""Signatures from whatever people specify arrays with."""
+"""Signatures from all the objects with which users specify arrays."""
 
 import collections
 
@@ -13,7 +13,7 @@ from reverie import TensorSpec, specs
 
 
 class FakeTensorFlowDType:
-    """As TensorFlow's: no NumPy dtype, but it names one."""
+    """Like TensorFlow's dtype, which is not NumPy's but names one."""
 
     def __init__(self, numpy_type):
         self.as_numpy_dtype = numpy_type

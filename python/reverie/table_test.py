@@ -1,4 +1,4 @@
-"""Tables: their settings, how they stand, and what their limiters let through."""
+"""Tables: their settings, their state, and what their limiters allow."""
 
 import pytest
 

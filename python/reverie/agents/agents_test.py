@@ -217,7 +217,7 @@ time.sleep(0.2)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-# --- The command
+# --- The command.
 
 
 def test_the_command_trains_and_writes(tmp_path, capsys):

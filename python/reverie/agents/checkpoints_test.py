@@ -1,4 +1,4 @@
-"""Trainings that are saved, interrupted and gone on with."""
+"""Trainings that are saved, interrupted and resumed."""
 
 import contextlib
 import os
@@ -51,7 +51,7 @@ def run_through(algorithm, env, settings, **options):
 
 
 def run_in_parts(algorithm, env, settings, path, stops, **options):
-    """Interrupted after about so many steps each, saved, and gone on with by another trainer."""
+    """Interrupts a training after about so many steps, saves it, and resumes it in another."""
     resume = None
     for stop in [*stops, None]:
         with Trainer(algorithm, env, settings, resume=resume, **options) as trainer:
@@ -446,7 +446,7 @@ def test_a_folder_is_one_training_s_from_its_start_to_its_end(tmp_path):
     locked = pytest.raises(FailedPreconditionError, match="locked")
     with Trainer("ddqn", "CartPole-v1", SHORT) as first, Checkpoints(first, tmp_path, 60.0), locked:
         train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
-    # One that was finished is replaced.
+    # A finished training is replaced.
     for _ in range(2):
         train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "twice", final_episodes=1)
 
@@ -494,7 +494,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_nothing_else(tmp_path):
 
 
 def in_group(group):
-    """Processes of that group that live, by what they run."""
+    """The living processes of a group, by their command lines."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -526,7 +526,7 @@ def test_ctrl_c_at_any_moment(tmp_path, kind, times):
         with command(
             *given, "--out", str(out), "--checkpoint-every", "0.001", start_new_session=True
         ) as process:
-            assert "CartPole" in process.stdout.readline()  # signals are heeded from here on
+            assert "CartPole" in process.stdout.readline()  # from here on signals are handled
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(draw.uniform(0.0, 1.5))
             process.send_signal(signal.SIGINT)
@@ -540,7 +540,7 @@ def test_ctrl_c_at_any_moment(tmp_path, kind, times):
         settings = TrainSettings.from_options(described.pop("settings"))
         described.pop("learner")
         with Trainer(settings=settings, resume=out / CHECKPOINTS, **described) as trainer:
-            assert trainer.progress().steps >= steps  # what came before is not lost
+            assert trainer.progress().steps >= steps  # earlier steps are not lost
             steps = trainer.progress().steps
         given = ["--resume"]
 

@@ -1,4 +1,4 @@
-"""What a wrong argument, a signal and a second one get from ``reverie train`` and ``evaluate``."""
+"""How ``reverie train`` and ``evaluate`` handle wrong arguments, a signal, and a second one."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ CART_POLE = ["--algorithm", "dqn", "--env", "CartPole-v1"]
     [
         (["--stepz", "5"], ["--stepz", "--steps"]),
         (["--batch-sise=5"], ["--batch-sise", "--batch-size"]),
-        (["--hid", "5"], ["there is no option --hid"]),  # a part of a name is none
+        (["--hid", "5"], ["there is no option --hid"]),  # abbreviations are refused
         (["--hidden", "64,x"], ["--hidden", "64,x", "as 64,64"]),
         (["--actors", "many"], ["--actors", "many", "auto"]),
         (["--steps", "many"], ["--steps", "many"]),
@@ -98,6 +98,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in told
-    # Whether the last one came in time or not, there is one to go on from.
+    # Whether the last checkpoint was in time or not, there is one to resume from.
     assert len(list((tmp_path / CHECKPOINTS).glob("checkpoint-*"))) >= 1
     assert main(["train", "--resume", "--out", str(tmp_path), "--final-episodes", "0"]) == 2

@@ -1,4 +1,4 @@
-"""Trainings in environments of Gymnasium, in worker processes and threads."""
+"""Trainings with Gymnasium's environments, in worker processes and threads."""
 
 import sys
 import textwrap
@@ -23,7 +23,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 SHORT = TrainSettings(seed=1, steps=400, hidden=(16,), warmup_steps=100, batch_size=16)
 
-# What workers import: environments that go wrong after a number of steps.
+# A module for the workers, with environments that fail after a number of steps.
 MODULE = """
     import time
 
@@ -108,7 +108,7 @@ def test_any_environment_of_gymnasium_is_trained_in(tmp_path):
         for backend in ("process", "thread")
     ]
     assert runs[0].progress.end == "all steps"
-    # One thread acts and learns: a seed repeats the run, whatever steps the environments.
+    # One thread acts and learns, so a seed repeats the run with either backend.
     assert runs[0].episodes == runs[1].episodes
     np.testing.assert_array_equal(runs[0].policy.parameters, runs[1].policy.parameters)
     assert evaluate(tmp_path / "run", episodes=1) == runs[0].greedy_returns
@@ -187,7 +187,7 @@ def test_what_goes_wrong_in_an_environment_keeps_the_training(faulty, fault, err
         trainer.start()
         with pytest.raises(error, match=words):
             trainer.wait(timeout_s=30)
-        with pytest.raises(error, match=words):  # as often as it is asked
+        with pytest.raises(error, match=words):  # the error is raised again
             trainer.wait(timeout_s=0)
         progress = trainer.progress()
         assert progress.end == "failed"
@@ -202,7 +202,7 @@ def test_the_command_keeps_what_there_was_when_an_environment_raised(faulty, tmp
     said = capsys.readouterr()
     assert "out of fuel" in said.err
     assert f"--resume --out {tmp_path / 'run'}" in said.out
-    # Whole episodes of 20 steps, of 150.
+    # The header, and seven complete episodes of 20 steps within 150 steps.
     assert len((tmp_path / "run" / "curve.csv").read_text().splitlines()) == 1 + 7
     assert np.isfinite(evaluate(tmp_path / "run", episodes=1)).all()
 

@@ -1,4 +1,4 @@
-"""Trainings whose parts are killed, frozen or too many, and what is kept of them."""
+"""Trainings whose processes are killed, frozen or too many, and what is saved of them."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def outcome(trainer):
 
 
 def workers():
-    """Processes that this one has started and that live."""
+    """The living child processes of this process."""
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
@@ -125,7 +125,7 @@ def test_a_training_goes_on_from_the_weights_before_a_gradient_that_was_not_fini
             if batches[-1] > batches[-2]:
                 assert (trainer.policy().parameters != before).any()
             resume = trainer.save(tmp_path / "it")
-    assert len(batches) > 1  # it was met
+    assert len(batches) > 1  # the fault occurred
     assert batches == sorted(batches)
     assert trainer.progress().end == "all steps"
     assert trainer.progress().batches == trainer.progress().batch_count
@@ -159,7 +159,7 @@ def test_one_core_carries_any_number_of_actors_and_learners(flags):
     assert "all steps" in done.stdout
 
 
-# --- A policy or a learner of one's own that never returns.
+# --- A user's policy or learner that never returns.
 
 
 class Stuck:
@@ -197,12 +197,12 @@ def test_an_agent_that_does_not_return_ends_the_training(tmp_path, actors, what)
         loop.start()
         with pytest.raises(DeadlineExceededError, match=rf"{what}\(\).*agent_timeout_s"):
             loop.wait(60)
-        with pytest.raises(DeadlineExceededError):  # as often as it is asked
+        with pytest.raises(DeadlineExceededError):  # the error is raised again
             loop.wait(0)
         assert loop.progress().end == "failed"
         with pytest.raises(FailedPreconditionError, match="half of a step"):
             loop.save(tmp_path / "it")
-        loop.stop()  # at once
+        loop.stop()  # must return at once
         agent.opened.set()
         assert eventually(lambda: not any(thread.is_alive() for thread in loop._threads))
 

@@ -1,4 +1,4 @@
-"""A `Loop` and PyTorch's trainings, interrupted and gone on with."""
+"""A `Loop` and PyTorch's trainings, interrupted and resumed."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ SHORT = TrainSettings(seed=3, steps=600, warmup_steps=100, batch_size=16, hidden
 
 
 class Linear:
-    """A policy and learner of NumPy: values that are linear in the observation."""
+    """A policy and learner in NumPy, whose values are linear in the observation."""
 
     def __init__(self):
         self.weights = np.zeros((4, 2))
@@ -51,11 +51,11 @@ class Linear:
 
 
 def interrupted(agent, folder, *, moments, **arguments):
-    """A loop that is stopped and saved at each of the moments, and gone on with."""
+    """Runs a loop that is stopped and saved at each of the moments, and resumed."""
     for moment_s in [*moments, None]:
         with Loop(agent, agent, "CartPole-v1", SHORT, **arguments) as loop:
             if folder.exists():
-                agent.weights[:] = 7  # what is loaded takes its place
+                agent.weights[:] = 7  # loading must overwrite them
                 loop.load(folder)
             loop.start()
             loop.wait(moment_s)
@@ -126,7 +126,7 @@ def test_a_training_goes_on_and_stops_beside_a_thread_that_saves_all_the_time(tm
 
 
 def test_a_training_is_saved_while_no_batch_is_due(tmp_path):
-    """The thread that draws batches waits for steps then, which rest for the save."""
+    """Then the thread that draws batches waits for steps, and the save pauses the steps."""
     settings = TrainSettings(
         seed=3, steps=10**9, warmup_steps=10, actors=1, update_interval=1e6, hidden=(8,)
     )
@@ -233,7 +233,7 @@ def test_environments_are_played_again(env, backend):
 
     try:
         obs = first.reset()
-        for _ in range(230):  # Pendulum's first episodes are over after 200
+        for _ in range(230):  # Pendulum's first episodes end after 200 steps
             obs = first.step(actions()).observation
         state = json.loads(json.dumps(first.state()))
         np.testing.assert_array_equal(second.resume(state), obs)
@@ -255,7 +255,7 @@ def test_environments_are_played_again(env, backend):
 
 @pytest.fixture
 def one_torch_thread():
-    """Networks as small as these gain nothing by more."""
+    """Uses one thread, since more do not help with networks as small as these."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -264,7 +264,7 @@ def one_torch_thread():
 
 
 def numbers(state):
-    """Arrays of a state, whatever they are there."""
+    """The arrays of a state as NumPy arrays."""
     return {
         name: np.asarray(value.detach() if hasattr(value, "detach") else value)
         for name, value in state.items()
@@ -272,7 +272,7 @@ def numbers(state):
 
 
 class Stopped(Exception):  # noqa: N818
-    """What a report raises to end a training."""
+    """Raised by a report to end a training."""
 
 
 @pytest.mark.usefixtures("one_torch_thread")

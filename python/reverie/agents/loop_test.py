@@ -1,4 +1,4 @@
-"""Trainings around the user's own policy and learner, and the ones with PyTorch."""
+"""Trainings with the user's own policy and learner, and with PyTorch."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ SHORT = TrainSettings(seed=1, steps=400, hidden=(16,), warmup_steps=100, batch_s
 
 
 class Tabular:
-    """Linear values of four numbers, learned with NumPy alone."""
+    """Values that are linear in four numbers, learned with NumPy only."""
 
     def __init__(self, seed=1):
         self.random = np.random.default_rng(seed)
@@ -162,7 +162,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Networks as small as these gain nothing by more, and wait for each other's threads."""
+    """Uses one thread, since more do not help with networks as small as these, and wait."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -238,7 +238,7 @@ def test_torch_repeats_a_seed_in_turn():
 
 
 def test_a_step_of_torch_is_that_of_the_native_learner():
-    """The TD errors of one batch, from the rule worked out in NumPy with the same weights."""
+    """Compares a batch's TD errors with the rule worked out in NumPy with the same weights."""
     from reverie.agents.torch_agent import TorchAgent
     from reverie.envs.pool import EnvPool
 
@@ -267,7 +267,7 @@ def test_a_step_of_torch_is_that_of_the_native_learner():
     error = values(batch["obs"])[rows, batch["action"]] - target
     errors = agent.learn(batch, progress=0.0)
     np.testing.assert_allclose(errors.numpy(), np.abs(error), rtol=1e-4, atol=1e-5)
-    # Adam's first step is the learning rate in the gradient's direction.
+    # Adam's first step has the size of the learning rate, against the sign of the gradient.
     moved = agent.actor.state_dict()["dense.2.bias"].numpy() - state["dense.2.bias"]
     slope = np.zeros(2)
     np.add.at(slope, batch["action"], np.clip(error, -1, 1) / 5)
@@ -289,7 +289,7 @@ def test_pictures_are_learned_from_by_convolutions(squares):
     result = train(
         "dqn", squares, settings, learner="torch", env_backend="thread", final_episodes=5
     )
-    assert result.greedy_return > 8.5  # of 10; 5 by chance
+    assert result.greedy_return > 8.5  # of 10; a random policy gets 5
 
 
 def test_what_torch_cannot_serve_is_refused():
@@ -315,7 +315,7 @@ def test_the_exploration_measures_pytorchs_learner():
     assert len(tuning.actor_curve) == len(tuning.learner_curve) == 3
     assert min(tuning.actor_curve + tuning.learner_curve) > 0
     assert (tuning.learner_cores, tuning.settings.learners) == (1, 1)
-    assert 1 <= tuning.actor_cores == tuning.settings.actors <= 2  # the third core learns
+    assert 1 <= tuning.actor_cores == tuning.settings.actors <= 2  # the third core is the learner's
     one = tune_cores("sac", "Pendulum-v1", SHORT, cores=1, measure_s=0.02, learner="torch")
     assert (one.settings.actors, one.settings.learners) == (0, 1)
 
@@ -362,7 +362,7 @@ def test_an_attribute_of_the_learner_is_the_loss_if_it_is_a_number():
 
 @pytest.mark.parametrize("actors", [0, 1])
 def test_priorities_reach_the_replay_though_batches_are_on_a_device(actors):
-    """A tensor on PyTorch's device "meta" has a shape and no numbers, and cannot come back."""
+    """A tensor on PyTorch's device "meta" has a shape and no values, and cannot be copied back."""
     agent = Tabular()
     learned = []
 
@@ -422,7 +422,7 @@ sys.exit(3)
 
 
 def test_a_forked_child_is_refused_and_ends(tmp_path):
-    """Its parent's threads may hold any lock at that moment, and do not exist in the child."""
+    """Threads of the parent may hold any lock at the fork, and do not exist in the child."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Trainings whose actors are processes of their own."""
+"""Trainings whose actors are separate processes."""
 
 import os
 import signal
@@ -72,7 +72,7 @@ def test_cartpole_is_trained_by_processes_of_which_one_is_killed_and_one_comes_l
             out, _ = process.communicate(timeout=30.0)
             assert process.returncode == 0, out
             assert "the training is over" in out
-        # A random policy lasts 22 steps.
+        # A random policy gets about 22.
         assert np.mean(trainer.evaluate(episodes=10)) > 100
 
 
@@ -149,7 +149,7 @@ def test_a_learner_that_stands_still_holds_up_its_actors_alone(start):
         actors = [start(address) for _ in range(2)]
         assert any("2 actors elsewhere" in line for line in islice(learner.stdout, 120))
         learner.send_signal(signal.SIGSTOP)
-        # One is told to end meanwhile, and ends.
+        # An actor that is interrupted meanwhile ends.
         actors[0].send_signal(signal.SIGINT)
         actors[0].communicate(timeout=30.0)
         assert actors[0].returncode == 130
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_an_actor_at_once(start):
     slow = TrainSettings(seed=1, steps=10**6, warmup_steps=100, hidden=(16,), actors=0)
     with Trainer("dqn", "CartPole-v1", slow, listen="127.0.0.1:0") as trainer:
         actor = start(trainer.address)
-        # Not started: after lead_steps the actor waits for learners.
+        # The training was not started, so after lead_steps the actor waits for learners.
         eventually(lambda: trainer.progress().steps >= 100, 60.0)
         os.kill(actor.pid, signal.SIGINT)
         out, _ = actor.communicate(timeout=10.0)

@@ -1,4 +1,4 @@
-"""What ``reverie train`` reads and leaves beside the policy: settings, pictures, event files."""
+"""What ``reverie train`` reads and writes besides the policy: settings, pictures, event files."""
 
 import concurrent.futures
 import importlib.util
@@ -30,7 +30,7 @@ def records(path):
 
 
 def fields(message):
-    """(number, value) of each field, as protobuf has them."""
+    """(number, value) of each field of a protobuf message."""
     at = 0
     while at < len(message):
         key = message[at]

@@ -1,4 +1,4 @@
-"""PyTorch's learners whose device is lost, whose gradients are not finite, whose disk is full."""
+"""PyTorch's learners with a lost device, gradients that are not finite, or a full disk."""
 
 import os
 import resource
@@ -40,7 +40,7 @@ def outcome(trainer):
 
 
 def lose_device(monkeypatch, after, error):
-    """From step `after` on the optimiser fails halfway, as where a device is unplugged."""
+    """Makes the optimiser fail in the middle of step `after`, as if the device were unplugged."""
     step = torch.optim.Adam.step
     taken = [0]
 
@@ -72,7 +72,7 @@ def test_a_device_that_vanishes_costs_what_came_after_the_last_checkpoint(tmp_pa
         with pytest.raises(UnavailableError, match=f"{LOST}.*last checkpoint.*--device"):
             trainer.wait(60)
         assert trainer.progress().end == "failed"
-        # Half of a step is no state to go on from: the checkpoint that is there stays.
+        # Half a step cannot be resumed from, so the earlier checkpoint stays.
         with pytest.raises(FailedPreconditionError, match="between two steps"):
             trainer.save(tmp_path / "it")
     monkeypatch.undo()
@@ -128,7 +128,7 @@ def weights(agent):
 def test_a_gradient_that_is_not_finite_names_its_layer_and_is_left_out(
     monkeypatch, algorithm, name, asks_at_once
 ):
-    """Asked for at once on the CPU; on a device the step is left out there, and reported later."""
+    """The CPU checks at once; a device skips the step itself and reports it later."""
     if not asks_at_once:
         monkeypatch.setattr(
             TorchAgent, "_asks_at_once", property(lambda _: False, lambda *_: None), raising=False

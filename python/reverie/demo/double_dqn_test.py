@@ -1,4 +1,4 @@
-"""The learner of the served act, by hand and by slopes of its loss."""
+"""The learner of the demonstration's served part, by hand and by the slopes of its loss."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_errors_are_those_of_the_rule_worked_step_by_step():
     batch = batch_of(np.random.default_rng(2))
     errors, loss = dqn.learn(batch, np.ones(8, np.float32), learning_rate=0.0)
     for row in range(8):
-        target = dqn.online(batch["last_obs"][row]).max()  # both networks are the same yet
+        target = dqn.online(batch["last_obs"][row]).max()  # both networks are still equal
         for step in (2, 1, 0):
             target = batch["reward"][row, step] + batch["discount"][row, step] * target
         value = dqn.online(batch["obs"][row])[batch["action"][row]]
@@ -33,7 +33,7 @@ def test_errors_are_those_of_the_rule_worked_step_by_step():
 def test_steps_lead_to_smaller_errors_and_the_target_network_follows():
     dqn = DoubleDqn((3, 32, 2), 1, target_rate=0.1)
     batch = batch_of(np.random.default_rng(3))
-    batch["discount"][:] = 0  # the target does not move
+    batch["discount"][:] = 0  # so that the targets are constant
     weights = np.ones(8, np.float32)
     first, _ = dqn.learn(batch, weights, learning_rate=1e-2)
     for _ in range(200):

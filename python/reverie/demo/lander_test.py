@@ -1,4 +1,4 @@
-"""LunarLander on all cores: what a short one shows and leaves behind."""
+"""LunarLander on all cores: what a short training prints and writes."""
 
 import dataclasses
 import io
@@ -32,7 +32,7 @@ def test_a_short_one_shows_how_it_stands_and_writes_what_came_of_it(tmp_path):
     assert "predicted" in said
     assert "over the last 100 episodes, after 3,000 steps" in said
     assert not landing.is_reached
-    # Beside what others were seen to do, and where.
+    # Shown beside the recorded speeds of other libraries, with their machine.
     recorded = json.loads(lander.RECORDED.read_text())
     assert "this run" in said
     assert any("stable-baselines3" in name for name in recorded["steps_per_s"])

@@ -1,4 +1,4 @@
-"""What a run refuses before it begins."""
+"""What the demonstration refuses before it begins."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A short training over sockets: processes come, work together, go, and come back."""
+"""A short training over sockets: processes start, work together, end, and are restarted."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from reverie.demo import served
 
 
 def children():
-    """The processes that this one has started and not waited for."""
+    """The child processes that this process has not waited for."""
     return [
         int(child)
         for task in Path("/proc/self/task").iterdir()
@@ -17,7 +17,7 @@ def children():
 
 
 class Told(list):
-    """What a training tells; ``stop_at`` a step, it is cut off there."""
+    """Records what a training reports; interrupts it at step ``stop_at``."""
 
     stop_at = None
 
@@ -33,7 +33,7 @@ class Told(list):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A training that was cut off in the middle, and the one that goes on from it."""
+    """A training that was interrupted in the middle, and the one that resumes it."""
     folder = tmp_path_factory.mktemp("served")
     before = len(children())
     first, second = Told(), Told()
@@ -74,7 +74,7 @@ def test_it_goes_on_where_it_was_with_what_was_confirmed(runs):
 
 def test_the_rate_limiter_keeps_actors_and_learner_together(runs):
     _, second, _ = runs
-    # Batches are drawn ahead, so a few more were sampled than learned from.
+    # Batches are drawn ahead, so a few more were sampled than used.
     sampled = 64 * (2_000 - 1_000)
     ahead = 64 * served._AHEAD_BATCHES
     inserts = sampled / second.of("progress")[-1]["samples_per_insert"]

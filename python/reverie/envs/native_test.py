@@ -12,7 +12,7 @@ from reverie import errors
 from reverie.envs import EnvSpec, native
 from reverie.specs import TensorSpec
 
-MANY = 200_000  # a step of this many acrobots takes tens of milliseconds
+MANY = 200_000  # one step of so many acrobots takes tens of milliseconds
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_an_episode_that_ends_begins_again_in_the_same_step(cart_pole):
             assert abs(batch.final_observation[i, 2]) > 12 * 2 * np.pi / 360
             assert np.abs(batch.observation[i]).max() <= 0.05
             ends += 1
-    assert ends >= 4 * 9  # pushing one way falls in about ten steps
+    assert ends >= 4 * 9  # always pushing one way ends an episode in about ten steps
 
 
 def test_a_limit_of_steps_truncates():
@@ -166,7 +166,7 @@ def test_wrong_discrete_actions_are_refused(cart_pole, actions, error, message):
         cart_pole.step(actions)
     assert isinstance(raised.value, errors.ReverieError)
     np.testing.assert_array_equal(cart_pole.get_state(0), state)
-    cart_pole.step([0, 0, 0, 0]).result()  # it goes on
+    cart_pole.step([0, 0, 0, 0]).result()  # the pool is still usable
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_step_needs_the_result_of_the_last_one(num_threads):
         with pytest.raises(errors.FailedPreconditionError, match="result"):
             pool.step([0, 0])
         future.result()
-        future.result()  # taking it again is harmless
+        future.result()  # a result can be taken again
         pool.step([0, 0]).result()
 
 
@@ -320,7 +320,7 @@ def test_one_thread_of_the_pool_lets_the_caller_go_on():
     with native.NativePool("LunarLander-v3", 64, seed=1, num_threads=1) as pool:
         pool.reset().result()
         future = pool.step(np.zeros(64, dtype=np.int64))
-        while not future.done():  # no thread waits in result(): the pool's own thread does it all
+        while not future.done():  # the pool's thread does the work, since no call waits
             pass
         assert future.result().reward.shape == (64,)
 
@@ -360,7 +360,7 @@ def test_other_threads_run_while_a_batch_is_stepped(num_threads):
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_ctrl_c_ends_a_wait(num_threads):
-    # So many that a step takes several times the 50 ms between two looks at signals.
+    # So many that a step takes several times the 50 ms between two checks for signals.
     with native.NativePool("Acrobot-v1", 1_000_000, seed=1, num_threads=num_threads) as pool:
         pool.reset().result()
         future = pool.step(np.zeros(1_000_000, dtype=np.int64))
@@ -382,7 +382,7 @@ def is_refused_after_a_fork(call):
 
 
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
 def test_a_forked_child_is_refused_and_ends():
     pool = native.NativePool("LunarLander-v3", 4, num_threads=2)
     future = pool.reset()
@@ -408,7 +408,7 @@ def test_a_pool_says_what_it_is(cart_pole):
 def test_an_env_pool_takes_the_native_ones_by_itself():
     with reverie.EnvPool("CartPole-v1", 4, num_batches=2, seed=1) as pool:
         assert pool.backend == "native"
-        first = pool.step(np.zeros(4, dtype=np.int64)).result()  # a first step resets
+        first = pool.step(np.zeros(4, dtype=np.int64)).result()  # the first step is a reset
         assert (first.reward == 0).all()
         assert pool.spec == native.spec("CartPole-v1")
     options = {"continuous": True, "enable_wind": True}

@@ -1,4 +1,4 @@
-"""Reverb's configuration: the tables that it makes, and what it is refused for."""
+"""Reverb's configuration: the tables that it makes, and the mistakes that are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The text format: what is read, and that nothing else gets through."""
+"""The text format: what is read, and that everything else is refused."""
 
 import random
 import shutil
@@ -32,7 +32,7 @@ tables [
 
 
 def plain(message):
-    """The fields as pairs, without their lines."""
+    """The fields as pairs, without their line numbers."""
     return [
         (field.name, plain(field.value) if isinstance(field.value, Message) else field.value)
         for field in message.fields
@@ -122,7 +122,7 @@ def test_a_hundred_messages_may_be_nested():
 
 
 def read_or_refused(text):
-    """Whether ``text`` describes a server; anything but the one error is this test's failure."""
+    """Whether ``text`` describes a server; any error but InvalidArgumentError fails the test."""
     try:
         reverb_config.read(text, "x")
     except InvalidArgumentError:
@@ -133,7 +133,7 @@ def read_or_refused(text):
 def test_a_text_cut_off_anywhere_is_a_server_or_refused():
     assert read_or_refused(CONFIG)
     whole = [read_or_refused(CONFIG[:length]) for length in range(len(CONFIG))]
-    # Behind the first table alone, and behind the second.
+    # Only cuts after the first table, and after the second, are valid.
     assert 0 < sum(whole) < 30
 
 
@@ -166,7 +166,7 @@ def test_whatever_is_changed_in_a_text_it_is_a_server_or_refused():
                     other = rng.randrange(len(CONFIG))
                     text[at:at] = CONFIG[other : other + rng.randint(1, 30)]
         accepted += read_or_refused("".join(text))
-    assert 100 < accepted < 4_000  # changed comments, white space, digits
+    assert 100 < accepted < 4_000  # changes of comments, white space and digits are valid
 
 
 PROTO = """
@@ -204,7 +204,7 @@ def test_what_protobufs_own_reader_takes_is_taken_and_nothing_else(tmp_path):
         reader = reverb_config._Reader("x")
         try:
             message = text_proto.read(text, "x")
-            for name in ("m", "n"):  # repeated
+            for name in ("m", "n"):  # the repeated fields
                 for field in message.fields:
                     if field.name == name:
                         reader._checked(field, schema[name])

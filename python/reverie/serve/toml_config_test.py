@@ -1,4 +1,4 @@
-"""A server in TOML: every argument has its field, and every mistake its line."""
+"""A server's configuration in TOML: each argument has a field, and each mistake names its line."""
 
 import pytest
 
