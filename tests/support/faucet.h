@@ -15,7 +15,8 @@
 namespace reverie {
 
 // A service that gives out each of its items once. It never waits: a request that cannot be served
-// completely gets what there is, as if its deadline had passed, or CANCELLED without one.
+// completely ends with what there is, as if its deadline had passed; without a deadline it is
+// cancelled.
 //
 // `spent_after` says after how many samples items leave a table. Whatever is inserted counts as
 // handed back. For one thread at a time; `asked` and `returned` may be read while no call runs.
