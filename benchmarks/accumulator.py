@@ -1,11 +1,11 @@
-"""Processor time of a round of an accumulator, besides the all-reduce that it stands on.
+"""Processor time of a round of an accumulator, and of the all-reduce that it uses.
 
 Usage: accumulator.py [--members 2] [--size 1048576] [--rounds 500]
 
 Each member is a process with a model of one float32 array, which contributes to every round. First
-the group reduces an array of that size so many times, then the accumulator does; the figures are
-processor seconds of a process, its native threads included, over the number of rounds: the medians
-of the members. A program that has nothing to do asks again after a millisecond.
+the group reduces an array of that size ``--rounds`` times, then the accumulator does. A figure is
+the processor time of a process with its native threads, divided by the number of rounds, as the
+median over the members. A program with nothing to do polls every millisecond.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A short-trained agent for Atari games: what play looks like once it is no longer random.
+"""A briefly trained agent for Atari games, to get frames of play that is not random.
 
-Double Q-learning on the 128 bytes of the console's memory, which takes a minute where pictures
-take hours: prioritised transitions of three steps in a ``reverie.ReplayBuffer``, a step of the
-gradient every other action. It is there for its frames, not for its scores.
+Double Q-learning on the 128 bytes of the console's memory, which takes a minute where images would
+take hours: prioritised 3-step transitions in a ``reverie.ReplayBuffer``, and a gradient step every
+other action. Its purpose is its frames, not its scores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EPSILON_LAST = 0.05
 
 @dataclass(frozen=True)
 class Agent:
-    """What was learnt, and how it went."""
+    """The trained network, and the scores of its training."""
 
     learner: DoubleDqn
     first_return: float
@@ -33,7 +33,7 @@ class Agent:
     """Mean return of the last tenth."""
 
     def act(self, memory: Memory) -> int:
-        """The index of the action it holds for the best."""
+        """The index of the action with the highest value."""
         return self.learner.act(_observed(memory))
 
 
@@ -42,7 +42,7 @@ def _observed(memory: Memory) -> npt.NDArray[np.float32]:
 
 
 def train(game: str, steps: int, seed: int = 7) -> Agent:
-    """Plays ``steps`` actions of four frames each, learning as it goes."""
+    """Plays ``steps`` actions of four frames each, and learns meanwhile."""
     import ale_py
     from ale_py import roms
 
@@ -64,7 +64,7 @@ def train(game: str, steps: int, seed: int = 7) -> Agent:
         reward = sum(ale.act(actions[index]) for _ in range(4))
         over = bool(ale.game_over())
         next_obs = _observed(ale.getRAM())
-        # To the learner a life is all there is.
+        # For the learner an episode is one life.
         buffer.add(
             obs,
             np.int64(index),

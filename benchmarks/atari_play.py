@@ -1,13 +1,13 @@
 """Atari play for benchmarks: the 84 x 84 grey frames that agents are trained on.
 
-Four frames an action, the maximum of the last two, scaled down by the mean of the area that a
-pixel covers; actions repeat with probability 0.25, as Machado et al. 2018 recommend. Policies:
+Four frames per action, the maximum of the last two, scaled down by averaging the area that a pixel
+covers; actions repeat with probability 0.25, as Machado et al. 2018 recommend. Policies:
 
     random    any of the game's actions, drawn anew each time
-    scripted  Pong and Breakout alone: the paddle follows the ball, whose place is read from the
-              console's memory; one action in twenty is random. Rallies are long, as those of a
-              good player are.
-    an agent  what atari_agent.py learnt in a minute; one action in twenty is random.
+    scripted  only Pong and Breakout: the paddle follows the ball, whose position is read from the
+              console's memory; one action in twenty is random. Rallies are as long as those of a
+              good player.
+    an agent  trained by atari_agent.py for a minute; one action in twenty is random.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCRIPTED = ("pong", "breakout")
 SIDE = 84
 
 Frame = npt.NDArray[np.uint8]
-# The frame, the action that led to it, its reward, whether the game ended.
+# The frame, the action that led to it, its reward, and whether the game ended.
 Step = tuple[Frame, int, float, bool]
 
 
@@ -78,11 +78,11 @@ def play(game: str, policy: str | Agent, seed: int = 7) -> Iterator[Step]:
 
 
 def _follow_the_ball(game: str, memory: npt.NDArray[np.uint8]) -> int:
-    """The index of the action that brings the paddle to the ball."""
+    """The index of the action that moves the paddle towards the ball."""
     if game == "pong":
         ball, paddle = int(memory[54]), int(memory[51]) + 8
         return 0 if ball == 0 or abs(ball - paddle) < 4 else 2 if ball < paddle else 3
     ball, paddle, height = int(memory[99]), int(memory[72]), int(memory[101])
     if height == 0:
-        return 1  # fire: a new ball
+        return 1  # fires a new ball
     return 0 if abs(ball - paddle) < 3 else 2 if ball > paddle else 3

@@ -1,9 +1,9 @@
-"""What Atari frames cost in a store, and how fast they come out, compressed and raw.
+"""What Atari frames cost in a store, and how fast they are sampled, compressed and raw.
 
-1. Stored by raw bytes, for chunks of 40 frames, all headers included: a row a game and policy
-   (benchmarks/atari_play.py says what they are), a column a codec.
-2. Bytes a transition of a uniform table, and milliseconds for a batch of 256 of stacked
-   observations and their next ones, 84 x 84 x 4 both: 14 MB out of 5 frames an item.
+1. Stored bytes per raw byte, for chunks of 40 frames with all headers: one row per game and policy
+   (benchmarks/atari_play.py describes these), one column per codec.
+2. Bytes per transition of a uniform table, and milliseconds for a batch of 256 stacked observations
+   and next observations, 84 x 84 x 4 both: 14 MB, from 5 frames per item.
 
 Usage: python benchmarks/atari_replay.py [--frames 4000] [--train 40000] [--transitions 50000]
            [--out FOLDER]
@@ -18,7 +18,7 @@ import statistics
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: frames are small matrices
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # set before NumPy: frames are small matrices
 
 import numpy as np
 from atari_agent import Agent, train
@@ -32,7 +32,7 @@ BATCH = 256
 
 
 def table(size: int) -> reverie.Table:
-    """A uniform one that counts its bytes."""
+    """A table with uniform sampling that counts its bytes."""
     return reverie.Table(
         "replay",
         reverie.selectors.Uniform(seed=7),
@@ -44,7 +44,7 @@ def table(size: int) -> reverie.Table:
 
 
 def stored_share(frames: Frame, codec: str) -> float:
-    """Bytes that chunks of 40 frames take, by the frames' own."""
+    """The bytes of chunks of 40 frames, divided by those of the frames."""
     with reverie.Store([table(len(frames))], codec=codec) as store:
         client = store.client()
         with client.trajectory_writer(num_keep_alive_refs=1, chunk_length=40) as writer:
@@ -56,7 +56,7 @@ def stored_share(frames: Frame, codec: str) -> float:
 
 
 def fill(client: reverie.Client, steps: list[Step]) -> float:
-    """Writes the steps, with a transition at each; the seconds that it took."""
+    """Writes the steps, with a transition at each; returns the seconds that took."""
     begin = time.perf_counter()
     with client.trajectory_writer(num_keep_alive_refs=STACK + 1, chunk_length=40) as writer:
         for frame, action, reward, over in steps:

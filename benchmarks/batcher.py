@@ -1,7 +1,7 @@
-"""What it costs to gather items into a batch: microseconds for the whole batch.
+"""The cost of gathering items into a batch: microseconds for the whole batch.
 
-``stack`` of each item and ``get``, beside ``torch.stack`` and ``np.stack`` over the same items in
-the same turns. Small: 21 dicts of 3 arrays of 4 to 32 bytes. Large: 21 tensors
+``stack`` of each item and ``get``, compared with ``torch.stack`` and ``np.stack`` over the same
+items, by turns. Small: 21 dicts of 3 arrays of 4 to 32 bytes. Large: 21 tensors
 [128, 4, 84, 84] uint8.
 
 Usage: batcher.py [TURNS]
@@ -29,14 +29,14 @@ def small(index: int) -> dict[str, np.ndarray]:
 
 
 def gathered(items: list, batcher: reverie.Batcher) -> object:
-    """A batch of ours."""
+    """Gathers a batch with reverie's Batcher."""
     for item in items:
         batcher.stack(item)
     return batcher.get()
 
 
 def measure(ways: dict[str, Callable[[], object]], turns: int) -> None:
-    """Prints the median of each, taken in turns, and the spread of the middle half."""
+    """Prints the median of each, measured by turns, and the interquartile range."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, way in ways.items():
@@ -49,7 +49,7 @@ def measure(ways: dict[str, Callable[[], object]], turns: int) -> None:
 
 
 def main() -> None:
-    """Prints small and large batches."""
+    """Measures small and large batches."""
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
     arrays = [small(i) for i in range(_ITEMS)]
     ours, theirs = reverie.Batcher(_ITEMS), reverie.Batcher(_ITEMS)

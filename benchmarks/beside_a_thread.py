@@ -1,15 +1,15 @@
-"""A learner's loop beside a thread of Python code: what is left of its rate.
+"""A learner's loop while another thread runs Python code: the share of its rate that is left.
 
-One interpreter runs one thread at a time and changes over every 5 ms, so beside a thread that
-computes half of the rate alone is the most that a loop of calls can have. A call that gives the
-lock up waits up to 5 ms each time that it wants it back; how much that leaves is measured here:
+An interpreter runs one thread at a time and switches every 5 ms, so while another thread computes,
+a loop of calls can reach half of its rate at most. A call that releases the lock waits up to 5 ms
+each time to get it back. This program measures how much of the rate that leaves:
 
     sample+update   draw 256 with their weights, give each a new priority
-    dataset+update  the same, drawn ahead by a thread of the library's
+    dataset+update  the same, with batches that a thread of the library draws ahead
 
-alone, beside a thread that adds transitions at full speed, and beside one that counts. 100,000
-transitions of 76 bytes, prioritised. In every round each is measured once; printed are the medians
-of the rounds, with the smallest and the largest.
+alone, while a thread adds transitions at full speed, and while a thread counts. The buffer has
+100,000 prioritised transitions of 76 bytes. Each round measures every case once; printed are the
+medians of the rounds, with the smallest and the largest.
 
 Usage: beside_a_thread.py [--rounds N] [--seconds S] [--batch N]
 """
@@ -41,7 +41,7 @@ def filled() -> reverie.ReplayBuffer:
 
 
 def sampling(buffer: reverie.ReplayBuffer, batch_size: int) -> Callable[[], None]:
-    """One round of the loop."""
+    """A call that makes one iteration of the loop."""
     priorities = np.random.default_rng(1).random(batch_size)
     out = buffer.sample(batch_size)
 
@@ -66,7 +66,7 @@ def streaming(buffer: reverie.ReplayBuffer, batch_size: int) -> Callable[[], Non
 
 @contextmanager
 def beside(call: Callable[[], None] | None) -> Iterator[None]:
-    """While a thread repeats ``call``."""
+    """Runs the body while a thread repeats ``call``."""
     if call is None:
         yield
         return
@@ -84,7 +84,7 @@ def beside(call: Callable[[], None] | None) -> Iterator[None]:
 
 
 def adding(buffer: reverie.ReplayBuffer) -> Callable[[], None]:
-    """A step of every environment."""
+    """A call that adds a step of every environment."""
     obs = np.zeros((100, ROW), np.float32)
     zeros = np.zeros(100)
     over = np.zeros(100, bool)
@@ -92,14 +92,14 @@ def adding(buffer: reverie.ReplayBuffer) -> Callable[[], None]:
 
 
 def counting() -> None:
-    """Python code alone."""
+    """Computes in Python only."""
     total = 0
     for number in range(1000):
         total += number
 
 
 def rate(step: Callable[[], None], seconds: float) -> float:
-    """Steps a second."""
+    """Iterations per second."""
     start = time.perf_counter()
     count = 0
     while (elapsed := time.perf_counter() - start) < seconds:
@@ -109,7 +109,7 @@ def rate(step: Callable[[], None], seconds: float) -> float:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints all cases."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)

@@ -1,9 +1,10 @@
 """Bytes an item keeps alive, over its length N and the chunk length K.
 
-An item of N steps refers to whole chunks of K steps: rows are never copied, but a chunk stays as
+An item of N steps refers to whole chunks of K steps: rows are never copied, but a chunk is kept as
 long as any item refers to it. Each cell is what a FIFO table of 200 items holds, divided by the
-items, for steps of 100 bytes: on the left with an item at every step, in the middle with one every
-N steps, on the right with one every 4 N steps, so that three quarters of the steps are in no item.
+number of items, for steps of 100 bytes: on the left with an item at every step, in the middle with
+one every N steps, on the right with one every 4 N steps, where three quarters of the steps are in
+no item.
 
 Usage: python benchmarks/chunk_bytes.py [--out chunk_bytes.png]
 """
@@ -26,14 +27,14 @@ LAYOUTS = {
 
 
 def bytes_an_item(n: int, k: int, every: int) -> float:
-    """What one of the table's items keeps alive, in bytes, headers of chunks included."""
+    """The bytes that one of the table's items keeps alive, including headers of chunks."""
     table = reverie.Table(
         "t",
         reverie.selectors.Fifo(),
         reverie.selectors.Fifo(),
         max_size=ITEMS,
         rate_limiter=reverie.rate_limiters.MinSize(1),
-        max_bytes=1 << 40,  # has the table count its bytes
+        max_bytes=1 << 40,  # makes the table count its bytes
     )
     with reverie.Store([table]) as store:
         client = store.client()
@@ -48,7 +49,7 @@ def bytes_an_item(n: int, k: int, every: int) -> float:
 
 
 def main() -> None:
-    """Prints one table a layout and draws them side by side."""
+    """Prints a table for each layout, and draws them in one picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="chunk_bytes.png", help="the picture (a PNG)")
     out = parser.parse_args().out

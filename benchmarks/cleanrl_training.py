@@ -1,17 +1,17 @@
-"""CleanRL's files as they are and over reverie's buffer and environments: returns and speed.
+"""CleanRL's files, original and with reverie's buffer and environments: returns and speed.
 
-Each seed trains both, by turns, in a process of its own with one thread of torch. The second side
-is what examples/cleanrl/port.py makes of the first. One item is an environment step with all that
-the file does about it.
+Each seed trains both versions, by turns, in separate processes with one thread of torch. The second
+version is what examples/cleanrl/port.py makes of the first. One item is an environment step with
+everything that the file does for it.
 
     python benchmarks/cleanrl_training.py CLEANRL/dqn.py --env CartPole-v1
     python benchmarks/cleanrl_training.py CLEANRL/sac_continuous_action.py --env Pendulum-v1
 
 Needs what the file needs: torch, tensorboard, tyro, Gymnasium 0.29, and CleanRL's cleanrl_utils in
-the folder of the file or the one above. What follows ``--`` goes to both.
+the folder of the file or the one above. Arguments after ``--`` go to both.
 
-Prints, of each side, the mean return of the last 20 episodes of each seed, the mean of these and
-where 95 % of means over seeds drawn anew lie (bootstrap), and steps per second of processor time.
+Prints for each version the mean return of the last 20 episodes of each seed, the mean of these with
+its 95 % bootstrap interval over seeds, and steps per second of processor time.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _LAST = 20
 
 @dataclass(frozen=True)
 class Run:
-    """A training that ended."""
+    """The result of a training."""
 
     episodes: int
     last_mean: float
@@ -43,7 +43,7 @@ class Run:
 
 
 def ported(file: Path) -> str:
-    """The file over reverie's parts."""
+    """The file, ported to reverie's parts."""
     spec = importlib.util.spec_from_file_location("port", ROOT / "examples/cleanrl/port.py")
     assert spec is not None
     assert spec.loader is not None
@@ -54,7 +54,7 @@ def ported(file: Path) -> str:
 
 
 def train(program: Path, libraries: list[Path], folder: Path, words: list[str], steps: int) -> Run:
-    """Runs the program to its end; what it writes goes to ``folder``."""
+    """Runs the program to its end; it writes to ``folder``."""
     found = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join([*map(str, libraries), str(ROOT / "python"), found])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -76,14 +76,14 @@ def train(program: Path, libraries: list[Path], folder: Path, words: list[str], 
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Where 95 % of the means over as many seeds, drawn anew of these, lie."""
+    """The 95 % bootstrap interval of the mean over seeds."""
     drawn = np.random.default_rng(0).choice(values, (10_000, len(values)))
     low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
 def main() -> None:
-    """Trains by turns, and prints both sides."""
+    """Trains both versions by turns, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="one of CleanRL's files")
     parser.add_argument("--env", required=True, help="a Gymnasium id")

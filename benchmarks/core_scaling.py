@@ -1,10 +1,10 @@
-"""What a training gains from more cores, and whether the exploration foretells it.
+"""What a training gains from more cores, and how well the tuning predicts it.
 
 For each number of cores it measures both curves and splits the cores (`tune_cores`), trains with
-that split, and prints the prediction, what was measured, and the efficiency: steps a second over
-the number of cores times what one core does that acts and learns in turn. Each round takes the
-numbers of cores in turn; printed are medians over the rounds. The process is bound to the cores
-that it counts.
+that split, and prints the predicted rate, the measured rate, and the efficiency: steps per second
+divided by the number of cores times the rate of one core that acts and learns alternately. Each
+round measures every number of cores once; printed are medians over the rounds. The process is bound
+to the cores that it counts.
 
     PYTHONPATH=python PYTHON benchmarks/core_scaling.py [--cores 1 2 4 8 16] [--seconds 2]
         [--rounds 5] [--hidden 256] [--synchronous]
@@ -26,7 +26,7 @@ WARMUP = 2_000
 
 
 def measured(algorithm: str, env: str, settings: TrainSettings, seconds: float) -> float:
-    """Steps a second once batches are learned from."""
+    """Steps per second once learning has begun."""
     fields = dataclasses.replace(settings, steps=10**12, warmup_steps=WARMUP)
     with Trainer(algorithm, env, fields) as trainer:
         trainer.start()
@@ -39,7 +39,7 @@ def measured(algorithm: str, env: str, settings: TrainSettings, seconds: float) 
 
 
 def one(given: argparse.Namespace) -> None:
-    """A round on the cores that this process may use: prints the split and both rates."""
+    """One round on this process's cores: prints the split and both rates."""
     settings = TrainSettings(
         seed=1,
         hidden=(given.hidden, given.hidden),

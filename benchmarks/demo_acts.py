@@ -1,9 +1,9 @@
-"""How long the demonstration takes on two cores: both acts, and the processor time of each.
+"""How long the demonstration takes on two cores: wall time and processor time of both parts.
 
 Usage: demo_acts.py [--cores 2]
 
-The second act, over a server, is to add at most a minute to the first. Run it on a machine that has
-nothing else to do: processes that wait for a core are what is measured otherwise.
+The second part, over a server, should add at most a minute to the first. Run it on an idle machine:
+otherwise the figures include waiting for a core.
 """
 
 import argparse
@@ -18,7 +18,7 @@ TARGET_S = 60.0
 
 
 def run(cores: int, *arguments: str) -> tuple[float, float]:
-    """Seconds of the last act, and of the processors for all of it."""
+    """Seconds of the last part, and processor seconds of everything."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as out:
@@ -39,7 +39,7 @@ def run(cores: int, *arguments: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Runs it with and without the second act."""
+    """Runs the demonstration with and without the second part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cores", type=int, default=2)
     cores = parser.parse_args().cores

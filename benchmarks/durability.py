@@ -1,15 +1,15 @@
-"""Checkpoints and the journal: figures beside what the disk does with the same bytes.
+"""Checkpoints and the journal, compared with what the disk does with the same bytes.
 
     PYTHONPATH=python .venv/bin/python benchmarks/durability.py [FOLDER [ITEMS [SECONDS]]]
 
-FOLDER is on the disk in question (a new one among the temporary files if omitted; beware of a
+FOLDER is on the disk to measure (default: a new folder among the temporary files, which may be a
 tmpfs). ITEMS of 40 kB are checkpointed (default 5000: 200 MB; 25000 is 1 GB), and forty
-times as many of 400 B (25000: a million). The longest hold of a table's lock meanwhile, at ten
-million items, is what ``table_bench --benchmark_filter=LongestHold`` measures.
+times as many of 400 B (25000: a million). ``table_bench --benchmark_filter=LongestHold`` measures
+the longest hold of a table's lock meanwhile, with ten million items.
 
-Beside each figure stands its bound in the same folder: for a checkpoint a file of as many bytes,
-written by the megabyte and synced; for ``sync`` one append of as many bytes and an fdatasync.
-Where RocksDB's ``db_bench`` is installed (Debian's rocksdb-tools) its rates stand beside those of
+Each figure is printed with its bound in the same folder: for a checkpoint, a file of as many bytes,
+written by the megabyte and synced; for ``sync``, one append of as many bytes and an fdatasync.
+If RocksDB's ``db_bench`` is installed (Debian's rocksdb-tools), its rates are printed with those of
 eight writers: records of 400 B with its log, synced in batches of 200 or not at all.
 """
 
@@ -35,7 +35,7 @@ MEGABYTE = 1 << 20
 
 
 def table(max_size: int) -> reverie.Table:
-    """With uniform sampling and FIFO removal."""
+    """A table with uniform sampling and FIFO removal."""
     return reverie.Table(
         "t",
         sampler=reverie.selectors.Uniform(seed=1),
@@ -46,13 +46,13 @@ def table(max_size: int) -> reverie.Table:
 
 
 def store(folder: Path, max_size: int, durability: str = "none") -> reverie.Store:
-    """A store of one table that keeps what it has in ``folder``."""
+    """A store of one table that is saved in ``folder``."""
     checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)
     return reverie.Store([table(max_size)], checkpointer=checkpointer, durability=durability)
 
 
 def raw_write_s(path: Path, size: int) -> float:
-    """Seconds to write and sync ``size`` bytes that no compression makes less."""
+    """Seconds to write and sync ``size`` incompressible bytes."""
     block = np.random.default_rng(1).bytes(MEGABYTE)
     begin = time.perf_counter()
     with path.open("wb", buffering=0) as file:
@@ -65,7 +65,7 @@ def raw_write_s(path: Path, size: int) -> float:
 
 
 def percentiles(seconds: list[float]) -> str:
-    """Some of them, in milliseconds."""
+    """Percentiles in milliseconds."""
     ordered = sorted(seconds)
     parts = [
         f"{name} {1e3 * ordered[min(len(ordered) - 1, int(len(ordered) * share))]:.2f}"
@@ -75,7 +75,7 @@ def percentiles(seconds: list[float]) -> str:
 
 
 def fill(client: reverie.Client, count: int, floats: int, first: int = 0) -> None:
-    """So many items, each over rows of its own."""
+    """Inserts ``count`` items, each with its own rows."""
     rng = np.random.default_rng(first + 1)
     with client.trajectory_writer(1) as writer:
         for _ in range(count):
@@ -86,7 +86,7 @@ def fill(client: reverie.Client, count: int, floats: int, first: int = 0) -> Non
 def pauses(
     client: reverie.Client, is_over: threading.Event, found: list[float], floats: int
 ) -> None:
-    """Seconds of single inserts, one after the other, with a learner's pause between them."""
+    """Seconds of consecutive single inserts, with pauses like a learner's in between."""
     step = {"x": np.zeros(floats, np.float32)}
     while not is_over.is_set():
         begin = time.perf_counter()
@@ -96,7 +96,7 @@ def pauses(
 
 
 def watched(client: reverie.Client, work, floats: int) -> tuple[float, list[float]]:  # noqa: ANN001
-    """The seconds that ``work()`` took, and those of inserts meanwhile."""
+    """The seconds that ``work()`` took, and those of inserts during it."""
     found: list[float] = []
     is_over = threading.Event()
     thread = threading.Thread(target=pauses, args=(client, is_over, found, floats))
@@ -110,13 +110,13 @@ def watched(client: reverie.Client, work, floats: int) -> tuple[float, list[floa
 
 
 def resident_bytes() -> int:
-    """Memory of this process that no file lies behind."""
+    """The anonymous memory of this process, without mapped files."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)[1])
 
 
 def most_resident(work) -> int:  # noqa: ANN001
-    """The most resident bytes while ``work()`` runs, looked at every 5 ms."""
+    """The most resident bytes while ``work()`` runs, polled every 5 ms."""
     found = [resident_bytes()]
     is_over = threading.Event()
 
@@ -133,7 +133,7 @@ def most_resident(work) -> int:  # noqa: ANN001
 
 
 def written_bytes(folder: Path, before: set[int]) -> int:
-    """Bytes of the files in ``folder`` that are not among these, by their numbers."""
+    """Bytes of the files in ``folder`` whose inode numbers are not in ``before``."""
     return sum(
         path.stat().st_size
         for path in folder.rglob("*")
@@ -142,7 +142,7 @@ def written_bytes(folder: Path, before: set[int]) -> int:
 
 
 def measure_checkpoint(root: Path, items: int, floats: int) -> None:
-    """One, its load, and the next one; inserts and the memory of the process meanwhile."""
+    """A checkpoint, loading it, and the next one; meanwhile inserts and the process's memory."""
     size = items * floats * 4
     folder = root / "checkpoint"
     with store(folder, 2 * items) as kept:
@@ -170,7 +170,7 @@ def measure_checkpoint(root: Path, items: int, floats: int) -> None:
             f"which {came / 1e9:.3f} GB came: {(most - came) / held:.2f} times"
         )
         first = written_bytes(folder, set())
-        kept.checkpoint()  # what was inserted while the first one was written is not of the 1 %
+        kept.checkpoint()  # saves what was inserted meanwhile, which is not part of the 1 %
         times, parts = [], []
         for again in range(3):
             files = {path.stat().st_ino for path in folder.rglob("*")}
@@ -191,7 +191,7 @@ def measure_checkpoint(root: Path, items: int, floats: int) -> None:
 
 
 def measure_sync(root: Path) -> None:
-    """One confirmed insert, and one append with its sync, in turn."""
+    """One confirmed insert, and one append with its sync, by turns."""
     step = {"x": np.zeros(SMALL, np.float32)}
     with store(root / "one", 10_000, "sync") as kept:
         client = kept.client()
@@ -211,7 +211,7 @@ def measure_sync(root: Path) -> None:
 
 
 def rate_of(folder: Path, writers: int, floats: int, durability: str, seconds: float) -> float:
-    """Items a second of so many threads, each a writer with many items on their way."""
+    """Items per second of ``writers`` threads, each with many items in flight."""
     row = np.random.default_rng(1).random(floats, np.float32)
     counts = [0] * writers
     begin = time.perf_counter()
@@ -240,7 +240,7 @@ def rate_of(folder: Path, writers: int, floats: int, durability: str, seconds: f
 
 
 def journal_bytes(root: Path, floats: int) -> float:
-    """Bytes that the journal takes for an item."""
+    """Bytes that an item takes in the journal."""
     count = 1_000
     with store(root / "bytes", count, "interval") as kept:
         fill(kept.client(), count, floats)
@@ -250,10 +250,10 @@ def journal_bytes(root: Path, floats: int) -> float:
 
 
 def measure_rates(root: Path, seconds: float) -> None:
-    """Items a second by durability, in turns, beside what the disk and RocksDB do.
+    """Items per second by durability, by turns, compared with the disk and RocksDB.
 
-    What the journal writes in a second stands beside what the disk takes, a file of 200 MB by the
-    megabyte and its sync, measured in the same turns.
+    What the journal writes per second is compared with the disk's rate for a file of 200 MB,
+    written by the megabyte and synced, measured in the same turns.
     """
     size = 200 * MEGABYTE
     for writers in (1, 8):
@@ -281,7 +281,7 @@ def measure_rates(root: Path, seconds: float) -> None:
 
 
 def measure_rocksdb(root: Path, seconds: float) -> None:
-    """The same of RocksDB, if it is there."""
+    """The same with RocksDB, if it is installed."""
     program = shutil.which("db_bench")
     if program is None:
         print("db_bench is not installed: no figures of RocksDB")
@@ -304,7 +304,7 @@ def measure_rocksdb(root: Path, seconds: float) -> None:
 
 
 def measure_restart(root: Path, items: int) -> None:
-    """A store that begins with a checkpoint and a journal."""
+    """The time to start a store from a checkpoint and a journal."""
     folder = root / "restart"
     with store(folder, 2 * items, "interval") as kept:
         fill(kept.client(), items, SMALL)
@@ -322,7 +322,7 @@ def measure_restart(root: Path, items: int) -> None:
 
 
 def main() -> None:
-    """Measures all of it."""
+    """Measures everything."""
     given = sys.argv[1:]
     root = Path(tempfile.mkdtemp(prefix="reverie-durability-", dir=given[0] if given else None))
     items = int(given[1]) if len(given) > 1 else 5000

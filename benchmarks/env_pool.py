@@ -1,14 +1,15 @@
-"""What a pool of worker processes costs: beside raw loops, and beside other ways to run many.
+"""The cost of a pool of worker processes, compared with raw loops and with other libraries.
 
-    no-op        32 environments whose step does nothing: microseconds a batch, all of it overhead
-    copies       results with arrays of their own, beside views of the pool's memory (copy=False)
+    no-op        32 environments whose step does nothing: microseconds per batch, all overhead
+    copies       results in separate arrays, compared with views of the pool's memory (copy=False)
     waiting      8 environments that wait for a millisecond, in 2 workers and in 8
-    worker       1,000 such in one worker: microseconds a step within the worker
+    worker       1,000 no-op environments in one worker: microseconds per step in the worker
     Pong         steps/s (4 frames each) of 2 workers with preprocessing and hand-over, as a
-                 share of 2 processes that do nothing but call the emulator
+                 share of 2 processes that only call the emulator
 
-All ways are measured in turns; a figure is the median, in brackets the quartiles. What is not
-installed is left out: gymnasium (Async and Sync), stable_baselines3 (Subproc), moolib, ale_py.
+All cases are measured by turns; a figure is the median, with the quartiles in brackets. Libraries
+that are not installed are left out: gymnasium (Async and Sync), stable_baselines3 (Subproc),
+moolib, ale_py.
 
 Usage: env_pool.py [noop] [copies] [waiting] [worker] [pong] [TURNS]
 """
@@ -35,7 +36,7 @@ _WORKERS = 2
 
 
 class Noop:
-    """Observes four numbers that never change."""
+    """Observes four constant numbers."""
 
     def __init__(self) -> None:
         import gymnasium
@@ -49,19 +50,19 @@ class Noop:
         self.unwrapped = self
 
     def reset(self, **_options: object) -> tuple[np.ndarray, dict[str, Any]]:
-        """Gives the observation."""
+        """Returns the observation."""
         return self.observation, {}
 
     def step(self, _action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Gives the observation."""
+        """Returns the observation."""
         return self.observation, 0.0, False, False, {}
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def noop_in_gymnasium() -> Any:  # noqa: ANN401
-    """The same as a ``gymnasium.Env``, which its vector environments insist on."""
+    """The same as a ``gymnasium.Env``, which Gymnasium's vector environments require."""
     import gymnasium
 
     class Env(Noop, gymnasium.Env):
@@ -84,10 +85,10 @@ def waiting_in_gymnasium() -> Any:  # noqa: ANN401
 
 
 def timed(steps: dict[str, Callable[[], object]], turns: int, batch_s: float) -> dict[str, list]:
-    """Seconds a call of each, by turn; a turn of each takes about ``batch_s``."""
+    """Seconds per call of each case, for each turn; a turn takes about ``batch_s`` per case."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     counts = dict.fromkeys(steps, 1)
-    for name, step in steps.items():  # how many calls fill a turn
+    for name, step in steps.items():  # finds how many calls fill a turn
         begin = time.perf_counter()
         while time.perf_counter() - begin < batch_s:
             step()
@@ -102,7 +103,7 @@ def timed(steps: dict[str, Callable[[], object]], turns: int, batch_s: float) ->
 
 
 def report(name: str, values: list[float], unit: str) -> None:
-    """One line."""
+    """Prints one line."""
     low, median, high = statistics.quantiles(values, n=4)
     print(f"  {name:44s} {median:12,.2f} {unit}   ({low:,.2f} to {high:,.2f})", flush=True)
 
@@ -151,7 +152,7 @@ def noop(turns: int) -> None:
 
 
 class Pictures(Noop):
-    """The same with 84 x 84 x 4 bytes to look at."""
+    """The same with observations of 84 x 84 x 4 bytes."""
 
     def __init__(self) -> None:
         import gymnasium
@@ -162,7 +163,7 @@ class Pictures(Noop):
 
 
 def copies(turns: int) -> None:
-    """What it costs that a result has arrays of its own, beside ``copy=False``."""
+    """The cost of results in separate arrays, compared with ``copy=False``."""
     print("results that are copies, and views:")
     made: list[tuple[str, Any]] = []
     for name, env, backend, envs in (
@@ -192,21 +193,21 @@ def copies(turns: int) -> None:
 
 
 def one_step(pool: reverie.EnvPool, actions: np.ndarray) -> None:
-    """Steps a batch and takes its result."""
+    """Makes a step and takes its result."""
     pool.step(actions).result()
 
 
 class Waiting(Noop):
-    """An environment that waits for something else for a millisecond."""
+    """An environment that waits for a millisecond in each step."""
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Waits, then gives the observation."""
+        """Waits, then returns the observation."""
         time.sleep(1e-3)
         return Noop.step(self, action)
 
 
 def waiting(turns: int) -> None:
-    """8 environments that wait rather than compute: a process each, as Gymnasium has it."""
+    """8 environments that wait instead of computing; Gymnasium uses a process for each."""
     import gymnasium
 
     print("8 environments that sleep for 1 ms:")
@@ -240,7 +241,7 @@ def worker(turns: int) -> None:
 
 
 def raw_loop(game: str, go: Any, answers: Any) -> None:  # noqa: ANN401
-    """Calls the emulator four times a step, for as many seconds as it is told, until told 0."""
+    """Calls the emulator four times per step, for the seconds that it is given, until 0 comes."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -267,7 +268,7 @@ def raw_loop(game: str, go: Any, answers: Any) -> None:  # noqa: ANN401
 
 
 def pong(turns: int) -> None:
-    """Steps of Pong, beside loops over the emulator alone."""
+    """Steps of Pong, compared with loops over the emulator."""
     if not importlib.util.find_spec("ale_py"):
         print("Pong is left out: ale_py is not installed")
         return
@@ -301,7 +302,7 @@ def pong(turns: int) -> None:
                 batch = 1 - batch
                 steps += each
             ours.append(steps / (time.perf_counter() - begin))
-            for future in futures:  # nothing of ours runs in the other's turn
+            for future in futures:  # so that ours does nothing during the other's turn
                 future.result()
     for _ in loops:
         go.put(0)
@@ -313,7 +314,7 @@ def pong(turns: int) -> None:
 
 
 def main() -> None:
-    """Runs what was asked for, or all."""
+    """Runs the parts that were named, or all."""
     parts = {
         "noop": noop,
         "copies": copies,

@@ -1,15 +1,15 @@
-"""Steps a second of native environments from Python, beside what a user would take instead.
+"""Steps per second of native environments from Python, compared with what users would use instead.
 
 CartPole: a batch of 64 stepped by one thread. Gymnasium's Sync, Async and its own vectorised
-CartPole, and envpool where it is installed.
+CartPole, and envpool if it is installed.
 One LunarLander: a pool of a single environment. The bound is a loop over 64 of them on one thread,
-where the calls from Python cost next to nothing.
-LunarLander: a batch of 64 on two threads. The bound is two loops over 32 environments each, on a
-thread each, that never wait for each other.
+where calls from Python cost nearly nothing.
+LunarLander: a batch of 64 on two threads. The bound is two threads with a loop over 32 environments
+each, which never wait for each other.
 
-All take turns, and ratios are medians of those of one turn, so that a machine that is busy at times
-slows both sides. Processor time is that of this process (worker processes are not in it), and is
-what to look at where others compete for the cores.
+All cases take turns, and ratios are medians of the ratios within a turn, so that load on the
+machine slows both sides. Processor time is that of this process, without worker processes; compare
+it where other programs use the cores.
 
 Targets: CartPole at least 5 million steps/s; LunarLander at least 1.2 times envpool and 85 % of
 either bound.
@@ -39,28 +39,28 @@ warnings.filterwarnings("ignore")
 
 @dataclass
 class Rate:
-    """What one run found."""
+    """The result of one run."""
 
     steps_per_s: float
     cpu_us: float  # of this process, for 64 steps
 
 
 class Stopwatch:
-    """Real time and processor time since it was made."""
+    """Wall time and processor time since it was made."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self._begin = time.perf_counter()
 
     def rate(self, batches: int, envs: int = ENVS) -> Rate:
-        """The time of a number of batches that were stepped meanwhile."""
+        """The times per step and batch, for the batches stepped since it was made."""
         took_s = time.perf_counter() - self._begin
         cpu_s = time.process_time() - self._cpu
         return Rate(batches * envs / took_s, cpu_s / batches * ENVS / envs * 1e6)
 
 
 def rate(step: Step, actions: list[np.ndarray], batches: int) -> Rate:
-    """Steps a number of batches, after a few that do not count."""
+    """Makes a number of steps, after a few that are not counted."""
     for i in range(5):
         step(actions[i % len(actions)])
     watch = Stopwatch()
@@ -70,14 +70,14 @@ def rate(step: Step, actions: list[np.ndarray], batches: int) -> Rate:
 
 
 def native_step(env_id: str, num_envs: int, num_threads: int | None, seed: int) -> Step:
-    """A step of a native pool."""
+    """A call that steps a native pool."""
     pool = native.NativePool(env_id, num_envs, num_threads=num_threads, seed=seed)
     pool.reset().result()
     return lambda actions: pool.step(actions).result()
 
 
 def gymnasium_step(env_id: str, mode: str) -> Step:
-    """A step of Gymnasium's vector environment; sub-environments are reset in the same step."""
+    """A call that steps Gymnasium's vector environment, which resets in the same step."""
     kwargs: dict[str, Any] = {}
     if mode != "vector_entry_point":
         same = gymnasium.vector.AutoresetMode.SAME_STEP
@@ -88,7 +88,7 @@ def gymnasium_step(env_id: str, mode: str) -> Step:
 
 
 def envpool_step(env_id: str, num_threads: int) -> Step:
-    """A step of envpool's synchronous interface."""
+    """A call that steps envpool's synchronous interface."""
     import envpool
 
     envs = envpool.make(env_id, "gymnasium", num_envs=ENVS, num_threads=num_threads, seed=1)
@@ -97,7 +97,7 @@ def envpool_step(env_id: str, num_threads: int) -> Step:
 
 
 def two_loops(env_id: str, batches: int) -> Rate:
-    """Steps a second of two threads with half the environments each."""
+    """Steps per second of two threads with half of the environments each."""
     rng = np.random.default_rng(2)
     steps = [native_step(env_id, ENVS // 2, 0, seed) for seed in range(2)]
     actions = [rng.integers(0, 4, ENVS // 2) for _ in range(64)]
@@ -122,7 +122,7 @@ Rates = dict[str, list[Rate]]
 
 
 def compare(measures: dict[str, Callable[[], Rate]], runs: int) -> Rates:
-    """Runs that take turns; prints their medians and spread."""
+    """Measures by turns; prints medians and spread."""
     rates: Rates = {name: [] for name in measures}
     for _ in range(runs):
         for name, measure in measures.items():
@@ -139,7 +139,7 @@ def compare(measures: dict[str, Callable[[], Rate]], runs: int) -> Rates:
 
 
 def print_ratio(rates: Rates, name: str, other: str, target: float | None = None) -> None:
-    """The median of the ratios of one turn, and that of the processor time that a batch takes."""
+    """The medians of the ratios of rate and of processor time per batch within a turn."""
     pairs = list(zip(rates[name], rates[other], strict=True))
     ratios = [a.steps_per_s / b.steps_per_s for a, b in pairs]
     cpu = statistics.median(b.cpu_us / a.cpu_us for a, b in pairs)

@@ -1,15 +1,15 @@
-"""How long groups take to form, to grow, to drop a member and to go on; what an idle one costs.
+"""How long groups take to form, grow, drop a member and continue; and the cost of an idle group.
 
 Usage: group_times.py [--turns 10] [--idle-peers 64] [--idle-s 10]
 
-forms       two members that join at once, until both see each other
+forms       two members join at once, until both see each other
 grows       a third one joins, until all three see each other
 drops       a member's process is stopped (SIGSTOP), until the others have a membership without it
-goes on     a member's process is killed in mid-round, until the others have the next round's result
+goes on     a member's process is killed during a round, until the others have their next result
 idle        processor time of a group that does nothing, of all its peers together
 
-Members are processes that are there already, so that Python's start is no part of a figure. Each
-line has the median, and the slowest.
+Members are processes that run already, so that Python's start is not part of a figure. Each line
+has the median and the slowest.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ for line in sys.stdin:  # "wait N", "used"
 
 
 class Process:
-    """A process that is told what to do by lines."""
+    """A process that is controlled by lines."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -84,12 +84,12 @@ class Process:
         self.process.stdin.flush()
 
     def hear(self) -> str:
-        """The next line that it says."""
+        """The next line that it prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def kill(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self.process.kill()
         self.process.communicate()
 
@@ -101,7 +101,7 @@ def told(name: str, times_s: list[float]) -> None:
 
 
 def next_sum(group: reverie.Group, members: int) -> float:
-    """Sums until a round has so many members; when that was."""
+    """Reduces until a round has ``count`` members; returns the time."""
     while True:
         try:
             group.wait(1)
@@ -113,7 +113,7 @@ def next_sum(group: reverie.Group, members: int) -> float:
 
 
 def changes(turns: int) -> None:
-    """The first four figures."""
+    """Measures the first four figures."""
     figures: dict[str, list[float]] = {"forms": [], "grows": [], "drops": [], "goes on": []}
     for _ in range(turns):
         with reverie.Broker() as broker:
@@ -152,7 +152,7 @@ def changes(turns: int) -> None:
 
 
 def idle(peers: int, seconds: float) -> None:
-    """The last figure."""
+    """Measures the last figure."""
     each = 8
     with reverie.Broker() as broker:
         address = broker.listen()

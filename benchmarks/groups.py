@@ -1,11 +1,11 @@
-"""All-reduce between processes of one host: how long, and how that compares with copying.
+"""All-reduce between processes on one host: its time, compared with copying.
 
 Usage: groups.py [--members 2,8] [--sizes 4096,1048576,134217728] [--seconds S] [--gloo]
 
-Each member reduces a float32 array of its own, round after round; the figure is the median time of
-a round on one member, copies in and out included. The bound beside it is what the host's memory
-alone takes: the array is copied twice (brought, and taken), by one core. With --gloo the same is
-measured with torch.distributed and gloo, between two runs of ours.
+Each member reduces a separate float32 array, round after round; the figure is the median time of a
+round on one member, including copies in and out. Its bound is the time of the host's memory: the
+array is copied twice (in and out) by one core. With --gloo the same is measured with
+torch.distributed and gloo, between two runs of ours.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def median_of(program: str, address: str, members: int, size: int, seconds: floa
 
 
 def measured(members: int, size: int, seconds: float) -> float:
-    """Seconds that a round of ours takes."""
+    """Seconds of a round with reverie."""
     with reverie.Broker() as broker:
         return median_of(_MEMBER, broker.listen(), members, size, seconds)
 
 
 def measured_gloo(members: int, size: int, seconds: float) -> float:
-    """Seconds that torch.distributed takes with gloo."""
+    """Seconds of a round with torch.distributed and gloo."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,10 +1,10 @@
-"""Stable-Baselines3's DQN on a goal-reaching toy, with its HerReplayBuffer and with ours.
+"""Stable-Baselines3's DQN on a toy task with goals, with its HerReplayBuffer and with ours.
 
     python benchmarks/hindsight.py [--seeds 5] [--steps 8000] [--bits 10]
 
-Bits are flipped until they are those of a goal (Andrychowicz et al. 2017, section 3.1). Printed for
-each buffer: the share of goals that the policy reaches at the end, over seeds; the microseconds
-of its thread that adding a step and drawing a batch take within the training; the seconds of the
+Bits are flipped until they equal those of a goal (Andrychowicz et al. 2017, section 3.1). Printed
+for each buffer: the share of goals that the final policy reaches, over seeds; the microseconds of
+thread time that adding a step and drawing a batch take within the training; and the seconds of the
 training.
 """
 
@@ -35,32 +35,32 @@ class Bits(gym.Env):  # type: ignore[misc]
         self.action_space = gym.spaces.Discrete(count)
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, Any]:  # noqa: ARG002
-        """Bits and a goal by chance."""
+        """Draws random bits and a random goal."""
         super().reset(seed=seed)
         self.bits, self.goal = self.np_random.integers(0, 2, (2, self.count)).astype(np.float32)
         self.steps = 0
         return self.seen(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, Any]:
-        """Flip the bit."""
+        """Flips the bit."""
         self.steps += 1
         self.bits[action] = 1 - self.bits[action]
         reward = float(self.compute_reward(self.bits, self.goal, {}))
         return self.seen(), reward, False, self.steps == self.count, {}
 
     def seen(self) -> dict[str, Any]:
-        """What a goal environment observes."""
+        """The observation of a goal environment."""
         bits = self.bits.copy()
         return {"observation": bits, "achieved_goal": bits, "desired_goal": self.goal}
 
     @staticmethod
     def compute_reward(achieved: Any, desired: Any, _info: object) -> Any:  # noqa: ANN401
-        """As goal environments have it, for one or many."""
+        """The reward of a goal environment, for one or many."""
         return np.where((achieved == desired).all(axis=-1), 0.0, -1.0)
 
 
 def timed(kind: Any) -> Any:  # noqa: ANN401
-    """The buffer class with seconds and calls of add and sample on it."""
+    """The buffer class, which records seconds and calls of add and sample."""
     made: Any = type("Timed", (kind,), {"spent": {"add": [0.0, 0], "sample": [0.0, 0]}})
     for name in ("add", "sample"):
 
@@ -96,7 +96,7 @@ def train(
     arguments: argparse.Namespace,
     seed: int,
 ) -> tuple[float, float, Any]:
-    """A training; returns the share of goals, its seconds, and the buffer's."""
+    """Trains; returns the share of goals, its seconds, and the buffer's."""
     timed_kind = timed(kind)
     model = DQN(
         "MultiInputPolicy",
@@ -122,7 +122,7 @@ def train(
 
 
 def main() -> None:
-    """Trains with either buffer and prints both."""
+    """Trains with both buffers and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8_000)

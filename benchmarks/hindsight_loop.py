@@ -1,12 +1,12 @@
-"""A loop that learns to reach goals in hindsight, over our buffer and over Stable-Baselines3's.
+"""A loop that learns to reach goals in hindsight, with our buffer and with Stable-Baselines3's.
 
     python benchmarks/hindsight_loop.py [--seeds 5] [--rounds 120]
 
-Needs ``stable-baselines3``. The loop is that of ``examples/hindsight.py`` (16 games of 12 bits side
-by side, 20 batches of 128 for each round of games, double Q-learning with reverie's own small
-network), and only the buffer differs: ``HerReplayBuffer`` with 4 goals of the future, and
-``reverie.ReplayBuffer`` with the same. Printed: the share of goals that is reached at the end, and
-the seconds of the loop by the clock and of the thread, which take turns over seeds.
+Needs ``stable-baselines3``. The loop is that of ``examples/hindsight.py`` (16 parallel games of 12
+bits, 20 batches of 128 per round of games, double Q-learning with reverie's small network), and
+only the buffer differs: ``HerReplayBuffer`` with 4 future goals, and ``reverie.ReplayBuffer`` with
+the same. Printed: the share of goals that is reached at the end, and the seconds of the loop by the
+wall clock and of the thread. The buffers take turns over seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = ("achieved_goal", "desired_goal")
 
 
 class Game(gym.Env):  # type: ignore[misc]
-    """What ``HerReplayBuffer`` asks of an environment: its spaces, and rewards of other goals."""
+    """What ``HerReplayBuffer`` needs of an environment: spaces, and rewards for other goals."""
 
     observation_space = gym.spaces.Dict(
         dict.fromkeys((*NAMES, "observation"), gym.spaces.Box(0, 1, (example.BITS,), np.float32))
@@ -40,12 +40,12 @@ class Game(gym.Env):  # type: ignore[misc]
     action_space = gym.spaces.Discrete(example.BITS)
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:  # noqa: ANN401
-        """As goal environments have it."""
+        """The reward of a goal environment."""
         return example.reward(achieved, desired, info)
 
 
 class Theirs:
-    """``HerReplayBuffer`` as the loop calls a buffer."""
+    """``HerReplayBuffer`` with the interface that the loop uses."""
 
     def __init__(self) -> None:
         self._buffer = HerReplayBuffer(
@@ -60,13 +60,13 @@ class Theirs:
         )
 
     def add(self, obs: Any, action: Any, reward: Any, then: Any, _ended: Any, over: Any) -> None:  # noqa: ANN401
-        """A step of all games; a time limit ends them, which SB3 reads in infos."""
+        """Adds a step of all games; a time limit ends them, which SB3 reads from infos."""
         infos = [{"TimeLimit.truncated": True} if end else {} for end in over]
         obs, then = ({**one, "observation": one["achieved_goal"]} for one in (obs, then))
         self._buffer.add(obs, then, action[:, None], reward, over, infos)
 
     def sample(self, count: int) -> dict[str, Any]:
-        """A batch by the names that the loop knows."""
+        """A batch with the names that the loop uses."""
         batch = self._buffer.sample(count)
         ended = batch.dones.numpy().ravel()
         return {
@@ -79,7 +79,7 @@ class Theirs:
 
 
 def ours(seed: int) -> reverie.ReplayBuffer:
-    """Our buffer with the same goals."""
+    """Our buffer with the same kind of goals."""
     hindsight = reverie.Hindsight(example.reward, strategy="future", goals=4)
     return reverie.ReplayBuffer(
         50_000, example.GAMES, gamma=example.GAMMA, hindsight=hindsight, seed=seed
@@ -87,8 +87,8 @@ def ours(seed: int) -> reverie.ReplayBuffer:
 
 
 def run(buffer: Any, rounds: int, seed: int) -> tuple[float, float, float]:  # noqa: ANN401
-    """The loop of the example; goals reached, seconds by the clock and of the thread."""
-    # HerReplayBuffer draws with the global generator.
+    """Runs the example's loop; returns the share of goals, wall seconds and thread seconds."""
+    # HerReplayBuffer draws from the global generator.
     np.random.seed(seed)  # noqa: NPY002
     rng = np.random.default_rng(seed)
     learner = example.Learner(seed)
@@ -105,7 +105,7 @@ def run(buffer: Any, rounds: int, seed: int) -> tuple[float, float, float]:  # n
 
 
 def main() -> None:
-    """Measures both in turns."""
+    """Measures both by turns."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=120)

@@ -1,7 +1,7 @@
-"""What an import costs beyond NumPy: seconds, CPU and resident megabytes, in fresh processes.
+"""The cost of an import beyond NumPy's: seconds, CPU and resident megabytes, in fresh processes.
 
-Of ``reverie``, of ``reverie.reverb``, and of dm-reverb where that is installed. Bytecode is cached,
-as an installed package has it; the modules take turns.
+For ``reverie``, ``reverie.reverb``, and dm-reverb if it is installed. Bytecode is cached, as in an
+installed package; the modules take turns.
 
 Usage: import_cost.py [RUNS]
 """

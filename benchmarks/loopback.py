@@ -1,9 +1,9 @@
-"""What the kernel asks for moving items of 40 kB through TCP between processes of one machine.
+"""The kernel's cost of moving items of 40 kB through TCP between processes on one machine.
 
-CPU microseconds an item of a process that does nothing else: one that sends, by how many items a
-system call gathers, and with MSG_ZEROCOPY, whose completions say whether the kernel copied after
-all; and one that receives from 8 others, or sends to 8 others, as a server does. No server that
-moves items through such sockets spends less (``served.py`` prints it beside the servers).
+CPU microseconds per item of a process that does nothing else: one that sends, by how many items a
+system call gathers, and with MSG_ZEROCOPY, whose completions tell whether the kernel copied anyway;
+and one that receives from 8 others, or sends to 8 others, as a server does. No server that moves
+items through such sockets can use less (``served.py`` prints it with the servers).
 
     python benchmarks/loopback.py [ITEMS [ROUNDS]]
 """
@@ -17,7 +17,7 @@ import sys
 import time
 
 ITEM_BYTES = 40_060
-KEPT = 500  # items that are sent by turns, as a table's
+KEPT = 500  # items that are sent by turns, like those of a table
 SO_ZEROCOPY = 60
 MSG_ZEROCOPY = 0x4000000
 COPIED = 1  # SO_EE_CODE_ZEROCOPY_COPIED
@@ -25,7 +25,7 @@ CASES = [(1, False), (6, False), (25, False), (100, False), (6, True), (25, True
 
 
 def connected_to_a_reader() -> socket.socket:
-    """A connection to a child that reads and forgets, and ends with it."""
+    """A connection to a child that reads and drops everything, and ends with the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     if os.fork() == 0:
         connection = socket.create_connection(listener.getsockname())
@@ -40,7 +40,7 @@ def connected_to_a_reader() -> socket.socket:
 
 
 def completions(connection: socket.socket) -> tuple[int, int]:
-    """Calls whose memory the kernel gave back since the last time, and how many it copied."""
+    """How many zero-copy sends have completed since the last call, and how many were copied."""
     done = copied = 0
     while True:
         try:
@@ -54,7 +54,7 @@ def completions(connection: socket.socket) -> tuple[int, int]:
 
 
 def send(items: int, gathered: int, zerocopy: bool) -> tuple[float, float, int, int]:
-    """System and user CPU microseconds an item; calls without a copy asked for, and copied."""
+    """System and user CPU microseconds per item; the sends with MSG_ZEROCOPY, and those copied."""
     rows = [os.urandom(ITEM_BYTES) for _ in range(KEPT)]
     done = copied = 0
     with connected_to_a_reader() as connection:
@@ -79,9 +79,9 @@ def send(items: int, gathered: int, zerocopy: bool) -> tuple[float, float, int, 
 
 
 def bare_server_us(direction: str, seconds: float, clients: int = 8) -> tuple[float, float]:
-    """System and user CPU microseconds an item of a process between ``clients`` others.
+    """System and user CPU microseconds per item of a process that has ``clients`` clients.
 
-    With "write" they send and it receives, into the same memory each time; with "read" it sends.
+    With "write" they send and it receives, always into the same memory; with "read" it sends.
     """
     result, told = os.pipe()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -139,7 +139,7 @@ def _serve_bare(
 
 
 def _be_bare_client(address: tuple[str, int], direction: str) -> None:
-    """Sends, or reads and forgets, until the server is gone; ends the process."""
+    """Sends, or reads and drops, until the server is gone; then ends the process."""
     try:
         with socket.create_connection(address) as connection:
             if direction == "read":
@@ -150,7 +150,7 @@ def _be_bare_client(address: tuple[str, int], direction: str) -> None:
             while direction == "write":
                 connection.sendall(item)
     except OSError:
-        pass  # the server has ended
+        pass  # the server has ended the connection
     os._exit(0)
 
 

@@ -1,11 +1,13 @@
-"""The store in another process, through peers and over gRPC, beside the embedded one; in turns.
+"""The store in another process, through shared memory and over gRPC, and the embedded one.
 
     PYTHONPATH=python .venv/bin/python benchmarks/peer_store.py [ROUNDS]
 
-- one insert until it is confirmed, one item sampled: p50;
-- items of 400 B that one writer inserts a second;
+- one insert until it is confirmed, and one sampled item: p50;
+- items of 400 B that one writer inserts per second;
 - the prioritised loop: insert a transition, sample 256, copy them into arrays, give them new
-  weights; of 4 float32 (CartPole's) and of 84x84x4 uint8.
+  weights; with 4 float32 (CartPole's) and with 84x84x4 uint8.
+
+The kinds of client take turns.
 """
 
 import os
@@ -29,9 +31,9 @@ SHAPES = {"CartPole-like": ((4,), np.float32), "84x84x4": ((84, 84, 4), np.uint8
 
 
 def tables() -> list[reverie.Table]:
-    """One for single calls, one for a writer, and one per loop and client.
+    """One table for single calls, one for a writer, and one per loop and client.
 
-    What a client wrote another way lies elsewhere in the server's memory.
+    Clients do not share tables, because what they write is in different memory of the server.
     """
     limiter = reverie.rate_limiters.MinSize(1)
     selectors = reverie.selectors
@@ -81,7 +83,7 @@ def single(client: reverie.Client) -> tuple[float, float]:
 
 
 def inserts(client: reverie.Client) -> float:
-    """Items of 400 B a second."""
+    """Items of 400 B per second."""
     rows = np.random.default_rng(1).normal(size=(16, 100)).astype(np.float32)
     with client.trajectory_writer(1) as writer:
         for warm in (True, False):
@@ -95,7 +97,7 @@ def inserts(client: reverie.Client) -> float:
 
 
 def loop_us(client: reverie.Client, door: str, name: str, count: int) -> float:
-    """One turn of the loop."""
+    """A call that makes one iteration of the loop."""
     shape, dtype = SHAPES[name]
     table = f"{name} {door}"
     rng = np.random.default_rng(2)
@@ -132,7 +134,7 @@ def loop_us(client: reverie.Client, door: str, name: str, count: int) -> float:
 
 
 def main(rounds: int) -> None:
-    """Prints a table: medians of the rounds."""
+    """Prints a table with medians of the rounds."""
     server = start(__file__, "serve")
     address = f"localhost:{int(server.stdout.readline())}"
     store = reverie.Store(tables())

@@ -1,4 +1,4 @@
-"""Children of a benchmark: itself again, with other work; and what a process has used."""
+"""Child processes of a benchmark, which run the same script; and the CPU time of a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """The script with these arguments, spoken to by lines."""
+    """Starts the script with these arguments; it is controlled by lines."""
     return subprocess.Popen(
         [sys.executable, script, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -21,7 +21,7 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU that a process has spent, user and system; of this one: ``time.process_time``."""
+    """CPU seconds of a process, user and system; for this process use ``time.process_time``."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S

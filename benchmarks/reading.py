@@ -1,12 +1,12 @@
-"""Reading from a server in another process: figures beside their targets.
+"""Reading from a server in another process: figures with their targets.
 
-Items a second of small items, bytes a second of large ones beside a raw socket and a copy, the
+Small items per second, bytes per second of large ones compared with a raw socket and a copy, the
 median of a sample's round trip, and a learner's loop: a batch of 256 drawn, then its priorities.
-Where dm-reverb is installed, what its client gets of its server stands beside.
+If dm-reverb is installed, its client with its server is measured too.
 
     PYTHONPATH=python .venv/bin/python benchmarks/reading.py [SECONDS [ROUNDS [loops]]]
 
-With ``loops`` the learners' loops alone.
+With ``loops`` only the learners' loops are measured.
 
 With dm-reverb: ``make .venv-reverb/made build``, and ``.venv-reverb/bin/python``.
 """
@@ -32,8 +32,8 @@ BATCH = 256
 def transition(
     shape: tuple[int, ...], dtype: type, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """One step as a learner of values wants it."""
-    if dtype is np.uint8:  # a picture compresses: three quarters of it are one colour
+    """One step with the columns that a value-based learner uses."""
+    if dtype is np.uint8:  # compressible: three quarters of the picture are one colour
         state = np.zeros(shape, dtype)
         state[::4] = rng.integers(0, 255, state[::4].shape)
     else:
@@ -48,7 +48,7 @@ def transition(
 
 
 def steps(name: str) -> list[object]:
-    """Steps for a table of that name, none like the one before."""
+    """Different steps for the table of that name."""
     rng = np.random.default_rng(7)
     of_name: dict[str, Callable[[], object]] = {
         "400 B": lambda: [rng.normal(size=100).astype(np.float32)],
@@ -80,7 +80,7 @@ def serve(path: str) -> None:
 
 
 def fill(client: reverie.Client, name: str, count: int) -> None:
-    """Items of one step each."""
+    """Inserts items of one step each."""
     kinds = steps(name)
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:
         for i in range(count):
@@ -96,7 +96,7 @@ def fill(client: reverie.Client, name: str, count: int) -> None:
 
 
 def rate(seconds: float, work: Callable[[], int]) -> tuple[float, float]:
-    """Units of work a second, and microseconds of this process' CPU for each."""
+    """Units of work per second, and CPU microseconds of this process for each."""
     work()
     work()
     cpu, begin, count = time.process_time(), time.perf_counter(), 0
@@ -136,7 +136,7 @@ class Peer:
                         writer.flush()
 
     def items(self) -> Callable[[], int]:
-        """Draws of small items, 1000 on their way."""
+        """Draws small items, with 1000 in flight."""
         sampler = self.client._client.NewSampler("400 B", 1 << 40, 1000)
 
         def work() -> int:
@@ -147,7 +147,7 @@ class Peer:
         return work
 
     def loop(self, name: str) -> Callable[[], int]:
-        """A learner that stacks what it draws, and gives priorities."""
+        """A learner that stacks what it draws, and updates priorities."""
         sampler = self.client._client.NewSampler(name, 1 << 40, 2 * BATCH)
 
         def work() -> int:
@@ -186,7 +186,7 @@ def serve_reverb() -> None:
 
 
 def in_batches(client: reverie.Client, name: str, size: int) -> Callable[[], int]:
-    """Samples a batch into the arrays of the one before."""
+    """Samples a batch into the arrays of the previous one."""
     kept = [client.sample_batch(name, size)]
 
     def work() -> int:
@@ -197,7 +197,7 @@ def in_batches(client: reverie.Client, name: str, size: int) -> Callable[[], int
 
 
 def loop(client: reverie.Client, name: str, wait: bool | None = None) -> Callable[[], int]:
-    """A learner that does nothing but draw and give priorities, whose arrival it may wait for."""
+    """A learner that only draws and updates priorities; ``wait`` is passed to the update."""
     batches = iter(client.dataset(name, BATCH, prefetch=2))
     priorities = np.linspace(0.1, 1.0, BATCH)
 
@@ -246,7 +246,7 @@ def connected(family: int) -> tuple[socket.socket, socket.socket]:
 
 
 def echo_us(family: int, count: int) -> float:
-    """The bound of it: a byte there and back between two processes that sleep in the kernel."""
+    """The bound: a byte in each direction between two processes that sleep in the kernel."""
     here, there = connected(family)
     child = os.fork()
     if child == 0:
@@ -267,7 +267,7 @@ def echo_us(family: int, count: int) -> float:
 
 
 def raw_socket_gb_s(family: int, seconds: float) -> float:
-    """What a plain socket moves: written 256 KiB at a time, read, and copied once."""
+    """The rate of a plain socket: written 256 KiB at a time, read, and copied once."""
     here, there = connected(family)
     end = time.perf_counter() + seconds
     child = os.fork()
@@ -299,7 +299,7 @@ def copy_gb_s(seconds: float) -> float:
 
 
 def main(seconds: float, rounds: int, only_loops: bool) -> None:
-    """Prints medians of the rounds, and the range in brackets."""
+    """Prints medians of the rounds, with the range in brackets."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "server.sock")
         child = subprocess.Popen(
@@ -313,7 +313,7 @@ def main(seconds: float, rounds: int, only_loops: bool) -> None:
             port = int(child.stdout.readline())
             doors = {"tcp": f"localhost:{port}", "unix": f"unix:{path}"}
             clients = {door: reverie.Client(address) for door, address in doors.items()}
-            # Through shared memory, where what it wrote itself lies too.
+            # Through shared memory, which also holds what this client wrote.
             clients["peer"] = reverie.Client(doors["tcp"], protocol="peer")
             for name, count in {
                 "400 B": 2000,
@@ -332,7 +332,7 @@ def main(seconds: float, rounds: int, only_loops: bool) -> None:
 def note_reads(
     note: Callable[..., None], door: str, client: reverie.Client, seconds: float
 ) -> None:
-    """What is read of a server, beside what its socket moves."""
+    """Reading from a server, compared with the rate of its socket."""
     family = socket.AF_INET if door == "tcp" else socket.AF_UNIX
     note(f"{door}: 400 B, items/s", *rate(seconds, in_batches(client, "400 B", 1000)))
     data = client.dataset("400 B", 1000)
@@ -352,7 +352,7 @@ def note_reads(
 def measure(
     clients: dict[str, reverie.Client], seconds: float, rounds: int, only_loops: bool
 ) -> None:
-    """All figures, in turns."""
+    """Measures everything, by turns."""
     peer = Peer() if importlib.util.find_spec("reverb") else None
     found: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {}

@@ -1,22 +1,22 @@
-"""A learner's loop over a replay buffer: microseconds a call, beside peers that are installed.
+"""A learner's loop over a replay buffer: microseconds per call, with installed peers.
 
 Transitions of a small control task (observations of 8 float32, an action, a reward, an end: 76
 bytes as most peers store them), 100,000 of them, prioritised with alpha 0.6 and beta 0.4:
 
     sample+update   draw a batch with its weights, copy it out, give each item a new priority
-    insert          one transition; 64 of 64 environments in one call where a peer can
+    insert          one transition; 64 of 64 environments in one call if a peer can do that
 
-Stacks of four 84x84 frames: draw 256 observations and their successors. The bound is what NumPy's
-take needs to copy the same rows into the same arrays.
+Stacks of four 84x84 frames: draw 256 observations and their successors. The bound is the time of
+NumPy's take for copying the same rows into the same arrays.
 
-In every round each buffer is measured once, so that a machine that gets busy is busy for all.
-Printed: the median of the rounds, the smallest and the largest, and the median of the rounds'
-ratios to Reverie's prioritised buffer.
+Each round measures every buffer once, so that other load affects all of them. Printed: the median
+of the rounds, the smallest and the largest, and the median of the rounds' ratios to Reverie's
+prioritised buffer.
 
-Peers are those of the extra ``peers``, each in its usual way of use: cpprb, Tianshou,
-Stable-Baselines3 (uniform draws alone), Flashbax (compiled, state donated). ``make bench-peers``
-has them in an environment of its own. RLlib and torchrl are left out: Ray alone is larger than all
-of them, and torchrl's wheels do not load beside this PyTorch.
+Peers are those of the extra ``peers``, each used in its usual way: cpprb, Tianshou,
+Stable-Baselines3 (uniform draws only), Flashbax (compiled, state donated). ``make bench-peers``
+installs them in a separate environment. RLlib and torchrl are left out: Ray alone is larger than
+all of them, and torchrl's wheels cannot be imported with this PyTorch.
 
 Usage: replay_loop.py [--rounds N] [--items N] [--frames N] [--only transitions|inserts|frames]
 """
@@ -46,7 +46,7 @@ Call = Callable[[], Any]
 
 
 class Steps:
-    """The same steps for every buffer: of one environment, and of 64."""
+    """The same steps for every buffer: for one environment, and for 64."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(7)
@@ -62,7 +62,7 @@ STEPS = Steps()
 
 
 class Buffer(ABC):
-    """What each kind has: inserts of as many transitions as there are environments."""
+    """The interface of each buffer; an insert has one transition per environment."""
 
     name = ""
 
@@ -85,7 +85,7 @@ class Buffer(ABC):
 
 
 class Reverie(Buffer):
-    """Observations follow each other here, as an environment's do: each is stored once."""
+    """Observations follow each other, as an environment's do, so each is stored once."""
 
     name = "reverie"
     prioritized = True
@@ -114,14 +114,14 @@ class Reverie(Buffer):
 
 
 class ReverieUniform(Reverie):
-    """Without priorities; those of an update change nothing."""
+    """Without priorities; an update of them has no effect."""
 
     name = "reverie (uniform)"
     prioritized = False
 
 
 class Cpprb(Buffer):
-    """Its own tree, behind Cython."""
+    """cpprb: its own tree in C++ behind Cython."""
 
     name = "cpprb"
 
@@ -155,7 +155,7 @@ class Cpprb(Buffer):
 
 
 class Tianshou(Buffer):
-    """NumPy arrays and a tree compiled by Numba."""
+    """Tianshou: NumPy arrays, and a tree compiled by Numba."""
 
     name = "tianshou"
 
@@ -189,7 +189,7 @@ class Tianshou(Buffer):
 
 
 class StableBaselines(Buffer):
-    """NumPy arrays; no priorities."""
+    """Stable-Baselines3: NumPy arrays, without priorities."""
 
     name = "sb3 (uniform)"
 
@@ -219,7 +219,7 @@ class StableBaselines(Buffer):
 
 
 class Flashbax(Buffer):
-    """Arrays of JAX; every call is compiled, and ends when its result is there."""
+    """Flashbax: arrays of JAX; every call is compiled, and ends when its result is there."""
 
     name = "flashbax"
 
@@ -273,7 +273,7 @@ PEERS: list[type[Buffer]] = [Reverie, ReverieUniform, Cpprb, Tianshou, StableBas
 
 
 def us(call: Call, at_least_s: float = 0.05) -> float:
-    """Microseconds a call, over enough of them."""
+    """Microseconds per call, over enough calls."""
     count, took_s = 1, 0.0
     while took_s < at_least_s:
         begin = time.perf_counter()
@@ -285,7 +285,7 @@ def us(call: Call, at_least_s: float = 0.05) -> float:
 
 
 def report(title: str, calls: dict[str, Call], rounds: int) -> None:
-    """Measures each call once a round, and prints a line for each."""
+    """Measures each call once per round, and prints a line for each."""
     print(f"\n{title}")
     for call in calls.values():
         call()
@@ -302,7 +302,7 @@ def report(title: str, calls: dict[str, Call], rounds: int) -> None:
 
 
 def made(items: int, envs: int) -> dict[str, Buffer]:
-    """A full buffer of each kind that is installed."""
+    """A full buffer of each installed kind."""
     buffers: dict[str, Buffer] = {}
     for kind in PEERS:
         try:
@@ -337,7 +337,7 @@ def transitions(items: int, rounds: int, only_inserts: bool) -> None:
 
 
 def frames(count: int, rounds: int) -> None:
-    """Stacks of frames: the gather is all."""
+    """Stacks of frames, where only the gather matters."""
     stored = STEPS.frames
     buffer = reverie.ReplayBuffer(count, frame_stack=STACK, seed=1)
     for i in range(count):
@@ -380,7 +380,7 @@ def frames(count: int, rounds: int) -> None:
         from gymnasium import spaces
         from stable_baselines3.common.buffers import ReplayBuffer
 
-        few = min(count, 4_000)  # it stores whole stacks, twice
+        few = min(count, 4_000)  # because it stores whole stacks, twice
         stacks = ReplayBuffer(
             few,
             spaces.Box(0, 255, (STACK, *FRAME), np.uint8),
@@ -398,7 +398,7 @@ def frames(count: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Prints all of it, or what was asked for."""
+    """Measures everything, or what was asked for."""
     parser = argparse.ArgumentParser(description="A learner's loop, beside peers.")
     parser.add_argument("--only", choices=["transitions", "inserts", "frames"])
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,18 +1,18 @@
-"""Final returns after equal numbers of environment steps, beside Stable-Baselines3.
+"""Final returns after equal numbers of environment steps, compared with Stable-Baselines3.
 
 Both sides have the same networks, batches, learning rates, schedules and numbers of steps: the
-defaults of our algorithms. Ours draws by priority and uniformly; theirs uniformly, and has no
-double DQN: DQN stands beside both. A run's figure is the mean of 100 episodes without exploration
-after its last step. Printed are, for each case and side, the interquartile mean over seeds and
-where 95 % of such means over seeds drawn anew lie (bootstrap), and whether ours is below theirs.
+defaults of our algorithms. Ours draws by priority and uniformly; theirs draws uniformly, and has no
+double DQN, so its DQN is compared with both. A run's figure is the mean return of 100 episodes
+without exploration after its last step. Printed for each case and side: the interquartile mean over
+seeds with its 95 % bootstrap interval, and whether ours is below theirs.
 
     PYTHONPATH=python PYTHON benchmarks/returns.py [--seeds 5] [--jobs 2] [--share 1]
         [--limit-s 3600] [--only WORDS]
 
-Each run is a process of its own with one thread; ``--jobs`` run at a time, and those that have not
+Each run is a separate process with one thread; ``--jobs`` run at a time, and runs that have not
 ended at the limit are left out. ``--share`` multiplies the numbers of steps. PYTHON has
-stable-baselines3 (make .venv-peers/made); without it ours stands alone. With all seeds and steps
-the peer takes about 100 minutes of one core.
+stable-baselines3 (make .venv-peers/made); without it only ours is measured. With all seeds and
+steps the peer takes about 100 minutes of one core.
 
 Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
 """
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-EPISODES = 100  # of 20, means differ by 25 on Pendulum
+EPISODES = 100  # the mean of 20 would vary by 25 on Pendulum
 # Algorithm, environment, steps.
 CASES = [
     ("dqn", "CartPole-v1", 50_000),
@@ -49,7 +49,7 @@ OURS = ("prioritised", "uniform")
 
 
 def ours(algorithm: str, env: str, steps: int, side: str, seed: int) -> float:
-    """One training in one thread."""
+    """One training on one thread."""
     from reverie.agents import Trainer, TrainSettings
 
     settings = TrainSettings(seed=seed, steps=steps, actors=0, prioritized=side == "prioritised")
@@ -60,7 +60,7 @@ def ours(algorithm: str, env: str, steps: int, side: str, seed: int) -> float:
 
 
 def theirs(algorithm: str, env: str, steps: int, seed: int) -> float:
-    """The same of Stable-Baselines3."""
+    """The same with Stable-Baselines3."""
     import gymnasium
     import stable_baselines3
     import torch
@@ -112,7 +112,7 @@ def theirs(algorithm: str, env: str, steps: int, seed: int) -> float:
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half along the last axis, with parts of values at its ends."""
+    """The mean of the middle half along the last axis, with fractions of the values at its ends."""
     ordered = np.sort(values, axis=-1)
     count = ordered.shape[-1]
     place = np.arange(count)
@@ -130,7 +130,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 @dataclass
 class Run:
-    """A process under way."""
+    """A running process."""
 
     case: tuple[str, str, int]
     side: str
@@ -138,17 +138,17 @@ class Run:
 
 
 def run_all(given: argparse.Namespace, sides: list[str]) -> dict[tuple[str, str, str], list[float]]:
-    """What each side's seeds came to, by algorithm, environment and side."""
+    """The final returns of the seeds, by algorithm, environment and side."""
     waiting = [
         (case, side, seed)
         for seed in range(1, given.seeds + 1)
         for side in sides
         for case in CASES
         if all(word in f"{case[0]} {case[1]}".split() for word in given.only.split())
-        # Theirs once, where it stands beside two of ours.
+        # Theirs has one DQN, which is compared with two of ours.
         and not (side == "theirs" and case[0] == "ddqn")
     ]
-    # What takes longest first.
+    # The longest runs go first.
     waiting.sort(key=lambda one: (one[1] == "theirs", one[0][2]), reverse=True)
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     running: list[Run] = []

@@ -1,10 +1,10 @@
-"""Calls under Reverb's names beside the same calls under our own: what ``reverie.reverb`` adds.
+"""Calls by Reverb's names compared with the same calls by our own: the cost of ``reverie.reverb``.
 
-One server in a process of its own, one client of each module here; the two take turns, hundreds
-of times. The time of one call, and this process' CPU for it; of all turns the one below which a
-tenth lies, which other load of the machine reaches least; and the ratios. Then what the names add
-by themselves: the CPU of such a call whose wire does nothing, the least of hundreds of turns, which
-the load of the machine does not reach. Writers and iterators are the same objects under both names.
+One server in a separate process, and one client of each module in this one; the two take turns,
+hundreds of times. Printed are the time of one call and this process's CPU time for it, each as the
+tenth percentile of the turns, which other load affects least, and the ratios. Then what the names
+add by themselves: the CPU time of a call whose native client does nothing, as the least of hundreds
+of turns. Writers and iterators are the same objects by both names.
 
     PYTHONPATH=python .venv/bin/python benchmarks/reverb_names.py [TURNS]
 """
@@ -41,7 +41,7 @@ def serve() -> None:
 
 
 def calls(module: str, port: int) -> dict[str, tuple[Callable[[], Any], int]]:
-    """What is timed, and how many times in a turn."""
+    """The calls to time, and how many of each make a turn."""
     lib = importlib.import_module(module)
     client = lib.Client(f"localhost:{port}")
     row = [np.zeros(100, np.float32)]
@@ -85,15 +85,15 @@ class NoWire:
     """A native client whose calls return at once."""
 
     def insert(self, *_: Any) -> None:  # noqa: ANN401
-        """Nothing."""
+        """Does nothing."""
 
     def mutate(self, *_: Any) -> tuple[int, int, int]:  # noqa: ANN401
-        """Nothing."""
+        """Does nothing."""
         return 0, 0, 0
 
 
 def added_us(port: int, turns: int) -> dict[str, float]:
-    """What Reverb's names add to a call."""
+    """The cost that Reverb's names add to a call."""
     row = [np.zeros(100, np.float32)]
     updates = dict.fromkeys(range(32), 1.0)
     least: dict[str, dict[str, float]] = {}
@@ -137,7 +137,7 @@ def main(turns: int) -> None:
                 cpu, begin = time.process_time(), time.perf_counter()
                 for _ in range(count):
                     call()
-                if turn >= 2:  # warm
+                if turn >= 2:  # after a warm-up
                     walls[module].append((time.perf_counter() - begin) / count * 1e6)
                     cpus[module].append((time.process_time() - cpu) / count * 1e6)
         wall = [statistics.quantiles(walls[module], n=10)[0] for module in MODULES]

@@ -2,9 +2,9 @@
 
     python benchmarks/rllib_buffer.py
 
-Needs ``ray[rllib]``. Printed for each: the median of 60 calls, in microseconds of the thread, of
-adding a chunk of 4 steps, and of ``sample`` with ``update_priorities``. 4,000 transitions of
-CartPole's size lie in the buffer.
+Needs ``ray[rllib]``. Printed for each: the median of 60 calls, in microseconds of thread time, of
+adding a chunk of 4 steps, and of ``sample`` with ``update_priorities``. The buffer holds 4,000
+transitions of CartPole's size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH, CALLS = 64, 60
 
 
 def episode(length: int, rng: np.random.Generator) -> SingleAgentEpisode:
-    """An episode of numbers by chance."""
+    """An episode of random numbers."""
     made = SingleAgentEpisode(
         observation_space=gym.spaces.Box(-9, 9, (4,)), action_space=gym.spaces.Discrete(2)
     )
@@ -37,7 +37,7 @@ def episode(length: int, rng: np.random.Generator) -> SingleAgentEpisode:
 
 
 def median_us(call: Callable[[int], None]) -> float:
-    """The times of CALLS calls, each with its number."""
+    """The times of CALLS calls, each of which gets its number."""
     spent = []
     for index in range(CALLS):
         begin = time.thread_time()
@@ -47,13 +47,13 @@ def median_us(call: Callable[[int], None]) -> float:
 
 
 def learn(buffer: Any, rng: np.random.Generator, _index: int) -> None:  # noqa: ANN401
-    """What a learner asks of its buffer."""
+    """The calls of a learner."""
     buffer.sample(BATCH, beta=0.4, n_step=1, gamma=0.99)
     buffer.update_priorities(rng.random(BATCH))
 
 
 def add(buffer: Any, chunks: list[SingleAgentEpisode], index: int) -> None:  # noqa: ANN401
-    """What an actor does."""
+    """The call of an actor."""
     buffer.add(chunks[index])
 
 

@@ -1,12 +1,11 @@
-"""RLlib's DQN on CartPole: a training step with its prioritised episode buffer and with ours.
+"""RLlib's DQN on CartPole: a training step with its prioritised episode buffer, and with ours.
 
     python benchmarks/rllib_training.py [--steps 200] [--rounds 5]
 
-Needs ``ray[rllib]`` and torch. One algorithm of each kind lives in this process (no remote
-runners), with batches of 64 and a single step of the environment for each gradient step, as RLlib
-counts them. Both take ``training_step()`` in turns, some at a time; printed is the median of
-each round's milliseconds a step, by the clock and by the processor time of the process, and the
-ratio of rounds that lie side by side.
+Needs ``ray[rllib]`` and torch. One algorithm of each kind runs in this process (no remote runners),
+with batches of 64 and one environment step per gradient step, as RLlib counts them. Both make
+``training_step()`` calls by turns; printed are the median milliseconds per step over the rounds, by
+the wall clock and by the processor time of the process, and the median ratio within a round.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BATCH = 64
 
 
 def algorithm(kind: str) -> Any:  # noqa: ANN401
-    """DQN with one buffer or the other."""
+    """DQN with one of the buffers."""
     from ray.rllib.algorithms.dqn import DQNConfig
 
     config = (
@@ -52,7 +51,7 @@ def algorithm(kind: str) -> Any:  # noqa: ANN401
 
 
 def steps_ms(algo: Any, count: int) -> tuple[float, float]:  # noqa: ANN401
-    """Milliseconds a training step: by the clock, and of the processor."""
+    """Milliseconds per training step: by the wall clock, and of processor time."""
     begin, begin_cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
         algo.training_step()
@@ -61,7 +60,7 @@ def steps_ms(algo: Any, count: int) -> tuple[float, float]:  # noqa: ANN401
 
 
 def main() -> None:
-    """Measures both in turns."""
+    """Measures both by turns."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)

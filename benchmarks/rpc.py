@@ -1,13 +1,13 @@
-"""Calls between processes of one host: how long, how many a second, how fast arrays go.
+"""Calls between processes on one host: their latency, their rate, and the rate of arrays.
 
 Usage: rpc.py [--seconds S] [--large-mb MB] [--peers N] [WAY ...]
 
 A closed loop from Python to a Python function in another process, through shared memory ("shm"),
-over a Unix socket ("unix") and over TCP ("tcp"). As the measure beside it: the same question and
-answer, one byte each, over a bare socket of the same kind between two Python processes, and a copy
-of the same array within one process, which is what the system alone takes. Then what belongs to no
-way: batches, two pairs of processes at once, idle peers, a server that starts late, many peers.
-`build/release/benchmarks/rpc_bench` is the same from C++.
+over a Unix socket ("unix") and over TCP ("tcp"). The references are one byte in each direction over
+a bare socket of the same kind between two Python processes, and a copy of the same array in one
+process: what the system itself takes. Then figures that depend on no transport: batches, two pairs
+of processes at once, idle peers, a server that starts late, many peers.
+`build/release/benchmarks/rpc_bench` measures the same from C++.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ sys.stdin.read()
 
 
 def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """A process of ours, and its first line."""
+    """Starts a process of this benchmark; returns it and its first line."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -104,29 +104,29 @@ def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def ended(process: subprocess.Popen[str]) -> None:
-    """Kill a process of ours."""
+    """Kills a process."""
     process.kill()
     process.wait()
 
 
 def address_of(way: str, folder: str, name: str = "rpc") -> str:
-    """Where a server listens."""
+    """The address that a server listens at."""
     return "127.0.0.1:0" if way == "tcp" else f"unix:{folder}/{name}.sock"
 
 
 def latencies_us(call: object, seconds: float) -> list[float]:
-    """Each call of a closed loop."""
+    """The time of each call of a closed loop."""
     assert callable(call)
     times = []
     end = time.perf_counter() + seconds
     while (begin := time.perf_counter()) < end:
         call()
         times.append((time.perf_counter() - begin) * 1e6)
-    return times[len(times) // 10 :]  # warm
+    return times[len(times) // 10 :]  # without the warm-up
 
 
 def shown(times: list[float]) -> str:
-    """Median, and the 99th of a hundred."""
+    """The median and the 99th percentile."""
     ordered = sorted(times)
     return (
         f"p50 {statistics.median(ordered):6.1f} us, p99 {ordered[len(ordered) * 99 // 100]:6.1f} us"
@@ -147,7 +147,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def bare(way: str, folder: str, seconds: float) -> None:
-    """What a socket alone takes."""
+    """The time of a bare socket."""
     process, address = started(_BARE, way, f"{folder}/bare.sock")
     with socket.socket(socket.AF_UNIX if way == "unix" else socket.AF_INET) as peer:
         peer.connect(address if way == "unix" else ("127.0.0.1", int(address)))
@@ -163,7 +163,7 @@ def bare(way: str, folder: str, seconds: float) -> None:
 
 
 def bound(sizes: list[int], seconds: float) -> None:
-    """What a copy within one thread takes."""
+    """The time of a copy on one thread."""
     for megabytes in sizes:
         array = np.ones(megabytes << 20, np.uint8)
         own = np.ones_like(array)
@@ -173,7 +173,7 @@ def bound(sizes: list[int], seconds: float) -> None:
 
 
 def measure(way: str, folder: str, seconds: float, large_mb: int) -> None:
-    """All figures of one kind of connection."""
+    """All figures of one transport."""
     process, address = started(_SERVER, way, address_of(way, folder))
     with reverie.Rpc("client", transports=[way]) as rpc:
         rpc.connect(address)
@@ -223,7 +223,7 @@ def measure(way: str, folder: str, seconds: float, large_mb: int) -> None:
             f"{way:5} 32 calls of 4 KB at once: one by one {rates['one']:.0f} calls/s, "
             f"in batches {rates['batch']:.0f}"
         )
-        # An idle peer: neither this process nor the server has anything to do.
+        # An idle peer: neither this process nor the server has work.
         time.sleep(0.2)
         spent = cpu_s(os.getpid()), cpu_s(process.pid)
         time.sleep(2.0)
@@ -250,7 +250,7 @@ def pairs(way: str, folder: str, seconds: float) -> None:
 
 
 def late(way: str, folder: str) -> None:
-    """How long after a server is up a call is answered that waits for it."""
+    """How soon after a server starts, a call that waits for it is answered."""
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
@@ -276,7 +276,7 @@ def late(way: str, folder: str) -> None:
 
 
 def many(way: str, folder: str, count: int) -> None:
-    """Many peers at one listener."""
+    """Many peers of one listener."""
     process, address = started(_SERVER, way, address_of(way, folder, "many"))
     before = resident_bytes(process.pid)
     others, first = started(_MANY, way, address, str(count))

@@ -1,16 +1,16 @@
-"""Pong in Stable-Baselines3's replay buffer and in ours: resident bytes, and what calls cost.
+"""Pong in Stable-Baselines3's replay buffer and in ours: resident bytes, and the cost of calls.
 
     python benchmarks/sb3_pong.py [--transitions 100000] [--train 6000]
 
 Needs ``stable-baselines3`` and ``reverie[atari]``. Random play of 8 games is recorded once (500
-steps of each) and stored again and again, as SB3's DQN does it: stacks of four frames, theirs with
+steps of each) and stored repeatedly, as SB3's DQN does it: stacks of four frames, theirs with
 ``optimize_memory_usage``, ours with ``frame_stack=4``, raw and with ``codec="auto"``. Each buffer
-fills in a process of its own, whose resident memory is read before and after. Times are of the
-thread, and means, since chunks are compressed now and then: ``add`` of a step of 8 games, and
+is filled in a separate process, whose resident memory is read before and after. Times are means of
+thread time, because chunks are only compressed now and then: ``add`` of a step of 8 games, and
 ``sample(32)``.
 
-With ``--train`` SB3's DQN (``CnnPolicy``, a gradient step every 4 steps of 8 games) then plays so
-many steps with each buffer, in turns, and steps/s are printed.
+With ``--train`` SB3's DQN (``CnnPolicy``, a gradient step every 4 steps of 8 games) then makes that
+many steps with each buffer, by turns, and steps/s are printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = (*OURS, "stable-baselines3")
 
 
 def record(path: Path) -> None:
-    """Newest frames ``[STEPS + 1, ENVS, 84, 84]``, and what came with them."""
+    """Newest frames ``[STEPS + 1, ENVS, 84, 84]``, and the other columns."""
     import reverie
     from reverie.envs import atari
 
@@ -52,7 +52,7 @@ def record(path: Path) -> None:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory."""
+    """The resident memory of this process."""
     line = next(
         line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line
     )
@@ -77,7 +77,7 @@ def made(kind: str, transitions: int) -> Any:  # noqa: ANN401
 
 
 def fill(kind: str, path: Path, transitions: int) -> None:
-    """Fills a buffer; prints what it cost."""
+    """Fills a buffer; prints its cost."""
     import torch
 
     torch.set_num_threads(1)
@@ -114,7 +114,7 @@ def fill(kind: str, path: Path, transitions: int) -> None:
 
 
 def train(steps: int, rounds: int = 3) -> None:
-    """SB3's DQN with each buffer in turns; prints steps/s."""
+    """Trains SB3's DQN with each buffer by turns; prints steps/s."""
     import torch
     from stable_baselines3 import DQN
 
@@ -147,7 +147,7 @@ def train(steps: int, rounds: int = 3) -> None:
 
 
 def main() -> None:
-    """Records, and fills each."""
+    """Records the play, and fills each buffer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--transitions", type=int, default=100_000)
     parser.add_argument("--train", type=int, default=0)

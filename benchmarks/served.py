@@ -1,9 +1,9 @@
-"""A served store side by side: dm-reverb 0.14's server and ours, under the same clients.
+"""A served store: dm-reverb 0.14's server compared with ours, with the same clients.
 
-For each server and size of item: items a second that 8 client processes insert, and sample, and
-what the server's process spends of a CPU on each. Then the same with our clients on our server.
-All in one run, the servers taking turns. Beside it stands what the kernel alone asks for moving an
-item of 40 kB through as many sockets (``loopback.py``): no server spends less.
+For each server and size of item: items per second that 8 client processes insert, and sample, and
+the CPU time of the server's process for each. Then the same with our clients and our server. All in
+one run, with the servers taking turns. For comparison it prints the kernel's cost of moving an item
+of 40 kB through as many sockets (``loopback.py``): no server can use less.
 
 Needs both libraries: ``make .venv-reverb/made build``, then
 
@@ -49,7 +49,7 @@ def serve(library: str) -> None:
 
 
 def work(library: str) -> None:
-    """A client of ``library``: does what standard input says, line by line."""
+    """A client of ``library``: does what each line of standard input says."""
     lib = importlib.import_module(library)
     print("imported", flush=True)
     for line in sys.stdin:
@@ -59,7 +59,7 @@ def work(library: str) -> None:
 
 
 def write(lib: ModuleType, port: int, size: str, seconds: float) -> int:
-    """Inserts items of one step of its own each."""
+    """Inserts items of one separate step each."""
     shape = (16, SIZES[size])
     rows = np.random.default_rng(os.getpid()).normal(size=shape).astype(np.float32)
     writer = lib.Client(f"localhost:{port}").trajectory_writer(num_keep_alive_refs=1)
@@ -78,7 +78,7 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> int:
 
 
 def read(lib: ModuleType, port: int, size: str, seconds: float) -> int:
-    """Samples items, a few hundred on their way."""
+    """Samples items, with a few hundred in flight."""
     client = lib.Client(f"localhost:{port}")
     count = 0
     if lib.__name__ == "reverb":
@@ -101,7 +101,7 @@ def read(lib: ModuleType, port: int, size: str, seconds: float) -> int:
 
 
 def ready() -> None:
-    """Tells the parent, and waits until all are."""
+    """Tells the parent that it is ready, and waits until all clients are."""
     print("ready", flush=True)
     sys.stdin.readline()
 
@@ -113,7 +113,7 @@ def load(
     size: str,
     seconds: float,
 ) -> list[float]:
-    """Items a second, and the server's CPU microseconds an item."""
+    """Items per second, and the server's CPU microseconds per item."""
     port, pid = server
 
     def tell(line: str) -> None:
@@ -133,7 +133,7 @@ def load(
 
 
 def main(seconds: float, rounds: int) -> None:
-    """Prints a table: medians, and the range in brackets."""
+    """Prints a table with medians, and the range in brackets."""
     children = {library: start(__file__, "serve", library) for library in ("reverb", "reverie")}
     servers = {
         library: (int(child.stdout.readline()), child.pid) for library, child in children.items()

@@ -1,11 +1,11 @@
-"""Single calls to a server, side by side with dm-reverb 0.14: ``Client.sample``, and latencies.
+"""Single calls to a server, compared with dm-reverb 0.14: ``Client.sample``, and latencies.
 
-For each library its own server and clients, in turns, all in one run:
+For each library a separate server and clients, by turns, all in one run:
 
-- items of 400 B that 8 processes get of the iterator ``Client.sample``, and what one costs its
-  client's CPU;
-- while one process inserts and two sample, all at full speed: how long one insert takes until it is
-  confirmed, and new priorities for 256 items until they are answered.
+- items of 400 B per second that 8 processes get from the iterator ``Client.sample``, and the
+  client's CPU time for each;
+- while one process inserts and two sample, all at full speed: the latency of one insert until it is
+  confirmed, and of new priorities for 256 items until they are answered.
 
 Needs both libraries: ``make .venv-reverb/made build``, then
 
@@ -51,7 +51,7 @@ def serve(library: str) -> None:
 
 
 def work(library: str) -> None:
-    """A client of ``library``: does what standard input says, line by line."""
+    """A client of ``library``: does what each line of standard input says."""
     lib = importlib.import_module(library)
     print("imported", flush=True)
     runs = {"write": write, "sample": sample, "probe": probe}
@@ -63,13 +63,13 @@ def work(library: str) -> None:
 
 
 def ready() -> None:
-    """Tells the parent, and waits until all are."""
+    """Tells the parent that it is ready, and waits until all clients are."""
     print("ready", flush=True)
     sys.stdin.readline()
 
 
 def write(_: ModuleType, client: object, seconds: float) -> list[float]:
-    """Inserts items of one step of its own each."""
+    """Inserts items of one separate step each."""
     row = np.random.default_rng(os.getpid()).normal(size=ELEMENTS).astype(np.float32)
     count = 0
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:
@@ -86,7 +86,7 @@ def write(_: ModuleType, client: object, seconds: float) -> list[float]:
 
 
 def sample(_: ModuleType, client: object, seconds: float) -> list[float]:
-    """Items of the iterator, and the CPU that one costs here."""
+    """The number of items from the iterator, and the CPU time of each in this process."""
     items = client.sample(TABLE, num_samples=1 << 30)
     for _ in range(200):
         next(items)
@@ -122,7 +122,7 @@ def probe(_: ModuleType, client: object, seconds: float) -> list[float]:
 def together(
     clients: list[subprocess.Popen[str]], names: list[str], port: int, seconds: float
 ) -> list[list[float]]:
-    """What each client says of its work; they begin at once."""
+    """The results of all clients, which begin at once."""
     for client, name in zip(clients, names, strict=True):
         client.stdin.write(f"{name} {port} {seconds}\n")
         client.stdin.flush()
@@ -140,7 +140,7 @@ def text(values: list[float], digits: int) -> str:
 
 
 def main(seconds: float, rounds: int) -> None:
-    """Prints a table: medians, and the range in brackets."""
+    """Prints a table with medians, and the range in brackets."""
     servers = {library: start(__file__, "serve", library) for library in LIBRARIES}
     ports = {library: int(servers[library].stdout.readline()) for library in LIBRARIES}
     clients = {

@@ -1,16 +1,16 @@
-"""Inserts over a socket: figures beside their targets, and dm-reverb's in the same run.
+"""Inserts over a socket: figures with their targets, and dm-reverb's in the same run.
 
     PYTHONPATH=python .venv/bin/python benchmarks/served_inserts.py [SECONDS [ROUNDS]]
 
-With dm-reverb installed (``make .venv-reverb/made build``) its clients on its server take turns
-with ours on ours, and the rates are held against its; else against what it did on 4 vCPU of an
-AMD EPYC (58 thousand items of 400 B a second, 28.8 thousand of 40 kB):
+With dm-reverb installed (``make .venv-reverb/made build``) its clients with its server take turns
+with ours, and rates are compared with it; otherwise with its rates on 4 vCPU of an AMD EPYC (58
+thousand items of 400 B per second, 28.8 thousand of 40 kB):
 
     PYTHONPATH=python .venv-reverb/bin/python benchmarks/served_inserts.py
 
 Items are one step of float32 each, in a table with uniform sampling, FIFO removal, ``MinSize(1)``.
-An item counts once it is confirmed. CPU is that of the whole process, user and system: a client's
-is that of Python, the writer and its I/O thread together.
+An item counts once it is confirmed. CPU time is that of the whole process, user and system: for a
+client, Python, the writer and its I/O thread together.
 """
 
 import importlib
@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLIENTS = 8  # processes
 SIZES = {"400 B": 100, "40 kB": 10_000}  # float32 elements of an item
 TABLE_SIZE = 2000
-# Items/s of dm-reverb's clients on its server, where it is not there to be measured.
+# Items/s of dm-reverb's clients and server, used if it cannot be measured.
 THEIRS = {"400 B": 58_000.0, "40 kB": 28_800.0}
 TIMES_THEIRS = {"400 B": 4.0, "40 kB": 2.0}
 CLIENT_US_MAX = 4.0
@@ -55,7 +55,7 @@ def serve(library: str, path: str) -> None:
         )
         for size in SIZES
     ]
-    # A Unix socket too, where the server has one.
+    # Also at a Unix socket, if the server supports one.
     takes_path = "unix_path" in inspect.signature(lib.Server.__init__).parameters
     server = lib.Server(tables, unix_path=path) if takes_path else lib.Server(tables)
     print(server.port, flush=True)
@@ -64,7 +64,7 @@ def serve(library: str, path: str) -> None:
 
 
 def work(library: str) -> None:
-    """A client: writes as standard input says, line by line."""
+    """A client: writes what each line of standard input says."""
     lib = importlib.import_module(library)
     print("imported", flush=True)
     for line in sys.stdin:
@@ -73,11 +73,11 @@ def work(library: str) -> None:
 
 
 def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, float, float]:
-    """Items that were confirmed, the CPU seconds of this process, and the seconds that it took."""
+    """The number of confirmed items, the CPU seconds of this process, and the seconds taken."""
     shape = (16, SIZES[size])
     rows = np.random.default_rng(os.getpid()).normal(size=shape).astype(np.float32)
     writer = lib.Client(f"localhost:{port}").trajectory_writer(num_keep_alive_refs=1)
-    writer.append([rows[0]])  # connected then, and the table's signature known
+    writer.append([rows[0]])  # connects, and gets the table's signature
     writer.create_item(size, 1.0, [writer.history[0][-1:]])
     writer.flush()
     print("ready", flush=True)
@@ -99,7 +99,7 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, f
 
 
 def confirmed_us(address: str, protocol: str = "grpc") -> list[float]:
-    """How long an item alone takes until it is confirmed."""
+    """The latency of a single item until it is confirmed."""
     import reverie
 
     row = np.zeros(SIZES["400 B"], np.float32)
@@ -121,7 +121,7 @@ def load(
     size: str,
     seconds: float,
 ) -> list[float]:
-    """Items a second, CPU of the clients and of the server in microseconds an item."""
+    """Items per second, and CPU microseconds per item of the clients and of the server."""
     port, pid = server
     for worker in workers:
         worker.stdin.write(f"{port}\t{size}\t{seconds}\n")
@@ -140,12 +140,12 @@ def load(
 
 
 def verdict(holds: bool) -> str:
-    """A word for it."""
+    """Whether a target is met, as a word."""
     return "ok" if holds else "MISSED"
 
 
 def main(seconds: float, rounds: int) -> None:
-    """Prints a table: medians, and the range in brackets."""
+    """Prints a table with medians, and the range in brackets."""
     libraries = ["reverie"]
     if importlib.util.find_spec("reverb") is not None:
         libraries.insert(0, "reverb")

@@ -1,11 +1,12 @@
-"""What shards cost a client, and what a lost one costs its users.
+"""The cost of shards for a client, and the effect of a lost shard on its users.
 
-Three servers in processes of their own:
+Three servers in separate processes:
 
-- CPU of the client for an item written and read: of one server by its address, of the same in a
-  list of one, of three. What the routing and merging cost, whatever else the machine does.
-- The longest pause of a writer and of a reader around a server that is killed, and around one that
-  is frozen; and how long after its return it is used again.
+- CPU time of the client for an item written and read: with one server by its address, with the same
+  in a list of one, and with three. The differences are the cost of routing and merging, whatever
+  else the machine does.
+- The longest pause of a writer and of a reader when a server is killed, and when one is frozen; and
+  how long after its return it is used again.
 
     python benchmarks/shards.py [ROUNDS]
 """
@@ -29,7 +30,7 @@ BATCHES = 200
 ITEMS = 5000
 BYTES = 400
 QUIET_S = 1.5
-# Three requests for a part each cost more than one for all; a list of one shows the rest.
+# Three requests for parts cost more than one for everything; a list of one shows the other costs.
 TARGETS = {"one server": 1.0, "a list of one": 1.2, "a list of three": 2.0}
 
 PROGRAM = """
@@ -44,14 +45,14 @@ sys.stdin.read()
 
 
 class Shard:
-    """A server that can be killed, and come back on its port."""
+    """A server that can be killed, and restarted at its port."""
 
     def __init__(self) -> None:
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        """Starts it, with an empty table."""
+        """Starts the server with empty tables."""
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(self.port)],
             stdin=subprocess.PIPE,
@@ -61,13 +62,13 @@ class Shard:
         self.port = int(self.process.stdout.readline())
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the server."""
         with self.process:
             self.process.kill()
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address that it listens at."""
         return f"localhost:{self.port}"
 
 
@@ -102,14 +103,14 @@ def read(client: reverie.Client, count: int, stop: Callable[[], bool] = lambda: 
 
 
 def cpu_us(work: Callable[[], object], items: int) -> float:
-    """CPU of this process an item, all its threads together."""
+    """CPU time of this process with all its threads, per item."""
     begun = time.process_time()
     work()
     return (time.process_time() - begun) / items * 1e6
 
 
 def costs(shards: list[Shard]) -> dict[str, tuple[float, float]]:
-    """CPU microseconds an item, written and read, by kind of client."""
+    """CPU microseconds per item, written and read, by kind of client."""
     kinds = {
         "one server": shards[0].address,
         "a list of one": [shards[0].address],
@@ -127,7 +128,7 @@ def costs(shards: list[Shard]) -> dict[str, tuple[float, float]]:
 
 
 def outage(shards: list[Shard], how: str) -> dict[str, float]:
-    """The longest pauses while one of the shards is away and comes back."""
+    """The longest pauses while a shard is away and comes back."""
     addresses = [shard.address for shard in shards]
     stop = threading.Event()
     pauses = {}
@@ -163,7 +164,7 @@ def outage(shards: list[Shard], how: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the figures, medians of the rounds, each with what it should be."""
+    """Prints medians of the rounds, each with its target."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     shards = [Shard() for _ in range(SHARDS)]
     print(f"{rounds} rounds, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

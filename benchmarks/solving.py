@@ -1,18 +1,18 @@
-"""Wall time until a task is solved, from the start of the process, beside other libraries.
+"""Wall time until a task is solved, from the start of the process, compared with other libraries.
 
 `lander`: double DQN on LunarLander until the mean return of the last 100 episodes is 200.
-`cartpole`: until 20 episodes without exploration have a mean of 475; a policy is tried every 500
-steps. All sides have the same batch, schedule and target rate, and but for CleanRL the same
-network and number of steps a return adds up; theirs draw uniformly, since they have no priorities.
-A line for each side: the median over seeds, the least and the most, and how many were solved within
-the limit; one that was not counts as the limit.
+`cartpole`: until 20 episodes without exploration have a mean of 475; a policy is evaluated every
+500 steps. All sides have the same batch, schedule and target rate and, except CleanRL, the same
+network and n-step returns; the others draw uniformly, since they have no priorities. A line for
+each side: the median over seeds, the least and the most, and how many were solved within the limit;
+a training that was not solved counts as the limit.
 
     PYTHONPATH=python PYTHON benchmarks/solving.py {lander,cartpole} [--seeds 5] [--limit-s 300]
         [--sides ours sb3 sbx] [--cleanrl CLEANRL/dqn.py [--cleanrl-python PYTHON]]
 
-PYTHON has stable-baselines3 (make .venv-peers/made), or sbx-rl, which is its JAX twin; sides that
-are not installed are left out. CleanRL's file runs as it is, with its own network of 120 and 84;
-its returns are those it prints, so that it takes part in `lander` alone.
+PYTHON has stable-baselines3 (make .venv-peers/made), or sbx-rl, which is its JAX version; sides
+that are not installed are left out. CleanRL's file runs unchanged, with its own network of 120 and
+84; it is judged by the returns that it prints, so it only takes part in `lander`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SOLVED = 475.0
 
 
 def settings_of(task: str) -> TrainSettings:
-    """What both sides learn by."""
+    """The settings that all sides use."""
     from reverie.demo import cartpole, lander
 
     if task == "lander":
@@ -55,7 +55,7 @@ def settings_of(task: str) -> TrainSettings:
 
 
 def ours(task: str, seed: int) -> bool:
-    """One training; whether it is solved."""
+    """One training; returns whether it was solved."""
     from reverie.agents import Trainer
 
     actors = 1 if task == "lander" else 0
@@ -69,7 +69,7 @@ def ours(task: str, seed: int) -> bool:
 
 
 def theirs(library: str, task: str, seed: int) -> bool:
-    """The same of Stable-Baselines3 or its JAX twin, on one thread of torch."""
+    """The same with Stable-Baselines3 or its JAX version, on one thread of torch."""
     import importlib
     import inspect
 
@@ -120,7 +120,7 @@ def theirs(library: str, task: str, seed: int) -> bool:
 
 
 def cleanrl(given: argparse.Namespace, seed: int) -> tuple[float, bool]:
-    """Seconds until the returns that CleanRL's file prints have the mean, and whether they had."""
+    """Seconds until the returns that CleanRL's file prints reach the mean, and whether they did."""
     settings = settings_of("lander")
     words = {
         "env-id": given.cleanrl_env,
@@ -168,7 +168,7 @@ def cleanrl(given: argparse.Namespace, seed: int) -> tuple[float, bool]:
 
 
 def timed(side: str, task: str, seed: int, limit_s: float) -> tuple[float, bool]:
-    """Seconds of one training's process, and whether it was solved."""
+    """Seconds of the process of one training, and whether it was solved."""
     begin = time.monotonic()
     command = [sys.executable, __file__, task, "--one", side, "--seed", str(seed)]
     try:
@@ -181,7 +181,7 @@ def timed(side: str, task: str, seed: int, limit_s: float) -> tuple[float, bool]
 
 
 def main() -> None:
-    """Trains from each seed in turn on either side, each in a process of its own."""
+    """Trains every seed on each side by turns, each in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=list(ENVS))
     parser.add_argument("--seeds", type=int, default=5)

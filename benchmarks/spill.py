@@ -1,15 +1,15 @@
-"""Tables larger than memory: batches from the disk, beside what the disk does by itself.
+"""Tables larger than memory: batches from the disk, compared with the disk itself.
 
     PYTHONPATH=python .venv/bin/python benchmarks/spill.py [FOLDER [MEGABYTES]]
 
-FOLDER is on the disk in question (a new one in the current folder if omitted). A table of items of
+FOLDER is on the disk to measure (default: a new folder in the current one). A table of items of
 40 kB, ten times as large as its memory of MEGABYTES (default 100), is filled, and uniform batches
-of 256 are drawn from it. Beside them stand ``fio``'s random reads of 40 kB with 256 at a time, past
-the page cache, if it is installed, and the same table without a bound. In turns.
+of 256 are drawn from it. They are compared with ``fio``'s random reads of 40 kB, 256 at a time,
+without the page cache, if it is installed, and with the same table without a bound. By turns.
 
-Then stacks of four frames of 84 x 84 that lz4 makes about six times smaller, in a table ten times
-as large as its 16 MiB of memory: all of it drawn alike (cold), and two hundredths of it that are
-drawn again and again (warm), beside the same table in memory.
+Then stacks of four frames of 84 x 84, which lz4 compresses about six times, in a table ten times as
+large as its 16 MiB of memory: drawn uniformly (cold), and two percent of them drawn again and again
+(warm), compared with the same table in memory.
 """
 
 import json
@@ -29,7 +29,7 @@ FLOATS, BATCH, BATCHES, ROUNDS = 10_000, 256, 20, 5
 
 
 def table(max_size: int) -> reverie.Table:
-    """With uniform sampling."""
+    """A table with uniform sampling."""
     return reverie.Table(
         "t",
         sampler=reverie.selectors.Uniform(seed=1),
@@ -40,7 +40,7 @@ def table(max_size: int) -> reverie.Table:
 
 
 def fill(client: reverie.Client, count: int) -> float:
-    """Seconds for so many items, each over rows of its own."""
+    """Inserts ``count`` items, each with its own rows; returns the seconds."""
     row = np.random.default_rng(1).random(FLOATS, np.float32)
     begin = time.perf_counter()
     with client.trajectory_writer(1, codec="raw") as writer:
@@ -52,7 +52,7 @@ def fill(client: reverie.Client, count: int) -> float:
 
 
 def batch_s(client: reverie.Client) -> float:
-    """Seconds of a batch."""
+    """The seconds of a batch."""
     begin = time.perf_counter()
     for _ in range(BATCHES):
         client.sample_batch("t", BATCH)
@@ -60,7 +60,7 @@ def batch_s(client: reverie.Client) -> float:
 
 
 def fio_s(folder: Path, size: int) -> float | None:
-    """Seconds in which the disk gives as many random blocks of 40 kB; None without fio."""
+    """Seconds for as many random reads of 40 kB from the disk; None without fio."""
     if shutil.which("fio") is None:
         return None
     done = subprocess.run(
@@ -74,7 +74,7 @@ def fio_s(folder: Path, size: int) -> float | None:
 
 
 class Frames:
-    """Pictures of sprites that move over a field, without end."""
+    """Images of sprites that move over a background, without end."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -86,7 +86,7 @@ class Frames:
         self._rng = rng
 
     def next(self) -> np.ndarray:
-        """One frame."""
+        """The next frame."""
         self._at = np.clip(self._at + self._rng.integers(-3, 4, self._at.shape), 0, 76)
         frame = self._field.copy()
         for sprite, (row, column) in zip(self._sprites, self._at, strict=True):
@@ -95,7 +95,7 @@ class Frames:
 
 
 def fill_frames(client: reverie.Client, frames: Frames, memory: int, size: int | None) -> int:
-    """Stacks until ten times ``memory`` lies in the table, or ``size`` of them; how many."""
+    """Inserts stacks until the table holds ten times ``memory``, or ``size``; returns how many."""
     count = 0
     with client.trajectory_writer(4, chunk_length=40, codec="lz4") as writer:
         while True:
@@ -116,7 +116,7 @@ def fill_frames(client: reverie.Client, frames: Frames, memory: int, size: int |
 
 
 def measure_frames(root: Path) -> None:
-    """Cold, warm, and in memory."""
+    """Measures cold, warm, and in memory."""
     memory = 16 << 20
 
     def tables() -> list[reverie.Table]:
@@ -160,7 +160,7 @@ def shown(name: str, seconds: list[float]) -> str:
 
 
 def main() -> None:
-    """Measures all of it."""
+    """Measures everything."""
     given = sys.argv[1:]
     memory = int(given[1] if len(given) > 1 else 100) << 20
     count = 10 * memory // (FLOATS * 4)

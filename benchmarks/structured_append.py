@@ -1,9 +1,9 @@
-"""What a step costs one Python thread that writes with a structured writer to an embedded store.
+"""The cost of a step for one Python thread that uses a structured writer with an embedded store.
 
-A step has 3 columns, 400 bytes in all; one pattern makes an item of the last two at each step.
-The table holds the last 100,000 items, so from there on each insert evicts one. Beside it the same
-items made by hand, with a trajectory writer. Time is the process's own (getrusage), so that other
-programs count for little.
+A step has 3 columns, 400 bytes in total; one pattern makes an item of the last two at each step.
+The table holds the last 100,000 items, so when it is full each insert evicts one. For comparison,
+a trajectory writer makes the same items. Time is the process's CPU time (getrusage), so that other
+programs have little effect.
 
 Usage: structured_append.py [RUNS]
 """
@@ -27,7 +27,7 @@ _STEP = {
 
 
 def by_pattern_us(client: reverie.Client) -> float:
-    """A step with a structured writer."""
+    """Microseconds per step with a structured writer."""
     config = structured.create_config(
         structured.pattern_from_transform(
             _STEP, lambda step: {name: column[-2:] for name, column in step.items()}
@@ -46,7 +46,7 @@ def by_pattern_us(client: reverie.Client) -> float:
 
 
 def by_hand_us(client: reverie.Client) -> float:
-    """A step with a trajectory writer, and the item over it."""
+    """Microseconds per step with a trajectory writer and an item over it."""
     writer = client.trajectory_writer(num_keep_alive_refs=2)
     writer.append(_STEP)
     begin = time.process_time()

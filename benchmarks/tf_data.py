@@ -1,8 +1,8 @@
-"""Items a second that a tf.data pipeline gets, beside dm-reverb 0.14's, in one run.
+"""Items per second in a tf.data pipeline, compared with dm-reverb 0.14, in one run.
 
-For each library a server in a process of its own and one in the pipeline's process, where dm-reverb
-samples without its socket, as our embedded client does. A pipeline is the library's
-TrajectoryDataset, batched by 256 items of 400 B or 32 of 400 kB. The libraries take turns.
+For each library a server in a separate process, and one in the pipeline's process, where dm-reverb
+samples without a socket, as our embedded client does. A pipeline is the library's
+TrajectoryDataset, in batches of 256 items of 400 B or 32 of 400 kB. The libraries take turns.
 
 Needs both libraries: ``make .venv-reverb/made build``, then
 
@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-# Elements of float32, items of a batch, items in flight.
+# Number of float32 elements, items per batch, items in flight.
 SIZES = {"400 B": (100, 256, 2048), "400 kB": (100_000, 32, 128)}
 TARGETS = {"400 B": "136,000 items/s", "400 kB": "2.7 GB/s"}
 TABLE_BYTES = 40_000_000
@@ -47,7 +47,7 @@ def make_server(library: str) -> Any:  # noqa: ANN401
 
 
 def fill(lib: ModuleType, address: str) -> None:
-    """Random items, so that nothing compresses."""
+    """Fills a table with random items, which do not compress."""
     rng = np.random.default_rng(7)
     client = lib.Client(address)
     for size, (elements, _, _) in SIZES.items():
@@ -79,7 +79,7 @@ def items_per_s(
     size: str,
     seconds: float,
 ) -> float:
-    """One measurement, after a warm-up that does not count."""
+    """One measurement, after a warm-up."""
     _, batch, _ = SIZES[size]
     batches = iter(dataset(lib, source, size))
     begin = time.perf_counter()
@@ -102,7 +102,7 @@ def serve(library: str) -> None:
 
 
 def main() -> None:
-    """Prints medians, and the targets."""
+    """Prints medians and targets."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     libraries = {"dm-reverb": "reverb", "reverie": "reverie"}

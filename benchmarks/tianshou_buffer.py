@@ -1,11 +1,11 @@
-"""Tianshou's prioritised buffer and environments beside ours: a gradient step's part, and a step.
+"""Tianshou's prioritised buffer and environments compared with ours: per gradient step, and step.
 
     python benchmarks/tianshou_buffer.py
 
-Needs ``tianshou``. Printed for each, in microseconds of the thread, medians of CALLS calls that are
-taken in turns: ``sample`` of 64 of 100,000 transitions of CartPole's size, with 3-step targets and
-priorities behind it; the look for NaN that Tianshou's trainer takes after each collection; ``add``
-of one step of 8 environments; a step of 8 and of 64 CartPoles with the resets behind it.
+Needs ``tianshou``. Printed for each, in microseconds of thread time, medians of CALLS calls made by
+turns: ``sample`` of 64 of 100,000 transitions of CartPole's size, with 3-step targets, and then
+priorities; the check for NaN that Tianshou's trainer makes after each collection; ``add`` of one
+step of 8 environments; a step of 8 and of 64 CartPoles, followed by resets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def step_of(count: int, rng: np.random.Generator) -> Batch:
 
 
 def learn(buffer: Any) -> None:  # noqa: ANN401
-    """What a gradient step asks of its buffer."""
+    """The calls of a gradient step."""
     batch, indices = buffer.sample(BATCH)
 
     def values(buffer: Any, indices: Any) -> torch.Tensor:  # noqa: ANN401
@@ -53,7 +53,7 @@ def learn(buffer: Any) -> None:  # noqa: ANN401
 
 
 def steps_of(envs: Any) -> Callable[[], None]:  # noqa: ANN401
-    """A step of all environments, and the resets that the collector makes behind it."""
+    """A step of all environments, followed by the resets that the collector makes."""
     actions = np.arange(len(envs)) % 2
     envs.reset()
 
@@ -67,8 +67,8 @@ def steps_of(envs: Any) -> Callable[[], None]:  # noqa: ANN401
 
 
 def beside(name: str, own: Callable[[], object], other: Callable[[], object]) -> None:
-    """Both in turns: medians, and how many of ours fit into one of theirs."""
-    own(), other()  # numba compiles
+    """Measures both by turns; prints medians, and the ratio of theirs to ours."""
+    own(), other()  # lets numba compile
     spent: list[list[float]] = [[], []]
     for _ in range(CALLS):
         for call, times in zip((own, other), spent, strict=True):
@@ -80,7 +80,7 @@ def beside(name: str, own: Callable[[], object], other: Callable[[], object]) ->
 
 
 def main() -> None:
-    """Fills both, and measures."""
+    """Fills both buffers, and measures."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(1)
     own = ours.PrioritizedVectorReplayBuffer(

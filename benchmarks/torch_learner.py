@@ -1,4 +1,4 @@
-"""How well a PyTorch learner is fed: gradient steps a second, and the share of time that it waits.
+"""How well a PyTorch learner is fed: gradient steps per second, and the share of time it waits.
 
     PYTHONPATH=python PYTHON benchmarks/torch_learner.py [--device cuda:0] [--seconds 10]
         [--batch 256] [--envs 16] [--algorithm ddqn] [--env LunarLander-v3] [--hidden 256]

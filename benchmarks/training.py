@@ -1,21 +1,21 @@
-"""Whole trainings: environment steps a second, each with one gradient step behind it.
+"""Whole trainings: environment steps per second, with one gradient step for each.
 
-Double DQN with prioritised replay on LunarLander in several ways of sharing the work; DDPG, TD3 and
-SAC on Pendulum; batches of 64. One item is an environment step, its insertion, a batch drawn,
-a gradient step and the new priorities. Where stable-baselines3 is installed, its DQN (uniform
-replay) and its DDPG, TD3 and SAC stand beside, in turn in the same run.
+Double DQN with prioritised replay on LunarLander, with several ways to share the work; DDPG, TD3
+and SAC on Pendulum; batches of 64. One item is an environment step, its insertion, a drawn batch, a
+gradient step and the new priorities. If stable-baselines3 is installed, its DQN (uniform replay)
+and its DDPG, TD3 and SAC are measured by turns in the same run.
 
     PYTHONPATH=python PYTHON benchmarks/training.py [SECONDS [ROUNDS]] [--only WORDS]
         [--record FILE]
 
-``--only`` takes the cases whose name has these words, as 2x64. ``--record`` writes what was
-measured, on which machine and by which command; of 2x64 to python/reverie/demo/recorded.json,
-which `reverie demo` shows beside its own.
+``--only`` selects the cases whose name has these words, such as 2x64. ``--record`` writes the
+results, the machine and the command; those of 2x64 to python/reverie/demo/recorded.json, which
+`reverie demo` shows with its own.
 
-Estimate for 2x256, 4 actions: 43.7 million floating-point operations a gradient step, 340 us at 128
-a ns; nearly half of them meet a zero that a ReLU left, and are left out, so 200 us, and 100 for
-passes over the parameters and for lists; all else is under 50 us. DDPG takes twice that, TD3 and
-SAC three times.
+Estimate for 2x256, 4 actions: 43.7 million floating-point operations per gradient step, 340 us at
+128 per ns. Nearly half of them have a zero from a ReLU as operand and are skipped, so 200 us, and
+100 us for passes over the parameters and for lists; everything else is below 50 us. DDPG takes
+twice that, TD3 and SAC three times.
 """
 
 import argparse
@@ -67,7 +67,7 @@ WARMUP = 1_000
 def ours(
     algorithm: str, env: str, width: int, settings: dict[str, int | bool], seconds: float
 ) -> float:
-    """Steps a second once batches are learned from."""
+    """Steps per second once learning has begun."""
     fields = TrainSettings(
         seed=1, steps=10**12, hidden=(width, width), warmup_steps=WARMUP, **settings
     )
@@ -82,7 +82,7 @@ def ours(
 
 
 def theirs(algorithm: str, env: str, width: int, seconds: float) -> float:
-    """The same of stable-baselines3, on one thread: more gain it nothing here, and wait."""
+    """The same with stable-baselines3, on one thread, since more do not help here, and wait."""
     import stable_baselines3
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
@@ -124,13 +124,13 @@ def theirs(algorithm: str, env: str, width: int, seconds: float) -> float:
 
 
 def machine() -> str:
-    """What was measured on."""
+    """The machine of the measurement."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores"
 
 
 def main() -> None:
-    """Prints a line for each case: the median, and the least and the most."""
+    """Prints a line for each case: the median, the least and the most."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seconds", type=float, nargs="?", default=2.0)
     parser.add_argument("rounds", type=int, nargs="?", default=3)

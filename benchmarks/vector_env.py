@@ -1,10 +1,10 @@
-"""A step of CartPoles as Gymnasium's ``VectorEnv``: ours beside Gymnasium's fastest.
+"""A step of CartPoles as Gymnasium's ``VectorEnv``: ours compared with Gymnasium's fastest.
 
     python benchmarks/vector_env.py [RUNS]
 
 Gymnasium has three: its own vectorised CartPole (NumPy), ``SyncVectorEnv`` and ``AsyncVectorEnv``.
-Printed are microseconds a step of the clock, medians of RUNS runs in turns, and the ratio to the
-fastest of the three. Episodes end and begin on the way, in the next step.
+Printed are microseconds of wall time per step, medians of RUNS runs by turns, and the ratio to the
+fastest of the three. Episodes end meanwhile, and begin in the next step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import reverie.gym
 
 
 def makers(count: int) -> dict[str, Any]:
-    """Vector environments of each kind, reset."""
+    """Vector environments of each kind, after a reset."""
 
     def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.make("CartPole-v1")
@@ -39,7 +39,7 @@ def makers(count: int) -> dict[str, Any]:
 
 
 def step_us(envs: Any, actions: Any, steps: int) -> float:  # noqa: ANN401
-    """Microseconds a step."""
+    """Microseconds per step."""
     begin = time.perf_counter()
     for _ in range(steps):
         envs.step(actions)

@@ -1,11 +1,11 @@
-"""Weights from one process to many of this host: how long from publish() to arrays that are there.
+"""Weights from one process to many on one host: the time from publish() to usable arrays.
 
 Usage: weights.py [--subscribers 8] [--size 10000000] [--versions 30] [--sent]
 
-Each subscriber waits for a version, adds all of it up, and notes the time of each, by the clock
-that the processes of a host share. Of each version the time of the last subscriber counts, once it
-has the arrays, and once it has read all of them; the figures are medians. With --sent, versions
-are not mapped.
+Each subscriber waits for a version, sums all of it, and notes the time of each, by the clock that
+the processes of a host share. For each version the time of the last subscriber counts, when it has
+the arrays, and when it has read all of them; the figures are medians. With --sent, versions are
+not mapped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
         for _ in processes:
             answer, _, _ = ready.get(timeout_s=60.0)
             answer(None)
-        time.sleep(0.02)  # until all wait again
+        time.sleep(0.02)  # until all subscribers wait again
         published[version] = time.monotonic()
         weights.publish(version, arrays)
         returned.append(time.monotonic() - published[version])

@@ -1,8 +1,8 @@
-"""Steps a second that one Python thread writes to an embedded store.
+"""Steps per second that one Python thread writes to an embedded store.
 
-A pair is ``append`` of one step (3 columns, 400 bytes in all) and ``create_item`` over it: what an
-actor does that gives each step to the learner as an item of its own. The table holds the last
-100,000 items, so from there on each insert evicts one.
+A pair is ``append`` of one step (3 columns, 400 bytes in total) and ``create_item`` over it: the
+calls of an actor that passes each step to the learner as an item. The table holds the last 100,000
+items, so when it is full each insert evicts one.
 
 Usage: writer_append.py [RUNS]
 """
@@ -24,7 +24,7 @@ _STEP = {
 
 
 def pairs_per_s(client: reverie.Client) -> float:
-    """One run: a writer of its own, and a first thousand pairs that do not count."""
+    """One run with a new writer, after a thousand pairs that are not counted."""
     writer = client.trajectory_writer(num_keep_alive_refs=2)
     begin = 0.0
     for i in range(_PAIRS + 1_000):

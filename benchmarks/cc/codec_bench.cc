@@ -1,11 +1,13 @@
-// What it costs to compress a chunk of pictures, and to have its rows back.
+// The cost of compressing a chunk of images, and of decoding its rows.
 //
 // Frames: a file of 84 x 84 bytes each, named by the environment variable REVERIE_FRAMES
-// (benchmarks/atari_frames.py writes one per game); without it, a still background over which a few
-// sprites move. A chunk is 40 frames; bytes/s count raw frames; `ratio` is stored by raw bytes.
+// (benchmarks/atari_replay.py --out writes one per game); without it, a constant background over
+// which a few sprites move. A chunk is 40 frames; bytes/s count raw frames; `ratio` is stored bytes
+// per raw byte.
 //
-// Estimates. Undoing the row filter: one pass of 7 KB for the copy out, 0.1 us in L2, and some 15
-// blocks at 3 ns: about 50 GB/s; before it, the block: 20 KB of records at 4 GB/s (lz4) or 1.5
+// Estimates. Undoing the row filter: one pass of 7 KB to copy, 0.1 us in L2, and about 15 blocks of
+// 3 ns: about 50 GB/s. Decoding the block before: 20 KB of records at 4 GB/s (lz4) or 1.5 GB/s
+// (zstd), 5 or 13 us per chunk of 282 KB. In total 25 GB/s with lz4 and 15 GB/s with zstd.
 // (zstd), 5 or 13 us a chunk of 282 KB. In sum 25 GB/s with lz4 and 15 with zstd.
 #include <algorithm>
 #include <cstdlib>
@@ -79,7 +81,7 @@ std::vector<std::byte> encoded_chunk(CodecId codec, std::size_t chunk) {
   return out;
 }
 
-// One chunk encoded. Args: codec.
+// Encodes one chunk. Args: codec.
 void BM_EncodeChunk(benchmark::State& state) {
   const auto codec = static_cast<CodecId>(state.range(0));
   std::size_t chunk = 0;
@@ -93,7 +95,7 @@ void BM_EncodeChunk(benchmark::State& state) {
 }
 BENCHMARK(BM_EncodeChunk)->Arg(1)->Arg(2);
 
-// All rows of chunks that lie in the last-level cache, written to one place. Args: codec.
+// Decodes all rows of chunks in the last-level cache, into one place. Args: codec.
 void BM_DecodeChunk(benchmark::State& state) {
   const auto codec = static_cast<CodecId>(state.range(0));
   std::vector<std::vector<std::byte>> chunks;
@@ -114,7 +116,7 @@ void BM_DecodeChunk(benchmark::State& state) {
 }
 BENCHMARK(BM_DecodeChunk)->Arg(0)->Arg(1)->Arg(2);
 
-// Five frames from the middle of a chunk, as one transition needs. Args: codec.
+// Decodes five frames from the middle of a chunk, as one transition needs. Args: codec.
 void BM_DecodeFiveRows(benchmark::State& state) {
   const auto codec = static_cast<CodecId>(state.range(0));
   std::vector<std::vector<std::byte>> chunks;
@@ -136,7 +138,7 @@ void BM_DecodeFiveRows(benchmark::State& state) {
 }
 BENCHMARK(BM_DecodeFiveRows)->Arg(1)->Arg(2);
 
-// The row filter alone, with the best code of this processor (0) and the portable one (1).
+// Only the row filter, with the best code for this processor (0) and the portable code (1).
 void BM_UndoRowFilter(benchmark::State& state) {
   const RowDiff diff(kFrameBytes, static_cast<RowDiff::Kernel>(state.range(0)));
   std::vector<std::byte> records;

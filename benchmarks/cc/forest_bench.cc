@@ -2,17 +2,17 @@
 // a forest and a ring take. benchmarks/figures/forest.py draws it.
 //
 // Tree and forest are the real ReduceRound over the real trees (topology.h); a ring, which Reverie
-// does not have, is simulated with the same links. Each member has one link in each direction, of
-// equal rate, which carries one message after the other; a message reaches the receiver's link a
-// latency after the sender's link began with it. Combining takes no time. Counters, all for an
+// does not have, is simulated over the same links. Each member has one link in each direction, all
+// of equal rate, which carries one message after the other; a message reaches the receiver's link
+// one latency after the sender's link began with it. Combining takes no time. Counters, for an
 // array of N bytes at R bytes/s:
 //
 //     steps   messages on the longest chain of messages that wait for each other
 //     bytes   sent by the member that sends most, as a multiple of N
-//     time    until all have the result, as a multiple of N / R
+//     time    until all members have the result, as a multiple of N / R
 //
-// The forest's array has as many parts as one of 128 MiB has, and the latency is 1.6e-4 N / R: 20
-// us where the links carry 1 GB/s. The tree's array has one part, as the moolib paper describes it.
+// The forest's array has as many parts as an array of 128 MiB, and the latency is 1.6e-4 N / R: 20
+// us for links of 1 GB/s. The tree's array has one part, as the moolib paper describes it.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -38,7 +38,7 @@ constexpr std::size_t kForestPartsMin = 128;  // of 1 MiB
 constexpr std::size_t kTreeBytes = std::size_t{1} << 20;
 constexpr double kLatency = 1.6e-4;
 
-// Time is in units of N / R.
+// Simulated links. Time is in units of N / R.
 class Links {
  public:
   Links(std::size_t members, std::size_t array_bytes)
@@ -47,7 +47,7 @@ class Links {
         in_free_(members),
         sent_(members) {}
 
-  // When the message reaches the receiver's link.
+  // The time at which the message reaches the receiver's link.
   double send(std::size_t from, double bytes, double now) {
     const double takes = bytes / array_bytes_;
     const double begin = std::max(now, out_free_[from]);
@@ -55,7 +55,7 @@ class Links {
     sent_[from] += takes;
     return begin + kLatency;
   }
-  // When that link has carried it. In the order of `reached`.
+  // The time at which that link has carried it. Must be called in the order of `reached`.
   double receive(std::size_t to, double bytes, double reached) {
     in_free_[to] = std::max(reached, in_free_[to]) + bytes / array_bytes_;
     return in_free_[to];
@@ -76,8 +76,8 @@ struct Outcome {
 };
 
 struct Message {
-  double when;           // it reaches the receiver's link; then: it has arrived
-  std::uint64_t number;  // of two at one time the one that was sent first comes first
+  double when;           // the message reaches the receiver's link, and later: has arrived
+  std::uint64_t number;  // of two messages at the same time the one sent first comes first
   bool has_arrived;
   std::size_t from;
   std::size_t steps;
@@ -149,7 +149,7 @@ Outcome run_rounds(std::size_t members, std::size_t array_bytes, std::size_t lay
 }
 
 Outcome run_ring(std::size_t members) {
-  Links links(members, members);  // chunks of one byte each
+  Links links(members, members);  // each chunk has one byte
   std::vector<double> has(members);
   Outcome outcome;
   outcome.steps = 2 * (members - 1);
@@ -182,7 +182,7 @@ void BM_Tree(benchmark::State& state) {
 void BM_Forest(benchmark::State& state) {
   Outcome outcome;
   for (auto _ : state) {
-    // A layout for so many members has the parts of 128 MiB over `members`.
+    // This layout has as many parts as an array of 128 MiB has over `members` members.
     const auto members = static_cast<std::size_t>(state.range(0));
     const std::size_t parts = (kForestPartsMin / members + 1) * members;
     outcome = run_rounds(members, kForestBytes, parts);
@@ -195,7 +195,7 @@ void BM_Ring(benchmark::State& state) {
   report(state, outcome);
 }
 
-// The label has the trees: "child>parent child>parent ..." of tree 0, a semicolon, and so on.
+// The label lists the trees: "child>parent child>parent ..." of tree 0, a semicolon, and so on.
 void BM_Topology(benchmark::State& state) {
   const auto members = static_cast<std::size_t>(state.range(0));
   std::string label;

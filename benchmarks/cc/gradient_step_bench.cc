@@ -1,15 +1,14 @@
 // One learner's step: double DQN over a batch of 64, on one thread, and an actor's forward pass.
 //
 // One item is one gradient step: three forward passes (both networks at the next observation, the
-// online one at this), targets, Huber's derivative, backward, Adam. Networks of 8 - H - H - 4,
-// where H is the argument: 256 is LunarLander's usual one, 64 a small one that lies in the
-// first-level caches. The peer is the same arithmetic on Eigen 3.4, where libeigen3-dev is
-// installed, compiled with what this machine has (-march=native); ours chooses its kernels when it
-// runs.
+// online one at the current observation), targets, Huber's derivative, backward, Adam. Networks are
+// 8 - H - H - 4, where H is the argument: 256 is usual for LunarLander, 64 is a small network that
+// fits in the first-level cache. The peer is the same arithmetic with Eigen 3.4, if libeigen3-dev
+// is installed, compiled for this machine (-march=native); ours selects its kernels at run time.
 //
-// Estimate for H = 256: 43.7 million floating-point operations. With 32 an instruction pair a cycle
-// (AVX-512, two units) at 4 GHz 170 us, with 16 (AVX2, one unit of Zen 1) at 2.6 GHz 1,050 us; Adam
-// passes over 4 arrays of 68,600 floats besides, whose roots and quotients take 5 to 60 us.
+// Estimate for H = 256: 43.7 million floating-point operations. With 32 per instruction pair and
+// cycle (AVX-512, two units) at 4 GHz 170 us, with 16 (AVX2, one unit of Zen 1) at 2.6 GHz 1,050
+// us. Adam also passes over 4 arrays of 68,600 floats; their roots and quotients take 5 to 60 us.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,7 +69,7 @@ class Ours {
     const nn::Matrix chosen = choice_.forward(online_, view(batch.next_obs));
     const nn::Matrix valued = value_.forward(target_, view(batch.next_obs));
     const nn::Matrix values = pass_.forward(online_, view(batch.obs));
-    // Four actions need no padding: the rows are one after the other.
+    // Rows of four actions need no padding, so they are contiguous.
     double_q_targets(batch.rewards, batch.discounts, {chosen.data, kBatch * kActions},
                      {valued.data, kBatch * kActions}, targets_);
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -125,7 +124,7 @@ void BM_GradientStepEigen(benchmark::State& state) {
 BENCHMARK(BM_GradientStepEigen)->Arg(64)->Arg(256);
 #endif
 
-// Args: rows, hidden width. One row is an actor by itself. Items are rows.
+// Args: rows, hidden width. One row is the case of a single actor. Items are rows.
 void BM_Forward(benchmark::State& state) {
   const auto rows = static_cast<std::size_t>(state.range(0));
   const Batch batch(7);

@@ -1,12 +1,12 @@
-// What gRPC over nghttp2 costs beside the sockets under it.
+// The cost of gRPC over nghttp2, compared with the sockets below it.
 //
-// Estimates. A streamed message of 400 kB: one copy by the kernel each way and one of ours out of
-// the socket's buffer, about 15 us each in cache; so near 5 GB/s, two thirds of a raw socket whose
-// reader copies too. 400 B: frames and system calls are shared by hundreds, what is left is about
-// 150 ns of queue, prefix and message at each end: 1 GB/s. A round trip: four wake-ups of sleeping
-// threads, a few us each where cores are free, tens where they are not; our own work is 3 to 4 us.
+// Estimates. A streamed message of 400 kB: the kernel copies it once on each side, and we copy it
+// once out of the socket's buffer, about 15 us each in cache; so near 5 GB/s, two thirds of a raw
+// socket whose reader copies too. 400 B: hundreds of messages share frames and system calls, which
+// leaves about 150 ns of queue, prefix and message at each end: 1 GB/s. A round trip: four wake-ups
+// of sleeping threads, a few us each if cores are free and tens if not; our own work is 3 to 4 us.
 //
-// One end serves on an I/O thread, the other calls on another, as two processes of one host would.
+// One end serves on an I/O thread and the other calls on another, as two processes on one host do.
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -30,7 +30,7 @@
 namespace reverie {
 namespace {
 
-// How many messages one measured batch has: enough to forget how it began.
+// The number of messages in one measured batch, large enough to ignore how it began.
 std::size_t batch_of(std::size_t size) {
   return std::max<std::size_t>(200, std::min<std::size_t>(50'000, (std::size_t{64} << 20) / size));
 }
@@ -39,7 +39,7 @@ const char* listen_address(bool is_unix) {
   return is_unix ? "unix:@reverie_grpc_bench" : "127.0.0.1:0";
 }
 
-// A server and a client on I/O threads of their own.
+// A server and a client on separate I/O threads.
 struct Ends {
   explicit Ends(bool is_unix) : server(server_threads, {}) {
     test::add_methods(server);
@@ -52,7 +52,7 @@ struct Ends {
   std::unique_ptr<GrpcClient> client;
 };
 
-// Counts what comes, and says when it is all.
+// Counts messages, and signals when all have arrived.
 class Counter final : public GrpcClientEvents {
  public:
   void on_message(Ref<GrpcMessage> message) override {
@@ -84,7 +84,7 @@ void BM_ServerStream(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(count * size) * state.iterations());
 }
 
-// The other way: a client streams to a server, as a writer of experience does.
+// The other direction: a client streams to a server, as a writer does.
 void BM_ClientStream(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0));
   const std::size_t count = batch_of(size);
@@ -132,8 +132,8 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// The bound: messages behind a length of four bytes through a plain socket, written 256 KiB at a
-// time and each copied, by the reader, to a place of its own that is used again.
+// The bound: messages with a length prefix of four bytes through a plain socket, written 256 KiB at
+// a time; the reader copies each one to separate memory, which it reuses.
 void BM_RawStream(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0));
   const std::size_t count = batch_of(size);
@@ -183,7 +183,7 @@ BENCHMARK(BM_ServerStream)->Apply(sizes);
 BENCHMARK(BM_ClientStream)->Apply(sizes);
 BENCHMARK(BM_RawStream)->Apply(sizes);
 
-// One call there and back, from a thread that sleeps until the answer is here. Arg: Unix socket?
+// One call and its answer, from a thread that sleeps until the answer is there. Arg: Unix socket?
 void BM_UnaryRoundTrip(benchmark::State& state) {
   Ends ends(state.range(0) != 0);
   for (auto _ : state) {
@@ -192,7 +192,7 @@ void BM_UnaryRoundTrip(benchmark::State& state) {
 }
 BENCHMARK(BM_UnaryRoundTrip)->Arg(0)->Arg(1)->UseRealTime()->MeasureProcessCPUTime();
 
-// The bound: a byte there and back between two threads that sleep in the kernel.
+// The bound: a byte in each direction between two threads that sleep in the kernel.
 void BM_RawRoundTrip(benchmark::State& state) {
   const auto [here, there] = make_sockets(state.range(0) != 0);
   std::jthread echo([fd = there] {
@@ -218,8 +218,8 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// What a server holds for each of many connections that have called once and wait. The peers are
-// plain sockets, so that only the server's memory counts.
+// The memory of a server for each of many connections that have made one call and wait. The peers
+// are plain sockets, so that only the server's memory counts.
 void BM_IdleConnections(benchmark::State& state) {
   const auto count = static_cast<std::size_t>(state.range(0));
   rlimit limit{};

@@ -1,8 +1,8 @@
-// The key map beside std::unordered_map: a batch of 256 keys looked up, and the turnover of a full
-// table, one key in and the oldest out. Args: keys. Random keys, as Reverb's clients draw them.
+// The key map and std::unordered_map: looking up a batch of 256 keys, and replacing a key in a full
+// table, one key in and the oldest out. Args: keys. Keys are random, as Reverb's clients make them.
 //
 // Estimate at 10^6 keys: 22 MB, so the key's line and the value's come from L3 or DRAM; prefetched
-// in batches 15 ns a look-up, one at a time 60 ns; std::unordered_map follows two pointers more.
+// in batches 15 ns per look-up, single 60 ns; std::unordered_map follows two more pointers.
 #include "reverie/sum_tree/key_map.h"
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Standard {
       values[i] = found == map.end() ? kNoSlot : found->second;
     }
   }
-  // A node of key, value and link, its malloc header, and the bucket.
+  // A node with key, value and link, its malloc header, and the bucket.
   double bytes_per_key() const {
     return 32.0 + 8.0 * static_cast<double>(map.bucket_count()) / static_cast<double>(map.size());
   }

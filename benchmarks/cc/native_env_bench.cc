@@ -1,8 +1,8 @@
-// What a step of native environments costs, and what the pool adds to it.
+// The cost of a step of native environments, and what the pool adds to it.
 //
-// One item is a step of one environment. Batches have 64 environments, whose actions were drawn
-// before. Estimates: CartPole is a sine, a cosine and three divisions, 20 to 30 ns; LunarLander 180
-// iterations over two joints and what touches, 10 to 15 us.
+// One item is a step of one environment. Batches have 64 environments, with actions drawn before.
+// Estimates: CartPole computes a sine, a cosine and three divisions, 20 to 30 ns; LunarLander 180
+// iterations over two joints and contacts, 10 to 15 us.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ const NativeRegistry& registry() {
   return *made;
 }
 
-// Random actions for `count` environments, in one of a few sets.
+// Random actions for `count` environments, from one of a few sets.
 class Actions {
  public:
   Actions(const NativeSpec& spec, std::size_t count) {
@@ -63,7 +63,7 @@ class Actions {
   std::size_t next_ = 0;
 };
 
-// A pool of 64, stepped on `threads` threads; 0 is the caller's own.
+// A pool of 64 environments, stepped on `threads` threads; with 0 the caller's thread does it.
 void BM_PoolStep(benchmark::State& state, const std::string& id, std::size_t threads) {
   NativePoolOptions options;
   options.env_count = kEnvs;
@@ -87,8 +87,8 @@ BENCHMARK_CAPTURE(BM_PoolStep, pendulum, "Pendulum-v1", 0);
 BENCHMARK_CAPTURE(BM_PoolStep, lunar_lander, "LunarLander-v3", 0);
 BENCHMARK_CAPTURE(BM_PoolStep, lunar_lander_on_2, "LunarLander-v3", 2)->UseRealTime();
 
-// The bound of the last: two threads, each with a loop over 32 environments of its own, that never
-// wait for each other.
+// The bound for two threads: each loops over 32 separate environments, and neither waits for the
+// other.
 void BM_RawLoops(benchmark::State& state, const std::string& id) {
   constexpr std::size_t kThreads = 2;
   constexpr std::size_t kSteps = 100;

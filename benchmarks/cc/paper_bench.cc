@@ -1,13 +1,13 @@
-// The measurements of Zhang et al. 2021, "Parallel Actors and Learners", drawn anew by
-// benchmarks/figures/paper.py.
+// The measurements of Zhang et al. 2021, "Parallel Actors and Learners", repeated.
+// benchmarks/figures/paper.py draws them.
 //
 // BM_Sample, BM_Insert   Figure 9: a draw, and a new weight, over the fanout K and four capacities.
 //                        An item is one of a batch of 64. Also aligned against unaligned nodes.
-// BM_Loop                Figure 10: a thread inserts one transition of 76 bytes, draws 64, copies
-//                        them, and gives them new weights, 5,000 times. Items/s = loops/s of all
-//                        threads. Schemes: one lock around everything; the paper's two locks and
-//                        lazy writing, a lock for each item; and no lock, which is wrong and a
-//                        bound. Ours is BM_Loop of replay_threads_bench.
+// BM_Loop                Figure 10: each thread inserts one transition of 76 bytes, draws 64,
+//                        copies them, and gives them new weights, 5,000 times. Items/s = loops/s of
+//                        all threads. Schemes: one lock around everything; the paper's two locks
+//                        and lazy writing, with a lock per item; and no lock, which is incorrect
+//                        and serves as a bound. Ours is BM_Loop of replay_threads_bench.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -100,7 +100,7 @@ void capacities(benchmark::internal::Benchmark* bench) {
   bench->RangeMultiplier(10)->Range(10'000, 10'000'000)->MinTime(0.05);
 }
 
-using Unaligned = Paper<16, 8>;  // half a line behind
+using Unaligned = Paper<16, 8>;  // nodes begin half a line later
 #define REVERIE_FIGURE_9(...)                                    \
   BENCHMARK_TEMPLATE(BM_Sample, __VA_ARGS__)->Apply(capacities); \
   BENCHMARK_TEMPLATE(BM_Insert, __VA_ARGS__)->Apply(capacities)
@@ -117,7 +117,7 @@ REVERIE_FIGURE_9(Ours);
 
 using Row = std::array<float, kFloats>;
 
-// What the schemes share: a ring of rows, the tree over them, and each thread's own room.
+// The common part of the schemes: a ring of rows, the tree over them, and memory of each thread.
 class Replay {
  public:
   struct Thread {
@@ -141,7 +141,7 @@ class Replay {
     return static_cast<Slot>(next_.fetch_add(1, std::memory_order_relaxed) % capacity_);
   }
   Slot draw(Thread& thread) const {
-    // Without a lock the sums may be anything for a moment.
+    // Without a lock the sums may be inconsistent for a moment.
     return std::min(tree_.find(thread.random.uniform()), static_cast<Slot>(capacity_ - 1));
   }
 
@@ -196,13 +196,13 @@ class WholeLock : public Replay {
 using GlobalLock = WholeLock<true>;
 using NoLock = WholeLock<false>;
 
-// Algorithm 3, to the letter: the tree's lock, and the leaves' inside it.
+// Algorithm 3 as published: the tree's lock, with the leaves' lock inside.
 class TwoLocks : public Replay {
  public:
   using Replay::Replay;
   void loop(Thread& thread) {
     const Slot slot = next_slot();
-    set(slot, 0);  // it is not drawn while it is written
+    set(slot, 0);  // so that it is not drawn while it is written
     rows_[slot] = thread.row;
     set(slot, 1);
     for (Slot& drawn : thread.slots) {
@@ -230,7 +230,7 @@ class TwoLocks : public Replay {
 
 template <typename Scheme>
 void BM_Loop(benchmark::State& state) {
-  static std::unique_ptr<Scheme> replay;  // of all threads; made by the first
+  static std::unique_ptr<Scheme> replay;  // shared by all threads; the first one makes it
   if (state.thread_index() == 0) {
     replay = std::make_unique<Scheme>(static_cast<std::size_t>(state.range(0)));
   }

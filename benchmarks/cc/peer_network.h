@@ -1,4 +1,4 @@
-// The peer of gradient_step_bench: one double-DQN step written with Eigen.
+// The peer in gradient_step_bench: one double-DQN step written with Eigen.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class EigenLearner {
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using Rows = Eigen::Map<const Matrix>;
 
-  // All parameters in one array, as ours.
+  // All parameters are in one array, as in ours.
   struct Network {
     explicit Network(int hidden) {
       const int widths[] = {kInputs, hidden, hidden, kActions};

@@ -1,4 +1,4 @@
-// The trees that ours is measured against. Not thread-safe, as ours is not.
+// The trees that ours is compared with. Not thread-safe, like ours.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace reverie {
 
-// The paper's: every level in one array of cache lines, the sum of a node's children in the node.
-// With `kShift`, nodes begin that many floats behind the start of a line: the layout without
-// padding.
+// The paper's tree: every level is in one array of cache lines, and a node's children have their
+// sum in the parent. With `kShift`, nodes begin that many floats after the start of a line, which
+// is the layout without padding.
 template <std::size_t kChildren, std::size_t kShift = 0>
 class Paper {
  public:
@@ -43,7 +43,7 @@ class Paper {
       add_above(slots[i], set_leaf(slots[i], weights[i]));
     }
   }
-  // The two halves of an update, which the paper locks apart: the leaf, then all above it.
+  // The two parts of an update, which the paper locks separately: the leaf, then all nodes above.
   float set_leaf(std::size_t slot, float weight) {
     float& leaf = nodes_[begins_.back() + slot];
     const float difference = weight - leaf;
@@ -61,7 +61,7 @@ class Paper {
   void draw(std::span<Slot> slots) {
     for (Slot& slot : slots) slot = find(random_.uniform());
   }
-  // Where `share` of the total is reached.
+  // The slot at which the running sum reaches `share` of the total.
   Slot find(double share) const {
     auto mass = static_cast<float>(share * static_cast<double>(total_));
     std::size_t node = 0;
@@ -69,7 +69,7 @@ class Paper {
       const float* const children = &nodes_[begin + node * kChildren];
       std::size_t child = 0;
       for (; child < kChildren - 1 && mass >= children[child]; ++child) mass -= children[child];
-      // Its sums drift: without this a mass beyond them all leads out of the tree.
+      // Its sums drift: without this, a mass beyond all of them would lead out of the tree.
       while (child > 0 && children[child] <= 0) --child;
       node = node * kChildren + child;
     }

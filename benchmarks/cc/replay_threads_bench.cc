@@ -1,9 +1,9 @@
-// A prioritised replay buffer under one and two threads: the loop of a learner that also acts.
+// A prioritised replay buffer with one and two threads: the loop of a learner that also acts.
 //
 // A loop is: insert one transition, draw 64 with their weights, copy them out, give each a new
 // priority. Transitions are those of a small control task, 76 bytes as peers store them. Items/s =
-// loops/s, of all threads together; what two threads do over what one does is the scaling. What
-// holds it back is the table's lock, which a thread holds while it draws and updates, not while it
+// loops/s of all threads together. The scaling is the rate of two threads over that of one; it is
+// limited by the table's lock, which a thread holds while it draws and updates, but not while it
 // copies.
 //
 // BM_Loop        Args: items; threads.
@@ -49,7 +49,7 @@ class Buffer {
   std::unique_ptr<ReplayBuffer> buffer_;
 };
 
-// One thread's steps, and arrays for its batches. With an `env` it steps that one alone.
+// One thread's steps, and arrays for its batches. With `env` it only steps that environment.
 class User {
  public:
   User(ReplayBuffer& buffer, std::size_t batch, int env = -1)
@@ -124,7 +124,7 @@ void fill(Buffer& buffer, std::size_t items) {
 }
 
 void BM_Loop(benchmark::State& state) {
-  static std::unique_ptr<Buffer> buffer;  // of all threads; made by the first
+  static std::unique_ptr<Buffer> buffer;  // shared by all threads; the first one makes it
   const auto items = static_cast<std::size_t>(state.range(0));
   if (state.thread_index() == 0) {
     buffer = std::make_unique<Buffer>(items, static_cast<std::uint32_t>(state.threads()));

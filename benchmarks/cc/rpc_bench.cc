@@ -1,11 +1,11 @@
-// Calls between two processes of one host, from C++: a round trip, calls that do not wait for each
-// other, an array there. The server is a child process, whose handlers run where the request is
-// read.
+// Calls between two processes on one host, from C++: a round trip, calls that do not wait for each
+// other, and an array in one direction. The server is a child process whose handlers run on the
+// thread that reads the request.
 //
-// Estimates. A round trip through shared memory between two threads that look: two cache lines
-// there and two back, 4 x 100 ns, and 1 us of frames and books on each side: 2.5 us. A call that
+// Estimates. A round trip through shared memory between two polling threads: two cache lines in
+// each direction, 4 x 100 ns, and 1 us of frames and bookkeeping on each side: 2.5 us. A call that
 // does not wait: one lock, three maps, 150 bytes into a ring on either side, 600 ns. An array of 1
-// MB, one copy at the rate of memcpy within the second-level cache, 40 us, and a round trip.
+// MB: a copy at the rate of memcpy in the second-level cache, 40 us, and a round trip.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -62,7 +62,7 @@ Peer::Options options_of(std::int64_t way, const char* name) {
   while (true) ::pause();
 }
 
-// A server in a process of its own, and a client of it.
+// A server in a child process, and a client of it.
 class TwoProcesses {
  public:
   explicit TwoProcesses(std::int64_t way) {
@@ -77,7 +77,7 @@ class TwoProcesses {
     REVERIE_CHECK(size > 0);
     client_ = std::move(Peer::make(options_of(way, "client"))).value();
     REVERIE_CHECK(client_->connect({text, static_cast<std::size_t>(size)}).ok());
-    // Until the way is the one that is asked for.
+    // Makes calls until the connection uses the requested transport.
     while (client_->peers().empty() || client_->peers().front().transport != kWays[way]) {
       call("nothing", {});
     }
@@ -121,7 +121,7 @@ void BM_RoundTrip(benchmark::State& state) {
 }
 BENCHMARK(BM_RoundTrip)->Arg(kMemory)->Arg(kUnix)->Arg(kTcp)->UseRealTime();
 
-// One item is a call; 1,000 are under way.
+// One item is a call; 1,000 are in progress at a time.
 void BM_CallsUnderWay(benchmark::State& state) {
   TwoProcesses two(state.range(0));
   constexpr std::int64_t kUnderWay = 1000;
@@ -145,8 +145,8 @@ void BM_CallsUnderWay(benchmark::State& state) {
 }
 BENCHMARK(BM_CallsUnderWay)->Arg(kMemory)->Arg(kUnix)->Arg(kTcp)->UseRealTime();
 
-// Bytes/s of an array that is sent, and either handed to the handler or copied by it into memory of
-// its own. Args: way, megabytes, whether it copies.
+// Bytes/s of an array that is sent, and passed to the handler, or also copied by it into separate
+// memory. Args: way, megabytes, whether it copies.
 void BM_Array(benchmark::State& state) {
   TwoProcesses two(state.range(0));
   const auto size = static_cast<std::size_t>(state.range(1)) << 20;
@@ -164,7 +164,7 @@ void BM_Array(benchmark::State& state) {
 }
 BENCHMARK(BM_Array)->ArgsProduct({{kMemory, kUnix, kTcp}, {1, 128}, {0, 1}})->UseRealTime();
 
-// The bound: the same bytes from one array into another, within one thread. Arg: megabytes.
+// The bound: copying the same bytes from one array to another on one thread. Arg: megabytes.
 void BM_Memcpy(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0)) << 20;
   const std::vector<std::byte> from(size, std::byte{1});

@@ -2,11 +2,11 @@
 // a table makes these calls under its lock, which must not be held for 1 ms.
 //
 // Each insert is timed; after each 1,000 inserts also an update and a draw of 256, and at the end,
-// with all items in, 100,000 erasures and insertions in turn. The whole is done three times over,
-// call for call the same, with the freed memory given back in between, and the shortest of the
-// three counts: whatever takes long in all three runs is caused by the call itself, not by what
-// else wanted the processor. Expected: the first touch of a new segment, 12 to 96 KB whose pages
-// fault in, 5 to 40 us; a split of a key map segment, 1,000 entries, 10 us.
+// with all items inserted, 100,000 alternating erasures and insertions. Three identical runs are
+// made, with freed memory returned in between, and the shortest of the three times counts for each
+// call: if it is long in all runs, the call itself is the reason, and not other load. Expected: the
+// first touch of a new segment, 12 to 96 KB with page faults, 5 to 40 us; a split of a key map
+// segment, 1,000 entries, 10 us.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -89,7 +89,7 @@ void grow(Calls& calls, Selector& selector, Slot items) {
   }
 }
 
-// `make` gives an equal selector each time.
+// `make` makes equal selectors.
 template <typename Make>
 void grow_thrice(benchmark::State& state, Make make) {
   const auto items = static_cast<Slot>(state.range(0));

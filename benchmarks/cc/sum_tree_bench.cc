@@ -1,14 +1,14 @@
-// A learner's batch at the sum tree: 256 draws, 256 new weights, and both in turn.
+// A learner's batch on the sum tree: 256 draws, 256 new weights, and both alternately.
 //
-// One item is one draw or one update; random numbers are part of a draw. Args: leaves. 10^4 fits
-// in the second-level cache, 10^6 does not, 10^7 does not fit in the third. Peers: the paper's own
-// design (raw f32 sums, a scan that ends early, differences added up to the root) with 8 to 64
-// children, and a binary f64 tree that sums parents anew, as torchrl has it.
+// One item is one draw or one update; random numbers are part of a draw. Args: leaves. 10^4 fits in
+// the second-level cache, 10^6 does not, 10^7 does not fit in the third. Peers: the paper's design
+// (raw f32 sums, a scan that ends early, differences added up to the root) with 8 to 64 children,
+// and a binary f64 tree that recomputes parents, as in torchrl.
 //
 // Estimate, Zen 4 at 3.2 GHz, 10^6 leaves: a draw is 3 levels of 15 instructions with AVX-512, two
-// scans of 16 (sums, weights) of 30, its random number 5, at 3.5 a cycle 10 ns; 3 lines of 64 bytes
-// from L3 hide behind that. An update stores (8), sums 16 weights (15), writes that sum (5) and a
-// part of the nodes above (20): 5 ns, and its 3 lines from L3 another 3.
+// scans of 16 (sums, weights) of 30, and its random number 5, at 3.5 per cycle 10 ns; 3 lines of 64
+// bytes from L3 are hidden behind that. An update stores (8), sums 16 weights (15), writes that sum
+// (5) and does a part of the nodes above (20): 5 ns, and its 3 lines from L3 another 3.
 #include "reverie/sum_tree/sum_tree.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kBatch = 256;
-constexpr std::size_t kBatches = 64;  // prepared, and used in turn
+constexpr std::size_t kBatches = 64;  // prepared batches, used by turns
 
 template <SumTree::Kernel kKernel>
 class Ours {
@@ -48,7 +48,7 @@ class Ours {
 using Best = Ours<SumTree::Kernel::kBest>;
 using Portable = Ours<SumTree::Kernel::kPortable>;
 
-// A tree with weights, and batches of slots and weights to give it.
+// A tree with weights, and batches of slots and weights for updates.
 template <typename Tree>
 struct Workload {
   explicit Workload(std::size_t leaf_count) : leaves(leaf_count), tree(leaf_count) {
@@ -80,7 +80,7 @@ struct Workload {
   std::vector<float> weights;
 };
 
-// The last one made, for benchmark functions run several times each.
+// Returns the tree of the last call if it fits: benchmark functions run several times.
 template <typename Tree>
 Workload<Tree>& workload(const benchmark::State& state) {
   static std::unique_ptr<Workload<Tree>> last;
@@ -109,7 +109,7 @@ void BM_Draw(benchmark::State& state) {
   tell_per_item(state);
 }
 
-// New weights of random slots, with the total known after each batch.
+// Sets new weights of random slots, and reads the total after each batch.
 template <typename Tree>
 void BM_Update(benchmark::State& state) {
   auto& work = workload<Tree>(state);
@@ -121,7 +121,7 @@ void BM_Update(benchmark::State& state) {
   tell_per_item(state);
 }
 
-// The same without draws in between: ours then makes its sums once in four batches.
+// The same without reading in between: ours then computes its sums once in four batches.
 template <typename Tree>
 void BM_UpdateStream(benchmark::State& state) {
   auto& work = workload<Tree>(state);
@@ -131,7 +131,7 @@ void BM_UpdateStream(benchmark::State& state) {
   tell_per_item(state);
 }
 
-// What a learner does: draw a batch, give the same slots new weights. An item is both.
+// A learner's loop: draws a batch, and gives the same slots new weights. An item is both.
 template <typename Tree>
 void BM_DrawAndUpdate(benchmark::State& state) {
   auto& work = workload<Tree>(state);

@@ -1,9 +1,10 @@
-// What a table costs: an insert, a learner's batch, the longest hold of its lock, bytes an item.
+// The cost of a table: an insert, a learner's batch, the longest hold of its lock, bytes per item.
 //
-// Estimates. Insert into a full Prioritized/Fifo table: key map 2 x 15 ns, tree 2 x 30 ns, item
-// line and its victim's 2 x 20 ns, clock 25 ns: 170 ns. A batch of 256 drawn and updated by ticket:
-// 256 x (12 search + 20 item line + 8 update) = 10 us. Longest hold: a breath of 512 draws that all
-// miss, 512 x 100 ns = 50 us, or a new segment of 128 KiB whose pages fault in, 32 x 0.5 us.
+// Estimates. Insert into a full Prioritized/Fifo table: key map 2 x 15 ns, tree 2 x 30 ns, the
+// lines of the item and of the evicted one 2 x 20 ns, clock 25 ns: 170 ns. A batch of 256 drawn and
+// updated by ticket: 256 x (12 search + 20 item line + 8 update) = 10 us. Longest hold: a breath of
+// 512 draws with a cache miss each, 512 x 100 ns = 50 us, or a new segment of 128 KiB with page
+// faults, 32 x 0.5 us.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -44,7 +45,7 @@ void fill(LocalService& service, std::int64_t count) {
   }
 }
 
-// One item into a full table, one out. Arg: items.
+// Inserts one item into a full table, which evicts one. Arg: items.
 void BM_InsertIntoFullTable(benchmark::State& state) {
   const auto service = LocalService::open({prioritized(state.range(0))}, {}).value();
   fill(*service, state.range(0));
@@ -59,7 +60,7 @@ void BM_InsertIntoFullTable(benchmark::State& state) {
 }
 BENCHMARK(BM_InsertIntoFullTable)->Arg(1 << 10)->Arg(1'000'000);
 
-// A learner's round at the table: draw 256, update 256 by ticket; no rows are copied. Arg: items.
+// A learner's round: draws 256, updates 256 by ticket; copies no rows. Arg: items.
 void BM_DrawAndUpdateBatch(benchmark::State& state) {
   constexpr std::size_t kBatch = 256;
   const auto service = LocalService::open({prioritized(state.range(0))}, {}).value();
@@ -85,17 +86,17 @@ void BM_DrawAndUpdateBatch(benchmark::State& state) {
 }
 BENCHMARK(BM_DrawAndUpdateBatch)->Arg(1 << 10)->Arg(100'000)->Arg(1'000'000);
 
-// CPU time of this thread: what the operation itself took, page faults included, without the time
-// in which the machine ran another program.
+// CPU time of this thread: the time of the operation itself with its page faults, without the time
+// in which the machine ran other programs.
 double cpu_us() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// The longest hold of a table's lock: each operation of TableCore is what the lock is held for,
-// and batches come in breaths of Table::kBreath. Counters: the longest of each operation in us of
-// CPU time, while a table grows to 10 million items and when it is there.
+// The longest hold of a table's lock: Table holds it for each operation of TableCore, and batches
+// are split into breaths of Table::kBreath. Counters: the longest of each operation in us of CPU
+// time, while a table grows to 10 million items, and at that size.
 void BM_LongestHold(benchmark::State& state) {
   constexpr std::size_t kBreath = Table::kBreath;
   const std::int64_t count = state.range(0);
@@ -118,7 +119,7 @@ void BM_LongestHold(benchmark::State& state) {
       Aftermath after;
       timed(insert,
             [&] { REVERIE_CHECK(core->insert(std::move(item), TimePoint{i}, after).ok()); });
-      if (after.growing) after.growing->populate_ahead();  // as Table does, without the lock
+      if (after.growing) after.growing->populate_ahead();  // Table does this without the lock
     }
     std::vector<double> priorities(kBreath);
     std::vector<ItemKey> keys(kBreath);
@@ -135,8 +136,8 @@ void BM_LongestHold(benchmark::State& state) {
       if (round % 10 == 0) timed(erase, [&] { core->erase(keys, TimePoint{1}, after); });
       core->unpin(pin, after);
     }
-    // A checkpoint: the moment itself, a segment that is read, the end, and a learner's breaths
-    // meanwhile, whose first change of a segment keeps the old one.
+    // A checkpoint: the freeze, reading a segment, the thaw, and meanwhile a learner's breaths,
+    // whose first change of a segment copies it.
     double freeze = 0, next = 0, thaw = 0, frozen_sample = 0, frozen_update = 0;
     {
       std::optional<TableCore::Frozen> frozen;
@@ -177,8 +178,8 @@ void BM_LongestHold(benchmark::State& state) {
 }
 BENCHMARK(BM_LongestHold)->Arg(10'000'000)->Iterations(1)->Unit(benchmark::kSecond);
 
-// Resident bytes that a stored item of one step of 400 B (3 columns) costs beyond those 400.
-// Arg: chunk_length; 0 leaves it to the writer, so that steps share chunks.
+// Resident bytes per stored item of one step of 400 B (3 columns), beyond those 400.
+// Arg: chunk_length; with 0 the writer chooses it, and steps share chunks.
 void BM_BytesBeyondData(benchmark::State& state) {
   constexpr std::int64_t kItems = 500'000;
   constexpr std::size_t kDataBytes = 400;

@@ -1,10 +1,10 @@
-// What a writer and a batch cost, with the store left out: items go to a door that only keeps the
+// The cost of a writer and of a batch without the store: items go to a service that only keeps the
 // last few.
 //
 // Estimates. append of 400 B: one copy, about 20 ns, and 3 x 5 ns of checks. create_item over the
-// last step: a look-up, two reference counts, the call through the door: about 60 ns. A batch of
-// 256 x 76 B in 3 columns: 4 cache misses an item of about 90 ns, 10 under way at once: 9 us from
-// memory, 3 us from the last-level cache.
+// last step: a look-up, two reference counts, the call of the service: about 60 ns. A batch of
+// 256 x 76 B in 3 columns: 4 cache misses per item of about 90 ns, 10 at once: 9 us from memory, 3
+// us from the last-level cache.
 #include <array>
 #include <vector>
 
@@ -17,7 +17,7 @@
 namespace reverie {
 namespace {
 
-// A door that admits everything and keeps the last `capacity` items.
+// A service that admits everything and keeps the last `capacity` items.
 class KeepingService final : public ReplayService {
  public:
   explicit KeepingService(std::size_t capacity) : items_(capacity) {}
@@ -69,7 +69,7 @@ class Steps {
     REVERIE_CHECK(writer_->append(values, false).ok());
   }
 
-  // An item over the last `rows` steps.
+  // Creates an item over the last `rows` steps.
   void create_item(std::uint32_t rows) {
     const StepRange range{writer_->next_step() - rows, rows};
     const std::span<const StepRange> ranges(&range, 1);
@@ -94,7 +94,7 @@ class Steps {
   ColumnId reward_id_ = 0;
 };
 
-// One step of 400 B in three columns. Episodes of 1,000 steps.
+// Appends one step of 400 B in three columns. Episodes have 1,000 steps.
 void BM_Append(benchmark::State& state) {
   Steps steps(std::make_shared<KeepingService>(1), 97, {.num_keep_alive_refs = 8});
   int in_episode = 0;
@@ -109,7 +109,7 @@ void BM_Append(benchmark::State& state) {
 }
 BENCHMARK(BM_Append);
 
-// One step of 400 B and an item over the last `rows` steps. The door keeps 1,000 items.
+// Appends one step of 400 B and creates an item over the last `rows`. The service keeps 1,000.
 void BM_AppendAndCreateItem(benchmark::State& state) {
   const auto rows = static_cast<std::uint32_t>(state.range(0));
   Steps steps(std::make_shared<KeepingService>(1'000), 97, {.num_keep_alive_refs = 8});

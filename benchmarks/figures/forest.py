@@ -1,4 +1,4 @@
-"""Draws how an all-reduce scales: a forest's trees, and tree, forest and ring side by side.
+"""Draws how an all-reduce scales: the trees of a forest, and tree, forest and ring compared.
 
     forest_trees.png    the trees over seven members, as figure 2 of the moolib paper shows them
     forest_scaling.png  steps, bytes per link and time of tree, forest and ring, 2 to 128 members
@@ -6,10 +6,10 @@
 Usage: python benchmarks/figures/forest.py [--out docs/pictures]
            [--programs build/release/benchmarks]
 
-All of it comes from forest_bench, which runs the real rounds over the real trees on simulated
-links: benchmarks/cc/forest_bench.cc says how. The script fails if the forest takes more steps than
-2 floor(log2 P), or if a member sends, or all take, much more than the 2 N (P - 1) / P that no
-all-reduce can go below. It prints the figures as a table.
+All figures come from forest_bench, which runs the real rounds over the real trees on simulated
+links, as benchmarks/cc/forest_bench.cc describes. The script fails if the forest takes more steps
+than 2 floor(log2 P), or if the bytes sent by a member, or the time, are much more than the
+2 N (P - 1) / P that is a lower bound for every all-reduce. It prints the figures as a table.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("Tree", "Forest", "Ring")
 COUNTERS = {"steps": "steps", "bytes": "sent by one member, x N", "time": "time, x N / rate"}
 DRAWN_MEMBERS = 7
-SLACK = 1.05  # parts are not all of one size, and messages have a latency
+SLACK = 1.05  # for parts of unequal size, and latency
 
 
 def run(program: Path) -> tuple[dict[str, dict[int, dict[str, float]]], dict[int, str]]:
@@ -47,7 +47,7 @@ def run(program: Path) -> tuple[dict[str, dict[int, dict[str, float]]], dict[int
 
 
 def check(found: dict[str, dict[int, dict[str, float]]]) -> None:
-    """What the paper says of a forest."""
+    """Checks what the paper says about a forest."""
     for members, counters in found["Forest"].items():
         steps_max = 2 * (members.bit_length() - 1)
         least = 2 * (members - 1) / members
@@ -58,7 +58,7 @@ def check(found: dict[str, dict[int, dict[str, float]]]) -> None:
 
 
 def draw_tree(axis: Axes, tree: int, edges: str) -> None:
-    """One tree, its root at the top; each member has the colour of the tree that it is root of."""
+    """Draws one tree from its root down; a member has the colour of the tree whose root it is."""
     parents = {int(child): int(parent) for child, parent in (e.split(">") for e in edges.split())}
     members = sorted({*parents, *parents.values()})
     root = next(member for member in members if member not in parents)
@@ -96,7 +96,7 @@ def draw_tree(axis: Axes, tree: int, edges: str) -> None:
 
 
 def draw_trees(edges: str, out: Path) -> None:
-    """All trees of one forest beside each other, and what a member sends in each step."""
+    """Draws all trees of one forest, and what a member sends in each step."""
     trees = edges.split(";")[:DRAWN_MEMBERS]
     figure, axes = plt.subplots(2, 4, figsize=(12, 5), layout="constrained")
     for tree, (axis, one) in enumerate(zip(axes.flat, trees, strict=False)):
@@ -113,12 +113,12 @@ def draw_trees(edges: str, out: Path) -> None:
 
 
 def draw_scaling(found: dict[str, dict[int, dict[str, float]]], out: Path) -> None:
-    """One plot for each counter."""
+    """Draws one plot for each counter."""
     figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
     for axis, (counter, title) in zip(axes, COUNTERS.items(), strict=True):
         for kind in KINDS:
             points = {members: c[counter] for members, c in sorted(found[kind].items())}
-            style = "--" if kind == "Ring" else "-"  # it lies over the forest's
+            style = "--" if kind == "Ring" else "-"  # dashed, since it covers the forest's curve
             axis.plot(list(points), list(points.values()), style, marker=".", label=kind.lower())
         axis.set(xscale="log", xlabel="members", title=title)
         axis.set_xticks([2, 4, 8, 16, 32, 64, 128], labels=["2", "4", "8", "16", "32", "64", "128"])
@@ -133,7 +133,7 @@ def draw_scaling(found: dict[str, dict[int, dict[str, float]]], out: Path) -> No
 
 
 def main() -> None:
-    """Runs the program, draws, and prints the table."""
+    """Runs the program, draws the pictures, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures")
     parser.add_argument("--programs", type=Path, default=ROOT / "build/release/benchmarks")

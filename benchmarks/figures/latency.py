@@ -1,12 +1,12 @@
-"""Insert and sample latency of one prioritised replay buffer, as its user calls it.
+"""Insert and sample latency of one prioritised replay buffer, called as its users call it.
 
-A transition is that of a small control task: two observations of 8 float32, an action, a reward,
-a flag; a batch is 64 of them with their weights. The buffer is filled up to its capacity first,
-within a budget of time: where that is too little the size is left out rather than guessed.
+A transition is that of a small control task: two observations of 8 float32, an action, a reward, a
+flag; a batch is 64 of them with their weights. The buffer is first filled to its capacity within a
+time limit; a size that takes longer is left out.
 
 Usage: python latency.py SYSTEM ITEMS    prints {"insert_us": ..., "sample_us": ...} as JSON
 
-Medians of 5 windows. Each system runs in a process of its own (benchmarks/figures/paper.py), with
+Medians of 5 windows. Each system runs in a separate process (benchmarks/figures/paper.py), with
 one thread.
 """
 
@@ -29,7 +29,7 @@ OBSERVATION = np.arange(OBS, dtype=np.float32)
 
 
 class Buffer(NamedTuple):
-    """One transition in, one batch with weights out."""
+    """Inserts one transition; draws one batch with weights."""
 
     insert: Callable[[], Any]
     sample: Callable[[], Any]
@@ -94,7 +94,7 @@ def cpprb_buffer(items: int) -> Buffer:
 
 
 def flashbax_buffer(items: int) -> Buffer:
-    """``flashbax.make_prioritised_flat_buffer``, compiled, its state donated."""
+    """``flashbax.make_prioritised_flat_buffer``, compiled, with its state donated."""
     import flashbax
     import jax
     import jax.numpy as jnp
@@ -129,7 +129,7 @@ SYSTEMS: dict[str, Callable[[int], Buffer]] = {
 
 
 def per_call_us(call: Callable[[], Any]) -> float:
-    """The median of five windows, in microseconds a call."""
+    """The median of five windows, in microseconds per call."""
     times = []
     for _ in range(5):
         calls, begin = 0, time.perf_counter()
@@ -142,7 +142,7 @@ def per_call_us(call: Callable[[], Any]) -> float:
 
 
 def main(system: str, items: int) -> None:
-    """Fills, measures, prints."""
+    """Fills the buffer, measures, and prints."""
     buffer = SYSTEMS[system](items)
     for _ in range(200):
         buffer.insert()

@@ -1,11 +1,11 @@
-"""Servers and client processes, of Reverie or dm-reverb: the load of the served store's figures.
+"""Servers and client processes of Reverie or dm-reverb: the load for the served store's figures.
 
     server LIBRARY TABLES    a server with that many tables; prints its port, stops at end of input
-    client LIBRARY           does the jobs that standard input brings, a line of JSON each
+    client LIBRARY           does the jobs that it reads from standard input, one line of JSON each
 
-The clients are a few processes with many clients each: 200 processes would measure the machine's
-scheduler. A process's clients have a connection each and take turns; where a library sends and
-receives on threads of its own, they all go on at once.
+There are a few processes with many clients each, because 200 processes would measure the machine's
+scheduler. Each client of a process has its own connection, and they take turns; libraries that send
+and receive on other threads serve all of them at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one client process does."""
+    """The work of one client process."""
 
     work: str
     """``"insert"``; ``"fill"``, which inserts what a table holds; or ``"sample"``."""
@@ -52,12 +52,12 @@ class Job:
 
     @property
     def batch(self) -> int:
-        """Samples that are asked for at a time, and items of a writer that may be under way."""
+        """How many samples are requested at a time, and how many items a writer has in flight."""
         return max(1, min(_BATCH_MAX, _BATCH_BYTES // (4 * self.elements)))
 
 
 def serve(library: str, tables: int) -> None:
-    """A server with a port of its own choice."""
+    """A server, which chooses its port."""
     lib = importlib.import_module(library)
     server = lib.Server(
         [
@@ -83,7 +83,7 @@ def work(library: str) -> None:
     for line in sys.stdin:
         job = Job(**json.loads(line))
         turns = (_samples if job.work == "sample" else _inserts)(lib, job)
-        turns()  # whatever the first one takes
+        turns()  # a warm-up
         for _ in range(TABLE_SIZE // _ROWS if job.work == "fill" else 0):
             turns()
         print("ready", flush=True)
@@ -100,10 +100,10 @@ def work(library: str) -> None:
 
 
 def _inserts(lib: ModuleType, job: Job) -> Callable[[], int]:
-    """Every writer's turn: some items; of all, `job.batch` may be under way."""
+    """Each turn every writer inserts some items; `job.batch` of them may be in flight."""
     rows = np.random.default_rng(os.getpid()).normal(size=(_ROWS, job.elements)).astype(np.float32)
     clients = [lib.Client(f"localhost:{job.port}") for _ in range(job.clients)]
-    # Ours would put many steps into a chunk; dm-reverb's takes no more than it keeps alive.
+    # Ours would put many steps into a chunk; dm-reverb's only as many as it keeps alive.
     options = {"chunk_length": 1} if lib.__name__ == "reverie" else {}
     writers = [client.trajectory_writer(num_keep_alive_refs=1, **options) for client in clients]
     tables = [str(index) for index in range(job.tables)]
@@ -121,10 +121,10 @@ def _inserts(lib: ModuleType, job: Job) -> Callable[[], int]:
 
 
 def _samples(lib: ModuleType, job: Job) -> Callable[[], int]:
-    """A batch for every client."""
+    """Each turn every client draws a batch."""
     clients = [lib.Client(f"localhost:{job.port}") for _ in range(job.clients)]
     if lib.__name__ == "reverb":
-        # What its Sampler and its datasets read from, without what Python adds for each item.
+        # The object that its Sampler and datasets read from, without Python's cost per item.
         samplers = [client._client.NewSampler("0", 1 << 40, job.batch) for client in clients]
 
         def turns_of_theirs() -> int:
@@ -188,12 +188,12 @@ class Server:
         self.port = int(_line(self._process))
 
     def close(self) -> None:
-        """Stops it."""
+        """Stops the server."""
         _end(self._process)
 
 
 class ClientProcesses:
-    """Processes with clients of one library, for one measurement after the other."""
+    """Processes with clients of one library, for several measurements."""
 
     def __init__(self, python: str, library: str) -> None:
         self._processes = [_start(python, "client", library) for _ in range(PROCESSES_MAX)]
@@ -211,7 +211,7 @@ class ClientProcesses:
         seconds: float = 1.0,
         pace: float | None = None,
     ) -> float:
-        """Items a second of all clients together; ``pace`` is what they hold themselves to."""
+        """Items per second of all clients together; ``pace`` limits their rate."""
         used = self._processes[: min(clients, len(self._processes))]
         for index, process in enumerate(used):
             share = clients // len(used) + (index < clients % len(used))
@@ -227,7 +227,7 @@ class ClientProcesses:
         return total / (time.monotonic() - begin)
 
     def fill(self, server: Server, elements: int) -> None:
-        """Has the first table hold items of this size alone."""
+        """Fills the first table with items of this size only."""
         self.items_s("fill", server, elements, 1, seconds=0)
 
     def close(self) -> None:

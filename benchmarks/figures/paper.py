@@ -1,16 +1,16 @@
-"""Draws the measurements of "Parallel Actors and Learners" (Zhang et al. 2021) anew.
+"""Repeats and draws the measurements of "Parallel Actors and Learners" (Zhang et al. 2021).
 
-    figure 8    insert and sample latency over the number of items, beside other replay buffers
-    figure 9    the tree's over its fanout K and four capacities, and ours
+    figure 8    insert and sample latency over the number of items, with other replay buffers
+    figure 9    the paper's tree over its fanout K and four capacities, and ours
     figure 10   a learner's loop over 1 to all cores, under four schemes of locking
-    layout      nodes that begin on a cache line against nodes that begin half a line behind
+    layout      nodes that begin at a cache line against nodes that begin half a line later
 
 Usage: python benchmarks/figures/paper.py [--out build/figures] [--peers PYTHON]
            [--programs build/release/benchmarks] [--items-max 1000000] [--only {8,9,10}]
 
 Writes figure8.png, figure9.png, figure10.png and figures.md, and prints the last. ``--peers`` is an
-interpreter that has tianshou, ray[rllib], cpprb or flashbax; those that it lacks are left out. What
-the paper's own variants are is said in benchmarks/cc/paper_bench.cc.
+interpreter that has tianshou, ray[rllib], cpprb or flashbax; those that it lacks are left out.
+benchmarks/cc/paper_bench.cc describes the paper's variants.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def markdown(title: str, header: list[str], rows: Table) -> str:
 
 
 def run_program(program: Path, pattern: str) -> dict[str, float]:
-    """Items a second of each benchmark that ``pattern`` names: the median of three runs."""
+    """Items per second of each benchmark that matches ``pattern``: the median of three runs."""
     done = subprocess.run(
         [
             str(program),
@@ -72,7 +72,7 @@ def run_program(program: Path, pattern: str) -> dict[str, float]:
 
 
 def latencies(python: str, items: Iterable[int]) -> dict[tuple[str, int], dict[str, Any]]:
-    """What ``latency.py`` measured, by system and items; of systems that are installed."""
+    """The results of ``latency.py`` by system and items, for systems that are installed."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "python"),
@@ -104,7 +104,7 @@ def latencies(python: str, items: Iterable[int]) -> dict[tuple[str, int], dict[s
 
 
 def figure_8(python: str, items_max: int, out: Path) -> str:
-    """Latency of a whole buffer, called from Python."""
+    """Latency of whole buffers, called from Python."""
     items = [count for count in (1_000, *CAPACITIES) if count <= items_max]
     found = latencies(python, items)
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -130,7 +130,7 @@ def figure_8(python: str, items_max: int, out: Path) -> str:
 
 
 def figure_9(programs: Path, out: Path) -> str:
-    """The tree alone, over its fanout; and the layout."""
+    """The tree without a buffer, over its fanout; and the layout."""
     found = run_program(programs / "paper_bench", "BM_Sample|BM_Insert")
     nanoseconds: dict[tuple[str, str, int], float] = {}
     for name, items_s in found.items():
@@ -167,7 +167,7 @@ def figure_9(programs: Path, out: Path) -> str:
 
 
 def figure_10(programs: Path, out: Path) -> str:
-    """Loops a second over threads, and what threads gain beside what they would without a lock."""
+    """Loops per second over threads, and the gain from threads compared with no lock."""
     loops: dict[tuple[str, int, int], float] = {}
     for name, items_s in run_program(programs / "paper_bench", "BM_Loop").items():
         match = re.match(r"BM_Loop<(\w+)>/(\d+)/.*threads:(\d+)", name)
@@ -183,7 +183,7 @@ def figure_10(programs: Path, out: Path) -> str:
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     rows: Table = []
     for scheme, label in SCHEMES.items():
-        # The paper's measure: the time for 5,000 iterations of every thread.
+        # The measure of the paper: the time for 5,000 iterations of every thread.
         seconds = [5_000 * count / loops[scheme, sizes[-1], count] for count in threads]
         axis.plot(threads, seconds, marker="o", label=label)
         for items in sizes:
@@ -208,7 +208,7 @@ def figure_10(programs: Path, out: Path) -> str:
 
 
 def machine() -> str:
-    """What these figures are of."""
+    """The machine and the versions of the figures."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
@@ -221,7 +221,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measures, draws, prints."""
+    """Measures, draws and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "figures")
     parser.add_argument("--programs", type=Path, default=ROOT / "build" / "release" / "benchmarks")

@@ -1,12 +1,12 @@
-"""Draws the measurements of "Reverb: A Framework for Experience Replay" (2021) anew.
+"""Repeats and draws the measurements of "Reverb: A Framework for Experience Replay" (2021).
 
-    figure 5    inserts a second over 1 to 200 clients, items of 400 B to 400 kB, and the same with
-                clients that hold themselves to a quarter of their speed
-    figure 6    samples a second, the same way
-    figure 7    inserts a second over clients that go round 1, 2, 4 and 8 tables
+    figure 5    inserts per second over 1 to 200 clients, items of 400 B to 400 kB, and the same
+                with clients that limit themselves to a quarter of their speed
+    figure 6    samples per second, the same way
+    figure 7    inserts per second over clients that use 1, 2, 4 and 8 tables by turns
 
-An item is one step of random float32 numbers in a chunk of its own; server and clients share the
-machine, over TCP to itself. Both systems are measured in turn.
+An item is one step of random float32 numbers in a separate chunk; server and clients run on one
+machine, over TCP. Both systems are measured by turns.
 
 Usage: python benchmarks/figures/reverb_paper.py [--out build/figures] [--reverb PYTHON]
            [--seconds 1.0] [--clients 1,8,40,100,200]
@@ -35,7 +35,7 @@ TABLES = (1, 2, 4, 8)
 NAMES = {"reverie": "Reverie", "reverb": "dm-reverb"}
 STYLES = {"reverie": "-", "reverb": "--"}
 
-# Items a second by library, size and clients.
+# Items per second by library, size and clients.
 Rates = dict[tuple[str, str, int], float]
 
 
@@ -49,7 +49,7 @@ class Systems:
         self._seconds = seconds
 
     def items_s(self, library: str, work: str, size: str, clients: int, **options: Any) -> float:  # noqa: ANN401
-        """One measurement."""
+        """Makes one measurement."""
         rate = self._clients[library].items_s(
             work,
             self._servers[library],
@@ -62,7 +62,7 @@ class Systems:
         return rate
 
     def fill(self, size: str) -> None:
-        """Has what is sampled be of this size."""
+        """Fills the tables with items of this size for sampling."""
         for library, clients in self._clients.items():
             clients.fill(self._servers[library], SIZES[size])
 
@@ -73,7 +73,7 @@ class Systems:
 
 
 def draw(rates: Rates, held: Rates, clients: Sequence[int], work: str, path: Path) -> None:
-    """Items a second and bytes a second, a colour a size, dashed for dm-reverb."""
+    """Draws items and bytes per second, with a colour per size, dashed for dm-reverb."""
     figure, axes = plt.subplots(1, 2, figsize=(13, 4.5), layout="constrained")
     colours = dict(zip(SIZES, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
     for library in sorted({key[0] for key in rates}, reverse=True):
@@ -113,7 +113,7 @@ def load_figure(number: int, work: str, systems: Systems, clients: Sequence[int]
                 rates[library, size, count] = systems.items_s(library, work, size, count)
                 if size != "400 B":
                     continue
-                # A quarter of what a client does alone, each.
+                # Each client at a quarter of the rate that a client alone reaches.
                 pace = 0.25 * rates[library, size, clients[0]] / clients[0] * count
                 held[library, size, count] = systems.items_s(library, work, size, count, pace=pace)
     draw(rates, held, clients, work, out / f"figure{number}.png")
@@ -166,7 +166,7 @@ def tables_figure(systems: Systems, clients: Sequence[int], out: Path) -> str:
 
 
 def main() -> None:
-    """Measures, draws, prints."""
+    """Measures, draws and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "figures")
     parser.add_argument("--reverb", help="an interpreter that has dm-reverb")
