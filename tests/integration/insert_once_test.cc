@@ -160,8 +160,9 @@ TEST_F(InsertOnce, AServerThatDoesNotComeBackIsGivenUpInTime) {
   ASSERT_TRUE(write_one(*writer, column, 1).ok());
   ASSERT_TRUE(write_one(*writer, column, 2).ok());
   const TimePoint begin = Clock::system().now();
+  // On a busy machine the first item may be given up before the second.
   expect_refused(writer->flush(0, TimePoint::max(), {}), StatusCode::kUnavailable,
-                 {"2 queued items", "'q'", "0.3 s", "retry for longer"});
+                 {"queued item", "'q'", "0.3 s", "retry for longer"});
   EXPECT_TRUE(test::ended_within(begin, 3.0));
   expect_refused(info_and_wait(*shared).status(), StatusCode::kUnavailable, {"0.3 s"});
   // If the server comes back, the writer continues, with its full timeout again.
