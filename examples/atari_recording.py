@@ -1,11 +1,11 @@
-"""Games of Breakout, recorded into a store, and one of them shown again from it.
+"""Games of Breakout, recorded into a store, and one of them played back from it.
 
     console --> writer: screen, action, reward --> chunks of 40 steps --lz4--> 0.1 % of their bytes
                         one item a game        <-- sample_batch <--
 
-A step holds the whole colour screen, 100 KB. A chunk is compressed as soon as it is full, behind a
-filter that keeps what changed since the step before; readers of an item do not notice. The paddle
-follows the ball, whose place is read from the console's memory, and now and then does not.
+A step holds the whole colour screen, 100 KB. A chunk is compressed as soon as it is full, after a
+filter that only keeps changes from the step before; readers of an item do not notice this. The
+paddle follows the ball, whose position is read from the console's memory, with random exceptions.
 
 Needs ``pip install reverie[atari]``. Writes ``breakout.gif``.
 """
@@ -22,8 +22,8 @@ from PIL import Image
 import reverie
 
 FRAMES_PER_STEP = 4
-STEPS_MAX = 400  # of a game
-BALL_X, BALL_Y, PADDLE_X = 99, 101, 72  # places in the console's memory
+STEPS_MAX = 400  # per game
+BALL_X, BALL_Y, PADDLE_X = 99, 101, 72  # addresses in the console's memory
 STAY, FIRE, RIGHT, LEFT = range(4)  # indices of Breakout's actions
 
 
@@ -35,7 +35,7 @@ def choose(memory: npt.NDArray[np.uint8], rng: np.random.Generator) -> int:
 
 
 def record(client: reverie.Client, games: int) -> tuple[int, float]:
-    """Plays and writes; how many steps there were, and the seconds that writing them took."""
+    """Plays and writes; returns the number of steps, and the seconds spent writing them."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", 7)
@@ -69,9 +69,9 @@ def record(client: reverie.Client, games: int) -> tuple[int, float]:
 
 
 def show(screens: npt.NDArray[np.uint8], path: str) -> None:
-    """Writes ``[T, height, width, 3]`` as a film."""
+    """Writes ``[T, height, width, 3]`` as an animation."""
     images = [Image.fromarray(screen).quantize(64) for screen in screens]
-    # In the speed of the console, whose pictures come 60 times a second.
+    # At the speed of the console, which shows 60 frames per second.
     images[0].save(
         path, save_all=True, append_images=images[1:], duration=1000 * FRAMES_PER_STEP // 60, loop=0
     )
@@ -88,7 +88,7 @@ def main() -> None:
         remover=reverie.selectors.Fifo(),
         max_size=1000,
         rate_limiter=reverie.rate_limiters.MinSize(1),
-        max_bytes=1 << 30,  # bytes are only counted where they are bounded
+        max_bytes=1 << 30,  # a table only counts its bytes if they are bounded
     )
     with reverie.Store([table]) as store:
         client = store.client()

@@ -1,9 +1,9 @@
-"""Pong in two processes: unrolls [T, B, ...] for a learner, gathered while the games go on.
+"""Pong in two processes: unrolls [T, B, ...] for a learner, gathered while the games continue.
 
     EnvPool, 2 batches --steps--> Batcher, T steps --cat, dim 1--> Batcher, columns of the learner
 
-The shape of a V-trace actor: each batch of environments fills an unroll of its own, and finished
-unrolls are put side by side until the learner has its columns.
+The structure of a V-trace actor: each batch of environments fills a separate unroll, and finished
+unrolls are concatenated until the learner has its columns.
 """
 
 import time
@@ -42,7 +42,7 @@ def main() -> None:
         while taken < LEARNER_BATCHES:
             for b in range(BATCHES):
                 batch = futures[b].result()
-                actions = rng.integers(0, pool.spec.action_count, ENVS)  # the policy's part
+                actions = rng.integers(0, pool.spec.action_count, ENVS)  # a policy would choose
                 unrolls[b].stack(
                     {
                         "obs": batch.observation,
@@ -59,7 +59,7 @@ def main() -> None:
                 columns = learner.get()
                 assert columns["obs"].shape == (UNROLL, COLUMNS, 4, 84, 84)
                 assert columns["action"].shape == (UNROLL, COLUMNS)
-                # Each picture but the newest is the one before it, a step earlier.
+                # All frames but the newest were already in the stack one step earlier.
                 older, newer = columns["obs"][:-1], columns["obs"][1:]
                 np.testing.assert_array_equal(older[:, :, 1:], newer[:, :, :-1])
                 taken += 1

@@ -1,20 +1,19 @@
 r"""Training with torch on peers that come and go; the loop is Algorithm 1 of the moolib paper.
 
-    python examples/elastic_training.py                     # four processes, one killed and back
+    python examples/elastic_training.py                     # four processes; one is restarted
     torchrun --nproc-per-node 4 examples/elastic_training.py
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \
         examples/elastic_training.py                        # on each host; see below
     srun --ntasks 8 python examples/elastic_training.py     # tasks of a Slurm job
 
 Each peer computes gradients of its own batches. ``reverie.Accumulator`` sums them until there are
-256 samples, whichever peers brought them, and all take the same step. A peer that dies takes
-nothing along but its last batch; one that comes gets the model and the optimizer's state from
-another.
+256 samples, whichever peers they come from, and all peers take the same step. A peer that dies only
+loses its last batch; a new one gets the model and the optimizer's state from another.
 
-Under torchrun the first process has the broker, at the port behind torchrun's own. torchrun
-itself restarts all processes of a host when one dies (``--max-restarts``), unless a process is
-started again by other means. Under srun task 0 has it, on the first host of the step, at a port
-that the job's number gives; ``--no-kill`` and ``--kill-on-bad-exit=0`` leave the other tasks when
+Under torchrun the first process runs the broker, at the port after torchrun's own. torchrun
+restarts all processes of a host when one dies (``--max-restarts``), unless a process is restarted
+by other means. Under srun task 0 runs it, on the first host of the step, at a port that is computed
+from the job's number; ``--no-kill`` and ``--kill-on-bad-exit=0`` keep the other tasks running when
 one dies. Between hosts peers need a token: REVERIE_TOKEN, the same on all.
 """
 
@@ -34,14 +33,14 @@ BATCH = 32
 
 
 def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points of a plane, and whether they lie in a ring."""
+    """Random points of a plane, and whether they are in a ring."""
     x = 4 * torch.rand(BATCH, 2, generator=generator) - 2
     radius = x.norm(dim=1)
     return x, ((radius > 0.7) & (radius < 1.5)).float()
 
 
 def train(address: str, name: str, token: str | None) -> None:
-    """One peer, until the model has had its steps."""
+    """Runs one peer until the model has taken its steps."""
     generator = torch.Generator().manual_seed(int(name.rpartition("-")[2]))
     model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -53,9 +52,9 @@ def train(address: str, name: str, token: str | None) -> None:
             accumulator.set_virtual_batch_size(8 * BATCH)
             while accumulator.model_version() < STEPS or accumulator.has_gradients():
                 accumulator.update()
-                if accumulator.wants_state():  # another peer has come, and needs our model
+                if accumulator.wants_state():  # another peer has joined, and needs our model
                     accumulator.set_state({"optimizer": optimizer.state_dict()})
-                if accumulator.has_new_state():  # the model was overwritten with another peer's
+                if accumulator.has_new_state():  # our model was overwritten by another peer's
                     optimizer.load_state_dict(accumulator.state()["optimizer"])
                 if accumulator.has_gradients():
                     optimizer.step()
@@ -67,21 +66,21 @@ def train(address: str, name: str, token: str | None) -> None:
                     accumulator.reduce_gradients(BATCH)
                     brought += 1
                 else:
-                    time.sleep(0.001)  # or act, or load the next batch
+                    time.sleep(0.001)  # a program could act, or load the next batch
             accumulator.close()
     print(f"{name}: brought {brought} batches, last loss {float(loss.detach()):.3f}", flush=True)
-    if float(loss.detach()) > 0.68:  # 0.69 is a guess
+    if float(loss.detach()) > 0.68:  # a random guess has 0.69
         raise SystemExit(f"{name} has learned nothing")
 
 
 def first_host(hosts: str) -> str:
-    """The first of Slurm's list of hosts: "a7" of "a7,b2", and of "a[7-9,12],b2"."""
+    """The first host of Slurm's list: "a7" for "a7,b2", and for "a[7-9,12],b2"."""
     name, bracket, numbers = hosts.split(",")[0].partition("[")
     return name + re.split("[-,\\]]", numbers)[0] if bracket else name
 
 
 def under_a_launcher() -> None:
-    """One process of many that torchrun or srun has started."""
+    """Runs one of the processes that torchrun or srun has started."""
     given, token = os.environ, os.environ.get("REVERIE_TOKEN")
     if "TORCHELASTIC_RUN_ID" in given:
         rank, host, port = int(given["RANK"]), given["MASTER_ADDR"], int(given["MASTER_PORT"]) + 1
@@ -95,11 +94,11 @@ def under_a_launcher() -> None:
         address = broker.listen(f"0.0.0.0:{port}" if token else f"127.0.0.1:{port}")
         train(address, "peer-0", token)
         while any(group["members"] for group in broker.groups()):
-            time.sleep(0.05)  # the others have not left yet
+            time.sleep(0.05)  # waits until the others have left
 
 
 def on_this_host() -> None:
-    """Starts the peers, kills one, and starts it again."""
+    """Starts the peers, kills one, and restarts it."""
     context = multiprocessing.get_context("spawn")
     with reverie.Broker() as broker:
         address = broker.listen()

@@ -3,8 +3,8 @@
     batch 0:   | step ......... | policy | step ......... | policy | ...
     batch 1:            | policy | step ......... | policy | step ......... | ...
 
-While one batch is stepped the actions of the other are computed. An environment that ends its
-process costs its worker, not the program: the pool replaces it and says which episodes were lost.
+While one batch is stepped, the actions of the other are computed. An environment that ends its
+process ends its worker, not the program: the pool replaces the worker and reports lost episodes.
 """
 
 import os
@@ -22,14 +22,14 @@ STEPS = 300
 
 
 class CartPoleThatCrashes(gymnasium.Wrapper):  # type: ignore[misc]
-    """Ends its process in the middle of a step, once in its life, if told to."""
+    """Ends its process in the middle of a step, once, if told to."""
 
     def __init__(self, crash_after: int) -> None:
         super().__init__(gymnasium.make("CartPole-v1"))
         self.left = crash_after
 
     def step(self, action: int) -> Any:  # noqa: ANN401
-        """A step, perhaps the last."""
+        """Makes a step, or ends the process."""
         self.left -= 1
         if self.left == 0:
             os._exit(1)
@@ -37,12 +37,12 @@ class CartPoleThatCrashes(gymnasium.Wrapper):  # type: ignore[misc]
 
 
 def policy(observation: np.ndarray) -> np.ndarray:
-    """Pushes to where the pole leans, [B] from [B, 4]."""
+    """Pushes towards the side to which the pole leans: [B] from [B, 4]."""
     return (observation[:, 2] > 0).astype(np.int64)
 
 
 def result_of(pool: reverie.EnvPool, future: EnvFuture) -> EnvBatch:
-    """The batch; workers that died meanwhile are replaced, the others' rows are as they were."""
+    """The batch; workers that died are replaced, and the rows of other workers are kept."""
     while True:
         try:
             return future.result()
@@ -68,7 +68,7 @@ def main() -> None:
         for step in range(STEPS * BATCHES):
             b = step % BATCHES
             batch = result_of(pool, futures[b])
-            # An episode that is cut short with a reward of 0 went with its worker.
+            # An episode that is truncated with a reward of 0 was lost with its worker.
             gone = batch.truncated & (batch.reward == 0)
             lost += int(gone.sum())
             over = batch.terminated | batch.truncated

@@ -1,8 +1,8 @@
-"""Whole episodes of unequal length, as nests of whatever a program uses.
+"""Whole episodes of unequal length, as nests of a program's own types.
 
-A step may be a dict, a tuple, a list, a named tuple, a dataclass, or these in one another, with
-arrays, numbers, booleans or text at the leaves. It comes back as what it was, each leaf as an
-array ``[B, T, ...]``. Episodes of unequal length are padded with zeros behind when asked;
+A step may be a dict, a tuple, a list, a named tuple, a dataclass, or any nesting of these, with
+arrays, numbers, booleans or text as leaves. It is returned in the same structure, each leaf as an
+array ``[B, T, ...]``. Episodes of unequal length are padded with zeros at the end on request;
 ``lengths`` says where each one ends.
 """
 
@@ -19,14 +19,14 @@ EPISODES = 50
 
 @dataclass
 class Observation:
-    """What a robot feels."""
+    """What a robot observes."""
 
     position: npt.NDArray[np.float32]
     touches: bool
 
 
 class Action(NamedTuple):
-    """What it does."""
+    """What a robot does."""
 
     name: str
     force: float
@@ -49,7 +49,7 @@ def main() -> None:
             rewards = rng.normal(size=rng.integers(5, 20)).astype(np.float32)
             returns[episode] = float(rewards.sum())
             for reward in rewards:
-                # What is known before the action, then what the action brought: one step.
+                # A step has what is known before the action, and what the action leads to.
                 obs = Observation(rng.random(3, np.float32), touches=bool(rng.integers(2)))
                 act = Action(("push", "pull")[rng.integers(2)], force=rng.random())
                 writer.append({"obs": obs, "act": act}, partial_step=True)

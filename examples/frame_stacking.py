@@ -4,9 +4,10 @@
     stack      [0  1  2  3]
     next_stack    [1  2  3  4]
 
-A transition shows eight frames, of which five differ, and its neighbours show four of those again.
-The item refers to rows, so the eighth copy costs nothing; full chunks of frames are compressed as
-well. An episode begins with its first frame four times: no frame of another game in a stack.
+A transition shows eight frames, of which five differ, and its neighbours show four of these again.
+The item refers to rows, so a frame is stored once however often it is shown; full chunks of frames
+are compressed too. An episode begins with its first frame four times, so that no stack contains a
+frame of another game.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ FRAMES = reverie.TensorSpec((STACK, SIDE, SIDE), np.uint8)
 
 
 def frame_of(episode: int, step: int) -> np.ndarray:
-    """A ball that crosses the screen; the episode and the step can be read off it."""
+    """A ball that crosses the screen; the frame encodes the episode and the step."""
     frame = np.zeros((SIDE, SIDE), np.uint8)
     frame[4 * episode : 4 * episode + 4, step : step + 4] = 255
     return frame
@@ -80,7 +81,7 @@ def table() -> reverie.Table:
             "action": reverie.TensorSpec((), np.int64),
             "next_stack": FRAMES,
         },
-        max_bytes=1_000_000_000,  # bytes are only counted where they are bounded
+        max_bytes=1_000_000_000,  # a table only counts its bytes if they are bounded
     )
 
 

@@ -1,9 +1,9 @@
-"""Hindsight replay: to flip bits until they are those of a goal, which no reward leads to.
+"""Hindsight replay: flipping bits until they equal a goal, without rewards that lead there.
 
-The game of Andrychowicz et al. 2017, section 3.1: n bits, an action flips one, and every step costs
-1 until the bits are the goal's. With 12 bits chance finds a goal in one game of hundreds. What a
-game reached instead was a goal too, had it been asked for: the buffer draws transitions with such
-goals, and a network learns from these.
+The game of Andrychowicz et al. 2017, section 3.1: n bits, of which an action flips one, and every
+step costs 1 until the bits equal the goal. With 12 bits, random play reaches a goal in one game of
+hundreds. But what a game reached would have been a success with another goal: the buffer draws
+transitions with such goals, and a network learns from these.
 """
 
 import argparse
@@ -18,7 +18,7 @@ GAMMA = 0.95
 
 
 def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, Any]) -> np.ndarray:  # noqa: ARG001
-    """0 where the goal is reached, else -1; ``[K, BITS]`` to ``[K]``."""
+    """0 where the goal is reached, otherwise -1; ``[K, BITS]`` to ``[K]``."""
     return np.where((achieved == desired).all(axis=-1), 0.0, -1.0)
 
 
@@ -27,7 +27,7 @@ def observed(bits: np.ndarray, goal: np.ndarray) -> dict[str, Any]:
 
 
 def inputs(obs: dict[str, Any]) -> np.ndarray:
-    """What the network sees, ``[B, 2 * BITS]``."""
+    """The network's inputs, ``[B, 2 * BITS]``."""
     return np.hstack([obs["achieved_goal"], obs["desired_goal"]]) * 2 - 1
 
 
@@ -45,7 +45,7 @@ class Learner:
         rows = np.arange(len(batch["reward"]))
         then = inputs(batch["next_obs"])
         best = self.net.forward(then).argmax(axis=1)
-        # The game goes on where the goal is reached; nothing is to be had there.
+        # A game does not end at its goal, but no further reward can be gained there.
         going_on = batch["discount"] * (batch["reward"] < 0)
         wanted = batch["reward"] + going_on * self.target.forward(then)[rows, best]
         values = self.net.forward(inputs(batch["obs"]))
@@ -55,14 +55,14 @@ class Learner:
         self.adam.step(self.net, self.net.backward(gradient))
 
     def refresh_target(self) -> None:
-        """Make the target network what the other is now."""
+        """Copies the online network to the target network."""
         self.target.parameters[:] = self.net.parameters
 
 
 def play(
     learner: Learner, rng: np.random.Generator, epsilon: float, buffer: reverie.ReplayBuffer | None
 ) -> float:
-    """Plays GAMES games side by side; returns the share of goals that were reached."""
+    """Plays GAMES games in parallel; returns the share of goals that were reached."""
     bits = rng.integers(0, 2, (GAMES, BITS)).astype(np.float32)
     goal = rng.integers(0, 2, (GAMES, BITS)).astype(np.float32)
     for step in range(STEPS):
@@ -70,7 +70,7 @@ def play(
         action = learner.net.forward(inputs(obs)).argmax(axis=1)
         is_random = rng.random(GAMES) < epsilon
         action[is_random] = rng.integers(0, BITS, is_random.sum())
-        if buffer is None:  # a game that counts ends at its goal
+        if buffer is None:  # in an evaluation a game ends at its goal
             action_rows = np.flatnonzero(reward(bits, goal, {}) < 0)
         else:
             action_rows = np.arange(GAMES)
@@ -83,7 +83,7 @@ def play(
 
 
 def train(hindsight: reverie.Hindsight | None, rounds: int, seed: int = 1) -> float:
-    """The share of goals that are reached at the end."""
+    """Trains; returns the share of goals that are reached at the end."""
     rng = np.random.default_rng(seed)
     learner = Learner(seed)
     buffer = reverie.ReplayBuffer(50_000, GAMES, gamma=GAMMA, hindsight=hindsight, seed=seed)

@@ -1,11 +1,12 @@
-r"""Actors that ask a central model and a learner that corrects for its age, as in IMPALA.
+r"""Actors that query a central model, and a learner that corrects for delay, as in IMPALA.
 
-    actor process --observation--> policy: batches of what has come    \\
+    actor process --observation--> policy: batches of what has arrived \\
                   <--action, probability, version--                     > learner process
                   --unroll of 20 steps--> queue of unrolls              //
 
-The model changes while an unroll is on its way: V-trace weighs each step by how likely the policy
-of now is to act as the one that acted. The environment is a corridor with its goal at the right.
+The model changes while an unroll is in transit: V-trace weights each step by how likely the current
+policy takes the action, compared with the policy that took it. The environment is a corridor with
+its goal at the right.
 """
 
 import subprocess
@@ -21,7 +22,7 @@ FloatArray = npt.NDArray[np.float32]
 
 ACTORS = 2
 UNROLL = 20
-LENGTH = 5  # of the corridor
+LENGTH = 5  # places in the corridor
 BATCH = 4
 UPDATES = 120
 DISCOUNT = 0.95
@@ -58,19 +59,19 @@ with reverie.Rpc(timeout_s=30.0) as rpc:
 
 
 class Model:
-    """A table of logits and values, one of each for a place."""
+    """A table with a logit and a value for each place."""
 
     def __init__(self) -> None:
         self.logits = np.zeros(LENGTH, np.float32)
         self.values = np.zeros(LENGTH, np.float32)
 
     def policy(self, states: FloatArray) -> FloatArray:
-        """``[batch, LENGTH]`` to the ``[batch]`` probabilities of going right."""
+        """Probabilities of going right: ``[batch, LENGTH]`` to ``[batch]``."""
         p_right: FloatArray = 1 / (1 + np.exp(-states @ self.logits))
         return p_right
 
     def learn(self, unrolls: list[tuple[FloatArray, ...]]) -> float:
-        """One step of V-trace over a batch of unrolls; the mean reward of their steps."""
+        """Makes one step of V-trace over a batch of unrolls; returns the mean reward per step."""
         states, actions, acted, rewards, goes_on, last = (
             np.stack(column) for column in zip(*unrolls, strict=True)
         )
@@ -81,7 +82,7 @@ class Model:
         targets, advantages = reverie.rl.v_trace(
             rewards, DISCOUNT * goes_on, values, next_values, chosen / acted, ends=goes_on == 0
         )
-        # The gradient of log p(action) for the logit of going right.
+        # The gradient of log p(action) with respect to the logit of going right.
         slope = np.where(actions == 1, 1 - p_right, -p_right)
         entropy = -p_right * (1 - p_right) * (states @ self.logits)
         pushes = slope * advantages + 0.01 * entropy
@@ -91,7 +92,7 @@ class Model:
 
 
 def main() -> None:
-    """Learns, with the actors beside it, until the corridor is walked straight."""
+    """Learns, together with the actors, until they walk straight to the goal."""
     model = Model()
     with reverie.Rpc("learner") as rpc:
         rpc.define("policy", model.policy, batch_size=16, dynamic_batching=True)

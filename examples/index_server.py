@@ -1,10 +1,10 @@
-r"""A nearest-neighbour index in two processes, and a query that learns through it.
+r"""A nearest-neighbour index in two processes, and a query that is trained through it.
 
     client: query --top_k--> shard 0: rows 0, 2, 4, ...   \\  the best rows of each, as tensors
                   --top_k--> shard 1: rows 1, 3, 5, ...   //
 
-Questions of several clients are answered in one matrix product a shard. What comes back are rows,
-not scores: the client computes the scores again, and so its loss reaches the query.
+Queries of several clients are answered with one matrix product per shard. The answers are rows, not
+scores: the client computes the scores again, so that gradients of its loss reach the query.
 """
 
 import subprocess
@@ -43,7 +43,7 @@ with reverie.Rpc(f"shard{shard}") as rpc:
 
 
 def nearest(rpc: reverie.Rpc, query: torch.Tensor) -> torch.Tensor:
-    """The ``BEST`` rows of the whole index that point where the query does, best first."""
+    """The ``BEST`` rows of the index with the largest products with the query, best first."""
     asked = [rpc.async_(f"shard{shard}", "top_k", query.detach(), BEST) for shard in range(SHARDS)]
     rows = torch.cat([answer.result() for answer in asked])
     best = (rows @ query.detach()).topk(BEST).indices
@@ -51,7 +51,7 @@ def nearest(rpc: reverie.Rpc, query: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    """Turns a random query towards a row of the index, which it is never shown."""
+    """Turns a random query towards a row of the index, which it never sees directly."""
     generator = torch.Generator().manual_seed(7)
     table = torch.nn.functional.normalize(torch.randn(ROWS, SIZE, generator=generator), dim=1)
     wanted = table[1234]
@@ -75,7 +75,7 @@ def main() -> None:
             optimizer = torch.optim.Adam([query], lr=0.1)
             for _ in range(STEPS):
                 rows = nearest(rpc, query)
-                read = torch.softmax(4 * rows @ query, dim=0) @ rows  # soft attention to the rows
+                read = torch.softmax(4 * rows @ query, dim=0) @ rows  # soft attention over the rows
                 loss = (read - wanted).square().sum() + (query - wanted).square().mean()
                 optimizer.zero_grad()
                 loss.backward()

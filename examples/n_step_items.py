@@ -1,4 +1,4 @@
-"""Transitions over n steps, as D4PG learns from: the actor adds their rewards up.
+"""Transitions over n steps, as D4PG learns from: the actor sums their rewards.
 
     row               t - 3     t - 2     t - 1       t
     obs               [obs]                        [next_obs]
@@ -7,8 +7,8 @@
     n_step_discount                                [d d' d'']
 
 Row t holds the sum over the n steps that end there, so an item is five rows of four columns, and
-each observation is stored once though it begins one transition and ends another. At the end of an
-episode the last transitions are shorter, and no special case for the learner:
+each observation is stored once, although it begins one transition and ends another. The last
+transitions of an episode are shorter, which is no special case for the learner:
 
     target = n_step_reward + n_step_discount * value(next_obs)
 
@@ -43,18 +43,18 @@ class NStepActor:
         self._window: deque[tuple[float, float]] = deque(maxlen=N)  # rewards and discounts
 
     def begin(self, obs: np.ndarray) -> None:
-        """Begins an episode with its first observation."""
+        """Starts an episode with its first observation."""
         self._window.clear()
         self._obs = obs
 
     def step(self, action: float, reward: float, discount: float, next_obs: np.ndarray) -> None:
-        """One step; ``discount`` is 0 where the episode terminated, else gamma."""
+        """Writes one step; ``discount`` is 0 if the episode terminated, otherwise gamma."""
         self._write(action)
         self._window.append((reward, discount))
         self._obs = next_obs
 
     def end(self) -> None:
-        """Ends the episode: its last observation ends the transitions of the last steps."""
+        """Ends the episode; its last observation also ends the transitions of the last steps."""
         self._write(action=0.0)
         while len(self._window) > 1:
             self._window.popleft()
@@ -91,7 +91,7 @@ class NStepActor:
 
 
 def run(client: reverie.Client) -> None:
-    """Episodes of 10 steps whose step t has reward t; every other one is cut off, not over."""
+    """Writes episodes of 10 steps; step t has reward t; every other episode is truncated."""
     with client.trajectory_writer(num_keep_alive_refs=N + 1) as writer:
         actor = NStepActor(writer)
         for episode in range(EPISODES):
@@ -106,7 +106,7 @@ def run(client: reverie.Client) -> None:
     data = batch.data
     start, end = data["obs"][:, 1], data["next_obs"][:, 1]
     assert (data["action"] == start).all()
-    # Worked out afresh: from each start to 3 steps on, or to the episode's end.
+    # The expected values: from each start 3 steps on, or to the end of the episode.
     np.testing.assert_array_equal(end, np.minimum(start + N, 10))
     for b in range(len(start)):
         rewards = np.arange(start[b], end[b])
@@ -115,7 +115,7 @@ def run(client: reverie.Client) -> None:
         over = end[b] == 10 and data["obs"][b, 0] % 2 == 0
         discount = 0.0 if over else GAMMA ** len(rewards)
         np.testing.assert_allclose(data["n_step_discount"][b], discount, rtol=1e-5)
-    values = 100.0  # what a critic would say of next_obs
+    values = 100.0  # a critic's value of next_obs
     targets = data["n_step_reward"] + data["n_step_discount"] * values
     size = client.server_info()["replay"].current_size
     print(f"  {size} transitions, one for each step; some targets: {targets[:4].round(1)}")

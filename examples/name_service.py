@@ -1,11 +1,11 @@
-r"""A name service of one's own: peers find each other over any number of hops.
+r"""A user's name service: peers find each other over any number of hops.
 
     client -- peer0 -- peer1 -- peer2 -- peer3 -- peer4
 
-Each peer is connected to the next one alone, and a call finds its peer over one hop: ``client``
-may call ``peer0``, and ``peer1``, because ``peer0`` knows where it is. What is farther is found by
-asking: each peer tells its neighbours, so the client walks from peer to peer, and is connected to
-each that it has asked from then on.
+Each peer is only connected to the next one, and a call finds its peer over one hop: ``client`` may
+call ``peer0``, and ``peer1``, because ``peer0`` knows its address. Peers that are farther away are
+found by asking: each peer lists its neighbours, so the client walks from peer to peer, and is
+connected to each peer that it has asked.
 """
 
 import subprocess
@@ -31,10 +31,10 @@ with reverie.Rpc(sys.argv[1]) as rpc:
 
 
 def find(rpc: reverie.Rpc, wanted: str) -> list[str]:
-    """The peers on the way to ``wanted``, which can be called afterwards.
+    """The peers on the way to ``wanted``, all of which can be called afterwards.
 
     Raises:
-        reverie.errors.NotFoundError: no peer that can be reached knows it.
+        reverie.errors.NotFoundError: no reachable peer knows it.
     """
     ways = {name: [name] for name in rpc.peers()}
     to_ask = list(ways)
@@ -53,7 +53,7 @@ def main() -> None:
     """Starts a chain of peers and calls the last one through the first."""
     environment = {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
     peers: list[subprocess.Popen[str]] = []
-    address: list[str] = []  # of the peer behind
+    address: list[str] = []  # of the peer that was started before
     for number in reversed(range(PEERS)):
         peer = subprocess.Popen(
             [sys.executable, "-c", _PEER, f"peer{number}", *address],

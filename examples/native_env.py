@@ -1,8 +1,7 @@
-"""Native environments: 64 landers at once, each flown by a guess of its own.
+"""Native environments: 64 landers at once, each flown with its own parameters.
 
-A pilot leans towards the landing pad and slows its fall; how much so are six numbers. Each of the
-64 landers tries numbers of its own, and the mean of the best ones is the centre of the next
-guesses.
+A pilot leans towards the landing pad and slows its fall; six numbers say how much. Each of the 64
+landers tries its own numbers, and the next guesses are centred on the mean of the best ones.
 
 Source: the cross-entropy method, Rubinstein 1999. Differs: the spread shrinks by a fixed factor.
 """
@@ -34,7 +33,7 @@ def fly(
 
 
 def scores(pool: native.NativePool, guesses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What each pilot's first episode brings."""
+    """The return of each pilot's first episode."""
     batch = pool.reset().result()
     total = np.zeros(LANDERS)
     flies = np.ones(LANDERS, dtype=bool)

@@ -1,11 +1,11 @@
-"""An actor and a learner in step: a queue hands each unroll over once, in order.
+"""An actor and a learner in lockstep: a queue passes each unroll on once, in order.
 
     actor    acts with weights of version v --> [ queue of 2 unrolls ] --> learner makes v + 1
 
-The queue is what keeps learning on-policy. An actor that is ahead waits in ``flush``, a learner
-that is ahead in ``sample_batch``; nothing polls. With room for two unrolls none is more than three
-versions old when it is learnt from: one is being learnt from and two lie before it when its acting
-begins.
+The queue keeps learning on-policy. An actor that is ahead waits in ``flush``, a learner that is
+ahead waits in ``sample_batch``; nothing polls. With room for two unrolls, no unroll is more than
+three versions old when it is used: when its acting begins, one is being learned from and two are in
+the queue.
 """
 
 import threading
@@ -20,7 +20,7 @@ COLUMN = reverie.TensorSpec((UNROLL,), np.int64)
 
 
 class Weights:
-    """The learner's newest weights; here only their version."""
+    """The learner's newest weights; in this example only their version."""
 
     version = 0
 
@@ -33,17 +33,17 @@ def act(client: reverie.Client, weights: Weights) -> None:
                 writer.append({"version": version, "unroll": unroll, "step": t})
             steps = {name: column[-UNROLL:] for name, column in writer.history.items()}
             writer.create_item("unrolls", priority=1.0, trajectory=steps)
-            writer.flush()  # waits until the queue has taken it
+            writer.flush()  # waits until the unroll is in the queue
 
 
 def learn(client: reverie.Client, weights: Weights) -> None:
     ages = []
     for update in range(UPDATES):
         batch = client.sample_batch("unrolls", 1, timeout_s=30)
-        assert batch.data["unroll"][0, 0] == update  # each once, in order
+        assert batch.data["unroll"][0, 0] == update  # each unroll once, in order
         assert batch.data["step"][0].tolist() == list(range(UNROLL))
         ages.append(weights.version - int(batch.data["version"][0, 0]))
-        weights.version += 1  # the learner's step
+        weights.version += 1  # in place of a gradient step
     print(f"  {UPDATES} unrolls, each learnt from once and in order")
     for age in range(max(ages) + 1):
         print(f"    {ages.count(age):4d} acted with weights {age} versions old")

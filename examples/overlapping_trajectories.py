@@ -5,9 +5,9 @@
     item 1      [1  2  3]
     item 2         [2  3  4]
 
-An item takes any rows of any columns: here the observation of its first step, the rewards of all
-three, and the observation that they lead to. It copies nothing, so three items over a step cost
-hardly more than one. Over a socket it is the same: each row is sent once.
+An item uses any rows of any columns: here the observation of its first step, the rewards of all
+three, and the observation after them. It copies nothing, so three items over a step cost hardly
+more than one. Over a socket each row is sent once, too.
 """
 
 import numpy as np
@@ -25,13 +25,13 @@ def table() -> reverie.Table:
         remover=reverie.selectors.Fifo(),
         max_size=10_000,
         rate_limiter=reverie.rate_limiters.MinSize(1),
-        # What an item is: clients of a server learn the names from it.
+        # The columns of an item: clients of a server get the names from it.
         signature={
             "obs": reverie.TensorSpec((96,), np.float32),
             "rewards": reverie.TensorSpec((WINDOW,), np.float32),
             "next_obs": reverie.TensorSpec((96,), np.float32),
         },
-        max_bytes=100_000_000,  # bytes are only counted where they are bounded
+        max_bytes=100_000_000,  # a table only counts its bytes if they are bounded
     )
 
 
@@ -53,7 +53,7 @@ def run(client: reverie.Client) -> None:
     batch = client.sample_batch("windows", 4)
     print("  shapes: ", {name: array.shape for name, array in batch.data.items()})
     print("  rewards:", batch.data["rewards"].tolist())
-    assert (np.diff(batch.data["rewards"]) == 1).all()  # neighbouring steps, in order
+    assert (np.diff(batch.data["rewards"]) == 1).all()  # consecutive steps, in order
 
 
 def show_size(table: reverie.Table) -> None:

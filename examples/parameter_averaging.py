@@ -1,12 +1,12 @@
-r"""A regression in four processes that average their parameters; one is killed, and comes back.
+r"""A regression in four processes that average their parameters; one is killed and restarted.
 
     worker 0: 8 steps on its own data --\\
     worker 1: 8 steps on its own data ---> mean of all parameters --> 8 steps ...
     worker 2: 8 steps on its own data --/
-    worker 3: killed after a while, and back with the parameters of the others
+    worker 3: killed after a while, and restarted with the parameters of the others
 
-No worker knows the others: a round is over the members that the group has then, and where one is
-lost in the middle of a round, the others begin it again.
+No worker knows the others: a round covers the current members of the group, and if one is lost
+during a round, the others start the round again.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ def descend(weights: Array, rng: np.random.Generator) -> Array:
 
 
 def work(address: str, index: int, life: int, pause_s: float) -> None:
-    """One worker, until the group has had its rounds: their number is averaged along."""
+    """Runs one worker until the group has made its rounds; their number is averaged as well."""
     rng = np.random.default_rng([index, life])
     with reverie.Rpc(f"worker-{index}") as rpc:
         rpc.connect(address)
@@ -43,7 +43,7 @@ def work(address: str, index: int, life: int, pause_s: float) -> None:
             group.wait(2)
             weights, turns, done = np.zeros_like(TRUE), 0, 0
             while done < ROUNDS:
-                # Who is new brings nothing yet, and takes what the others have.
+                # A new member contributes nothing yet, and takes the others' parameters.
                 share = 1.0 if turns > 0 else 0.0
                 if turns > 0:
                     weights = descend(weights, rng)
@@ -51,7 +51,7 @@ def work(address: str, index: int, life: int, pause_s: float) -> None:
                 try:
                     total = group.all_reduce("average", mine).result()
                 except (reverie.errors.GroupChangedError, reverie.errors.FailedPreconditionError):
-                    group.wait(1)  # for the members that are left
+                    group.wait(1)  # continues with the members that are left
                     continue
                 if total["count"] > 0:
                     weights = total["weights"] / total["count"]
@@ -65,7 +65,7 @@ def work(address: str, index: int, life: int, pause_s: float) -> None:
 
 
 def main() -> None:
-    """Starts the workers, kills one, and starts it again."""
+    """Starts the workers, kills one, and restarts it."""
     context = multiprocessing.get_context("spawn")
     with reverie.Broker() as broker:
         address = broker.listen()

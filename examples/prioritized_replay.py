@@ -1,12 +1,12 @@
-"""What priorities buy: a task whose only reward is one step in hundreds.
+"""What priorities gain, in a task with a single reward among hundreds of steps.
 
 The blind cliff walk: in each of 8 states one of two actions is right. Only eight right actions in
 a row are rewarded; a wrong one ends the episode. A memory of every sequence of actions has 510
-steps, and one of them has the reward. Drawn uniformly it is seen once in 510 draws. Drawn by the
-size of the last error it is found, and then what leads to it.
+steps, and one of them has the reward. Uniform sampling draws it once in 510 draws. Sampling by the
+size of the last error finds it sooner, and then the steps that lead to it.
 
-Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.1. Differs: 16 draws an
-update where the paper has one, and a fixed step size.
+Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.1. Differs: 16 draws per
+update instead of one, and a fixed step size.
 """
 
 import itertools
@@ -24,7 +24,7 @@ RIGHT = 1
 
 
 def fill(client: reverie.Client) -> int:
-    """Inserts the steps of every sequence of actions; returns how many steps there are."""
+    """Inserts the steps of every sequence of actions; returns the number of steps."""
     count = 0
     for actions in itertools.product((0, RIGHT), repeat=STATES):
         for state, action in enumerate(actions):
@@ -43,7 +43,7 @@ def fill(client: reverie.Client) -> int:
 
 
 def learn(sampler: reverie.selectors.Selector) -> tuple[int, int]:
-    """Steps in the memory, and updates until the values of right actions are off by < 0.01."""
+    """The steps in the memory, and the updates until right actions' values are within 0.01."""
     table = reverie.Table(
         "memory", sampler, reverie.selectors.Fifo(), 100_000, reverie.rate_limiters.MinSize(1)
     )
@@ -54,12 +54,12 @@ def learn(sampler: reverie.selectors.Selector) -> tuple[int, int]:
         step_count = fill(client)
         batch = None
         for update in range(1, 10_000):
-            batch = client.sample_batch("memory", BATCH, out=batch)  # into the same arrays
+            batch = client.sample_batch("memory", BATCH, out=batch)  # reuses the arrays
             step = {name: column[:, 0] for name, column in batch.data.items()}
             state, action = step["state"], step["action"]
             target = step["reward"] + step["discount"] * values[state + 1].max(axis=1)
             error = target - values[state, action]
-            for i in range(BATCH):  # one after the other: a batch may hold a step twice
+            for i in range(BATCH):  # one by one, since a batch may have a step twice
                 left = target[i] - values[state[i], action[i]]
                 values[state[i], action[i]] += STEP_SIZE * left
             client.update_priorities("memory", batch.tickets, np.abs(error) + 1e-4)

@@ -1,10 +1,10 @@
-r"""Actors that ask a central model: one process serves it, their questions are answered in batches.
+r"""Actors that query a central model: one process serves it, and answers queries in batches.
 
     actor process 0 --observation--> \\
     actor process 1 --observation-->  > model: [batch, 4] -> [batch] actions
     actor process 2 --observation--> /
 
-The model takes what has come while it computed the batch before, up to 16 observations at once.
+A batch has the observations that arrived while the batch before was computed, up to 16.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ with reverie.Rpc() as rpc:
 
 
 def main() -> None:
-    """Serves until all actors are done, and says how large the batches were."""
+    """Serves until all actors are done, and prints the sizes of the batches."""
     sizes = []
 
     def policy(observations: FloatArray) -> IntArray:

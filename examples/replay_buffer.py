@@ -1,9 +1,9 @@
 """A deep Q-network with a prioritised replay buffer, in one file.
 
 Eight CartPoles are stepped at once. Each call of ``add`` stores a step of all of them, each call of
-``sample`` draws a batch of 3-step transitions with importance weights, and the TD errors go back as
+``sample`` draws a batch of 3-step transitions with importance weights, and the TD errors become
 priorities. Gymnasium resets an environment in the step after its episode ended: that step belongs
-to no episode, so ``mask`` leaves it out.
+to no episode, so ``mask`` excludes it.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay"; van Hasselt et al. 2016 for the double
 estimate.
@@ -30,7 +30,7 @@ def network() -> nn.Module:
 
 
 def td_error(online: nn.Module, target: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """How far the online network is from what the transitions say, ``[B]``."""
+    """The differences of the online network's values from their targets, ``[B]``."""
     with torch.no_grad():
         best = online(batch["next_obs"]).argmax(1, keepdim=True)
         value = target(batch["next_obs"]).gather(1, best).squeeze(1)
@@ -47,7 +47,7 @@ def act(
 
 
 def train(seed: int) -> list[float]:
-    """The return of each episode, in the order in which they ended."""
+    """Trains; returns the return of each episode, in the order in which they ended."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     torch.set_num_threads(1)

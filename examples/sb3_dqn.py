@@ -1,6 +1,6 @@
-"""Stable-Baselines3's DQN over our environments and our replay buffer: two arguments change.
+"""Stable-Baselines3's DQN with our environments and our replay buffer: two arguments change.
 
-Needs Stable-Baselines3 (``pip install stable-baselines3``); tried with 2.9.2.
+Needs Stable-Baselines3 (``pip install stable-baselines3``); tested with 2.9.2.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ STEPS = 3_000
 
 
 def train() -> DQN:
-    torch.set_num_threads(1)  # networks this small are slower on more
+    torch.set_num_threads(1)  # networks as small as this are slower on more threads
     model = DQN(
         "MlpPolicy",
         sb3.VecEnv("CartPole-v1", 4),  # 4 native environments, stepped in this process
         replay_buffer_class=sb3.ReplayBuffer,  # each observation is stored once
-        replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99},  # the algorithm's own gamma
+        replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99},  # must be the algorithm's gamma
         buffer_size=10_000,
         learning_rate=1e-3,
         learning_starts=500,

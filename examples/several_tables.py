@@ -1,11 +1,11 @@
-"""The same steps in three tables: any of them, the surprising ones, the best.
+"""The same steps in three tables: all of them, the surprising ones, the best.
 
-    steps --+--> "all"         uniform, the oldest go
-            +--> "surprising"  by priority, the oldest go
-            +--> "best"        uniform, the lowest return goes: a view of the best 20 episodes
+    steps --+--> "all"         uniform sampling, FIFO removal
+            +--> "surprising"  sampling by priority, FIFO removal
+            +--> "best"        uniform sampling, removes the lowest return: keeps the best 20
 
-The rows lie in memory once, whatever the number of tables, and cross a socket once. Each table has
-its own order, its own size, and its own priorities.
+Rows are in memory once, whatever the number of tables, and are sent over a socket once. Each table
+has its own order, its own size, and its own priorities.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def tables() -> list[reverie.Table]:
 
 
 def write(client: reverie.Client) -> list[float]:
-    """Writes the episodes into all tables; gives their returns."""
+    """Writes the episodes into all tables; returns their returns."""
     rng = np.random.default_rng(7)
     returns = []
     with client.trajectory_writer(num_keep_alive_refs=10) as writer:
@@ -44,7 +44,7 @@ def write(client: reverie.Client) -> list[float]:
                 writer.append({"obs": rng.random(8, np.float32), "reward": reward})
                 step = {name: column[-1:] for name, column in writer.history.items()}
                 writer.create_item("all", priority=1.0, trajectory=step)
-                # Nothing is known of a new step: as surprising as the most surprising so far.
+                # The priority of a new step is unknown, so it gets the largest one so far.
                 writer.create_item("surprising", priority=None, trajectory=step)
             episode = {name: column[:] for name, column in writer.history.items()}
             returns.append(float(rewards.sum()))
@@ -61,7 +61,7 @@ def run(client: reverie.Client) -> None:
     print(f"  all of them: a mean of {np.mean(returns):.2f}")
     np.testing.assert_allclose(found, np.sort(returns)[-BEST:], rtol=1e-4)
 
-    # A learner that finds large rewards surprising looks at them more often.
+    # A learner for which large rewards are surprising draws them more often.
     for _ in range(20):
         batch = client.sample_batch("surprising", 256)
         surprise = np.abs(batch.data["reward"][:, 0])

@@ -1,12 +1,12 @@
-"""Items by pattern: said once, made at every step.
+"""Items by pattern: declared once, made at every step.
 
     steps     0  1  2  3  4 | 0  1  2 ...
-    n-step   [0  1  2]           from the third step on: observation, rewards, what they led to
+    n-step   [0  1  2]           from the third step on: observation, rewards, next observation
                 [1  2  3]
-    ends              [4]        the last step of each episode, in a table of its own
+    ends              [4]        the last step of each episode, in a separate table
 
-The loop only appends. Which items it makes is declared beforehand, and could come from a file of
-settings.
+The loop only appends. The items that it makes are declared before, and could come from a
+configuration file.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""Tianshou's DQN over our environments and our prioritised replay buffer.
+"""Tianshou's DQN with our environments and our prioritised replay buffer.
 
-Needs Tianshou (``pip install tianshou``); tried with 2.0.1.
+Needs Tianshou (``pip install tianshou``); tested with 2.0.1.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ ENVS, STEPS, N_STEP, GAMMA = 4, 5_000, 3, 0.99
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # networks this small are slower on more
+    torch.set_num_threads(1)  # networks as small as this are slower on more threads
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002 - Tianshou's exploration draws from it
     envs = tianshou.VectorEnv("CartPole-v1", ENVS)  # native environments, in this process
@@ -33,7 +33,7 @@ def main() -> None:
         n_step_return_horizon=N_STEP,
         target_update_freq=100,
     )
-    # The buffer sums n rewards when it draws, so it is told what the algorithm is told.
+    # The buffer computes n-step returns, so it needs the algorithm's n and gamma.
     buffer = tianshou.PrioritizedVectorReplayBuffer(
         20_000, ENVS, alpha=0.6, beta=0.4, n_step=N_STEP, gamma=GAMMA
     )

@@ -1,6 +1,6 @@
-"""TorchRL's DQN loss over our replay buffer, with priorities by ticket.
+"""TorchRL's DQN loss with our replay buffer, with priorities by ticket.
 
-Needs TorchRL (``pip install torchrl gymnasium``); tried with 0.14.1.
+Needs TorchRL (``pip install torchrl gymnasium``); tested with 0.14.1.
 """
 
 import torch

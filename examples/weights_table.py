@@ -1,11 +1,11 @@
-"""A table as a variable: the learner's newest weights, for actors to fetch when they like.
+"""A table as a variable: the learner's newest weights, which actors fetch when they like.
 
     learner --insert--> [ one item ] --sample--> actors
 
-The table holds one item, and the oldest goes: an insert replaces what was there. Sampling does not
-take the item out, so any number of actors reads it, as often as they like. Before the first insert
-they wait (``MinSize(1)``); no actor starts with weights of its own. Another table of the same
-server carries what the actors find back to the learner.
+The table holds one item, and removes the oldest: an insert replaces the item. Sampling does not
+remove the item, so any number of actors reads it, as often as they like. Before the first insert
+actors wait (``MinSize(1)``); none starts with weights of its own. Another table of the same server
+brings the actors' results back to the learner.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ ACTORS = 3
 def tables() -> list[reverie.Table]:
     weights = reverie.Table(
         "weights",
-        sampler=reverie.selectors.Uniform(),  # of one item it is always that one
+        sampler=reverie.selectors.Uniform(),  # there is only one item to draw
         remover=reverie.selectors.Fifo(),
         max_size=1,
         rate_limiter=reverie.rate_limiters.MinSize(1),
@@ -40,7 +40,7 @@ def tables() -> list[reverie.Table]:
 
 
 def act(client: reverie.Client, actor: int) -> None:
-    """Fetches weights until those of the last version come; tells of the first, then of all."""
+    """Fetches weights until the last version; reports the first version, and then all."""
     versions = [fetch(client)]
     tell(client, actor, versions)
     while VERSIONS not in versions:
@@ -51,7 +51,7 @@ def act(client: reverie.Client, actor: int) -> None:
 def fetch(client: reverie.Client) -> int:
     batch = client.sample_batch("weights", 1, timeout_s=30)
     version = int(batch.data["version"][0, 0])
-    # All of one version: an item is replaced as a whole.
+    # All values are of one version: an item is replaced as a whole.
     assert (batch.data["kernel"] == version).all()
     return version
 
@@ -61,7 +61,7 @@ def tell(client: reverie.Client, actor: int, versions: list[int]) -> None:
 
 
 def publish(client: reverie.Client, version: int) -> None:
-    kernel = np.full(SIZE, version, np.float32)  # what a gradient step would make
+    kernel = np.full(SIZE, version, np.float32)  # in place of a gradient step's result
     client.insert({"version": version, "kernel": kernel}, {"weights": 1.0})
 
 
@@ -72,14 +72,14 @@ def told(client: reverie.Client) -> tuple[int, np.ndarray]:
 
 def learn(client: reverie.Client) -> None:
     publish(client, 1)
-    for _ in range(ACTORS):  # an actor without weights waits for them
+    for _ in range(ACTORS):  # an actor waits until there are weights
         _, versions = told(client)
         assert versions.tolist() == [1]
     for version in range(2, VERSIONS + 1):
         publish(client, version)
     for _ in range(ACTORS):
         actor, seen = told(client)
-        assert (np.diff(seen) >= 0).all()  # never an older one after a newer
+        assert (np.diff(seen) >= 0).all()  # no actor gets an older version later
         print(f"  actor {actor} fetched {len(seen)} times, from version {seen[0]} to {seen[-1]}")
 
 
@@ -95,9 +95,9 @@ def main() -> None:
             thread.join()
 
     print("served, actors are processes:")
-    spawn = multiprocessing.get_context("spawn")  # a fork would not take the connections along
+    spawn = multiprocessing.get_context("spawn")  # connections do not survive a fork
     with reverie.Server(tables()) as server:
-        client = server.localhost_client()  # crosses to another process by its address
+        client = server.localhost_client()  # another process gets it by its address
         processes = [spawn.Process(target=act, args=(client, i)) for i in range(ACTORS)]
         for process in processes:
             process.start()

@@ -1,7 +1,7 @@
 """Reverb's command line on Reverie: ``reverb_server`` with a configuration as text.
 
-The table is that of Reverb's documentation: a queue-like order, each item sampled at most five
-times, and a rate limiter that is ``MinSize(1)`` written out.
+The table is that of Reverb's documentation: a FIFO order, each item sampled at most five times, and
+a rate limiter that is ``MinSize(1)`` written out.
 """
 
 import subprocess
@@ -49,7 +49,7 @@ def main() -> None:
     for i in range(2):
         client.insert(i, {"my_table": 1.0})
     drawn = [int(steps[0].data[0]) for steps in client.sample("my_table", num_samples=10)]
-    assert drawn == [0] * 5 + [1] * 5  # five times each, then the item is gone
+    assert drawn == [0] * 5 + [1] * 5  # each item is drawn five times, and then removed
     assert client.server_info()["my_table"].current_size == 0
 
     server.terminate()

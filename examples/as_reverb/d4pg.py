@@ -1,13 +1,13 @@
-"""A D4PG in Acme's manner that swings up a pendulum through Reverb's API.
+"""A D4PG agent, written as in Acme, that swings up a pendulum through Reverb's API.
 
 The table is that of appendix A.1 of Cassirer et al. 2021, "Reverb: A Framework For Experience
-Replay". An actor adds transitions over five steps, their rewards added up, and a learner samples
-them: its critic gives a distribution of returns, its policy follows the mean's gradient. Nothing
-here is ours but the networks: with ``import reverb`` it is a program for dm-reverb.
+Replay". An actor adds 5-step transitions with summed rewards, and a learner samples them: its
+critic gives a distribution of returns, and its policy follows the gradient of the mean. Only the
+networks are ours: with ``import reverb`` it is a program for dm-reverb.
 
-    python d4pg.py                           its own server
-    python d4pg.py --server localhost:8000   one that serves the table "priority_table", of ours or
-                                             dm-reverb's
+    python d4pg.py                           with its own server
+    python d4pg.py --server localhost:8000   with a server of Reverie or dm-reverb that has the
+                                             table "priority_table"
 
 Source: Barth-Maron et al. 2018, "Distributed Distributional Deterministic Policy Gradients".
 Differs: one actor, uniform replay, small networks whose targets follow slowly.
@@ -30,7 +30,7 @@ BATCH_SIZE = 64
 RANDOM_STEPS = 600
 NOISE = 0.2
 TARGET_RATE = 0.02
-ATOMS = np.linspace(-50.0, 0.0, 51, dtype=np.float32)  # returns; rewards are below 0
+ATOMS = np.linspace(-50.0, 0.0, 51, dtype=np.float32)  # possible returns; rewards are negative
 
 
 def table() -> reverb.Table:
@@ -44,14 +44,14 @@ def table() -> reverb.Table:
 
 
 class NStepAdder:
-    """Inserts ``(observation, action, return of n steps, discount, observation after them)``."""
+    """Inserts ``(observation, action, n-step return, discount, observation after n steps)``."""
 
     def __init__(self, client: reverb.Client) -> None:
         self._client = client
         self._steps: list[tuple[np.ndarray, np.ndarray, float]] = []
 
     def add(self, obs: np.ndarray, action: np.ndarray, reward: float, next_obs: np.ndarray) -> None:
-        """Takes a step; inserts the transition that ends with it."""
+        """Adds a step; inserts the transition that ends with it."""
         self._steps.append((obs, action, reward))
         if len(self._steps) < N_STEP:
             return
@@ -61,12 +61,12 @@ class NStepAdder:
         self._client.insert(step, priorities={TABLE_NAME: 1.0})
 
     def end_episode(self) -> None:
-        """A pendulum is stopped by the clock: what comes after its last steps is not known."""
+        """Drops the last steps: a time limit ends the episode, so what follows them is unknown."""
         self._steps.clear()
 
 
 class Actor:
-    """Plays one step at a time, with noise, and adds what it sees."""
+    """Plays one step at a time, with noise, and adds what it observes."""
 
     def __init__(self, client: reverb.Client, policy: nn.Mlp, seed: int) -> None:
         self._env = gymnasium.make("Pendulum-v1")
@@ -98,7 +98,7 @@ class Actor:
 
 
 class Learner:
-    """Steps the networks towards the targets of what it samples."""
+    """Moves the networks towards targets from the samples that it draws."""
 
     def __init__(self, client: reverb.Client, policy: nn.Mlp, seed: int) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class Learner:
         columns = zip(*(step.data for (step,) in samples), strict=True)
         obs, action, reward, discount, next_obs = (np.stack(column) for column in columns)
 
-        # The critic: cross-entropy with the target's distribution, moved and put on the atoms.
+        # The critic: cross-entropy with the target's distribution, shifted and projected.
         next_pair = np.hstack([next_obs, self._target_policy(next_obs)])
         target = project(
             softmax(self._target_critic(next_pair)), reward[:, None] + discount[:, None] * ATOMS
@@ -123,10 +123,10 @@ class Learner:
         gradient = self._critic.backward((softmax(logits) - target) / BATCH_SIZE)
         self._critic_adam.step(self._critic, gradient, norm_max=10.0)
 
-        # The policy: up the gradient of the mean return in the action.
+        # The policy: along the gradient of the mean return with respect to the action.
         probability = softmax(self._critic.forward(np.hstack([obs, self._policy.forward(obs)])))
         mean = probability @ ATOMS
-        up = probability * (ATOMS - mean[:, None]) / BATCH_SIZE  # of the mean in the logits
+        up = probability * (ATOMS - mean[:, None]) / BATCH_SIZE  # d mean / d logits
         in_action = self._critic.input_gradient(up)[:, obs.shape[1] :]
         self._policy_adam.step(self._policy, self._policy.backward(-in_action), norm_max=1.0)
 
@@ -140,9 +140,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def project(probability: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Distributions over ``values`` ``[B, A]`` as distributions over the atoms.
+    """Projects distributions over ``values`` ``[B, A]`` onto the atoms.
 
-    Each value shares its probability between its two neighbours (Bellemare et al. 2017).
+    Each value splits its probability between its two neighbours (Bellemare et al. 2017).
     """
     spacing = ATOMS[1] - ATOMS[0]
     place = (values.clip(ATOMS[0], ATOMS[-1]) - ATOMS[0]) / spacing

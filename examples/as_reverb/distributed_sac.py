@@ -1,16 +1,16 @@
 """A distributed SAC agent that swings up a pendulum through Reverb's API.
 
 Its two tables are those of appendix A.2 of Cassirer et al. 2021, "Reverb: A Framework For
-Experience Replay": the newest parameters, which actors fetch, and paced experience, whose rate
-limiter holds the ratio of samples to inserts however fast either side is. Nothing here is ours but
-the networks: with ``import reverb`` it is a program for dm-reverb.
+Experience Replay": the newest parameters, which actors fetch, and experience, whose rate limiter
+keeps the ratio of samples to inserts, however fast either side is. Only the networks are ours: with
+``import reverb`` it is a program for dm-reverb.
 
-    python distributed_sac.py                           its own server
-    python distributed_sac.py --server localhost:8000   one that serves both tables, of ours or
-                                                        dm-reverb's
+    python distributed_sac.py                           with its own server
+    python distributed_sac.py --server localhost:8000   with a server of Reverie or dm-reverb that
+                                                        has both tables
 
 Source: Haarnoja et al. 2018, "Soft Actor-Critic". Differs: the actors are threads of this program,
-the entropy's weight is fixed, the networks are small.
+the weight of the entropy is fixed, the networks are small.
 """
 
 import argparse
@@ -32,11 +32,11 @@ DISCOUNT = 0.97
 REWARD_SCALE = 0.1
 ENTROPY_WEIGHT = 0.05
 TARGET_RATE = 0.02
-STEPS_PER_FETCH = 10  # of an actor, with the same parameters
+STEPS_PER_FETCH = 10  # steps that an actor makes with the same parameters
 
 
 def variable_container() -> reverb.Table:
-    """One item: what the learner exported last. Actors wait for the first."""
+    """Holds one item, the learner's newest parameters. Actors wait for the first."""
     return reverb.Table(
         name="VARIABLE_CONTAINER",
         sampler=reverb.selectors.Uniform(),
@@ -65,7 +65,7 @@ def experience() -> reverb.Table:
 
 
 class Policy:
-    """Actions in [-1, 1]: the hyperbolic tangent of a normal distribution's draws."""
+    """Actions in [-1, 1]: draws from a normal distribution, squashed by tanh."""
 
     def __init__(self, seed: int) -> None:
         self.network = nn.Mlp((3, 64, 64, 2), seed=seed)
@@ -81,11 +81,11 @@ class Policy:
         return action, self._log_density(action, noise, log_scale)
 
     def gradient(self, obs: np.ndarray, in_action_of: "Critics") -> np.ndarray:
-        """The gradient of ``ENTROPY_WEIGHT * log density - value``, the mean over ``obs``."""
+        """The gradient of the mean of ``ENTROPY_WEIGHT * log density - value`` over ``obs``."""
         outputs = self.network.forward(obs)
         action, noise, log_scale = self._draw(outputs)
         value_in_action = in_action_of.gradient(obs, action)
-        # The density of a squashed draw: its logarithm grows by 2 a for each unit of the draw.
+        # The log density of a squashed draw has the derivative 2 a with respect to the draw.
         in_draw = ENTROPY_WEIGHT * 2 * action - value_in_action * (1 - action**2)
         in_log_scale = in_draw * np.exp(log_scale) * noise - ENTROPY_WEIGHT
         in_raw = in_log_scale * 2 * (1 - np.tanh(outputs[:, 1:]) ** 2)
@@ -104,7 +104,7 @@ class Policy:
 
 
 class Critics:
-    """Two networks that value actions, the lower of which counts, and their targets."""
+    """Two value networks, of which the lower value counts, and their target networks."""
 
     def __init__(self, seed: int) -> None:
         self._networks = [nn.Mlp((4, 64, 64, 1), seed=seed + i) for i in range(2)]
@@ -117,7 +117,7 @@ class Critics:
         return np.minimum(*(network(pair)[:, 0] for network in self._targets))
 
     def gradient(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """The gradient of the lower value in the action."""
+        """The gradient of the lower value with respect to the action."""
         pair = np.hstack([obs, action])
         values = np.hstack([network.forward(pair) for network in self._networks])
         is_lower = np.eye(2, dtype=np.float32)[values.argmin(axis=1)]
@@ -128,7 +128,7 @@ class Critics:
         return (first + second)[:, obs.shape[1] :]
 
     def step(self, obs: np.ndarray, action: np.ndarray, target: np.ndarray) -> None:
-        """Steps both towards the targets ``[B]``, and their target networks towards them."""
+        """Moves both towards the targets ``[B]``, and their target networks towards them."""
         pair = np.hstack([obs, action])
         for network, adam, slow in zip(self._networks, self._adams, self._targets, strict=True):
             error = network.forward(pair)[:, 0] - target
@@ -137,7 +137,7 @@ class Critics:
 
 
 def act(address: str, steps: int, seed: int, scores: list[float]) -> None:
-    """Plays with the newest parameters; waits where the learner lags behind."""
+    """Plays with the newest parameters; waits if the learner lags behind."""
     client = reverb.Client(address)
     policy = Policy(seed)
     env = gymnasium.make("Pendulum-v1")
@@ -154,19 +154,19 @@ def act(address: str, steps: int, seed: int, scores: list[float]) -> None:
         client.insert(transition, {"uniform_table": 1.0})
         obs = next_obs
         score += float(reward)
-        if terminated or truncated:  # a pendulum is stopped by the clock alone
+        if terminated or truncated:  # a pendulum only ends by its time limit
             scores.append(score)
             score = 0.0
             obs, _ = env.reset()
 
 
 def learn(address: str, steps: int, seed: int) -> None:
-    """Learns from as many samples as the actors' steps allow; exports the policy on the way."""
+    """Draws as many samples as the actors' steps allow, learns, and exports the policy."""
     client = reverb.Client(address)
     policy, critics = Policy(seed), Critics(seed)
     adam = nn.Adam(policy.network, learning_rate=1e-3)
     client.insert([policy.network.parameters], {"VARIABLE_CONTAINER": 1.0})
-    # What the limiter lets through once all steps are in.
+    # The number of batches that the limiter allows once all steps are inserted.
     for number in range(int(SAMPLES_PER_INSERT * (steps - MIN_SIZE)) // BATCH_SIZE):
         samples = client.sample("uniform_table", BATCH_SIZE)
         columns = zip(*(step.data for (step,) in samples), strict=True)

@@ -1,16 +1,16 @@
-"""A DQN in Acme's manner that learns CartPole through Reverb's API.
+"""A DQN agent, written as in Acme, that learns CartPole through Reverb's API.
 
-An actor adds 3-step transitions to a prioritised table, a learner samples them, steps a network and
-sends the new priorities back. Nothing here is ours but the network: with ``import reverb`` it is a
-program for dm-reverb.
+An actor adds 3-step transitions to a prioritised table; a learner samples them, updates a network
+and sends the new priorities back. Only the network is ours: with ``import reverb`` it is a program
+for dm-reverb.
 
-    python dqn.py                           its own server
-    python dqn.py --server localhost:8000   one that serves the table "priority_table", of ours or
-                                            dm-reverb's
+    python dqn.py                           with its own server
+    python dqn.py --server localhost:8000   with a server of Reverie or dm-reverb that has the
+                                            table "priority_table"
 
 Source: Hessel et al. 2018, "Rainbow", without distributions, noise and dueling heads. Differs: the
-target network is copied every 200 steps of a small network; windows that an episode's end cuts off
-are filled with steps without reward and discount.
+target network is copied every 200 steps of a small network; windows that are cut by the end of an
+episode are filled with steps whose reward and discount are 0.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def table() -> reverb.Table:
 
 
 class Actor:
-    """Plays one step at a time, and adds what it sees."""
+    """Plays one step at a time, and adds what it observes."""
 
     def __init__(self, client: reverb.Client, network: nn.Mlp, seed: int) -> None:
         self._env = gymnasium.make("CartPole-v1")
@@ -64,7 +64,7 @@ class Actor:
         self._obs = obs
         if not (terminated or truncated):
             return
-        for _ in range(N_STEP if terminated else 1):  # beyond a time limit nothing is known
+        for _ in range(N_STEP if terminated else 1):  # what follows a time limit is unknown
             self._add(obs, 0, 0.0, 0.0)
         self._writer.end_episode()
         self.scores.append(self._score)
@@ -94,7 +94,7 @@ class Actor:
 
 
 class Learner:
-    """Steps the network towards the targets of what it samples."""
+    """Moves the network towards targets from the samples that it draws."""
 
     def __init__(self, client: reverb.Client, network: nn.Mlp) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class Learner:
             target = reward[:, i] + discount[:, i] * target
         values = self._network.forward(obs)
         error = values[rows, action] - target
-        # Importance: what was likely to be drawn counts less.
+        # Importance sampling: items that are drawn more often count less.
         weight = np.array([sample.info.probability for sample in samples]) ** -0.4
         gradient = np.zeros_like(values)
         gradient[rows, action] = np.clip(error, -1, 1) * weight / weight.max() / BATCH_SIZE

@@ -1,6 +1,6 @@
 """First steps with Reverb, on Reverie: a server, a client, items of one step and of three.
 
-The calls are those of the first examples in Reverb's documentation. What changes is the import.
+The calls are those of the first examples in Reverb's documentation. Only the import differs.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def run(client: reverb.Client) -> None:
     assert (info.max_size, info.current_size) == (100, 0)
     print("  the table:", info.sampler_options, info.remover_options)
 
-    # One item over one step, whose data are two numbers.
+    # One item over one step, whose data is two numbers.
     client.insert([0, 1], priorities={"my_table": 1.0})
 
     # One item over three steps.
@@ -37,10 +37,10 @@ def run(client: reverb.Client) -> None:
             priority=1.0,
             trajectory={"a": writer.history["a"][:], "b": writer.history["b"][:]},
         )
-        writer.flush()  # until the server has it
+        writer.flush()  # waits until the server has the item
 
     assert client.server_info()["my_table"].current_size == 2
-    for _ in range(20):  # drawn at random: now one, now the other
+    for _ in range(20):  # draws one of the two items at random
         for steps in client.sample("my_table", num_samples=2):
             values = [[int(column) for column in step.data] for step in steps]
             assert values in ([[0, 1]], [[2, 12], [3, 13], [4, 14]])

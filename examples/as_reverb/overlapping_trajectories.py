@@ -24,7 +24,7 @@ def run(client: reverb.Client) -> None:
         while not done:
             writer.append((observation, action))
             if step >= NUM_TIMESTEPS - 1:
-                # Over the last three steps appended.
+                # An item over the last three steps.
                 writer.create_item(table="my_table_a", num_timesteps=NUM_TIMESTEPS, priority=1.5)
             step += 1
             observation, action, done = env_step(step)

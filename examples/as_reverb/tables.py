@@ -1,10 +1,10 @@
-"""The tables that Reverb's documentation shows, and that each does what it says there."""
+"""The tables in Reverb's documentation, with checks that each behaves as described there."""
 
 import reverie as reverb
 
 
 def uniform() -> reverb.Table:
-    """The last 1000 items, each as likely as any other, once there are 100."""
+    """Holds the last 1000 items, drawn uniformly, once there are 100."""
     return reverb.Table(
         name="my_uniform_experience_replay_buffer",
         sampler=reverb.selectors.Uniform(),
@@ -15,7 +15,7 @@ def uniform() -> reverb.Table:
 
 
 def prioritized() -> reverb.Table:
-    """The same, the more likely the higher the priority."""
+    """The same, drawn by priority."""
     return reverb.Table(
         name="my_prioritized_experience_replay_buffer",
         sampler=reverb.selectors.Prioritized(0.8),
@@ -26,7 +26,7 @@ def prioritized() -> reverb.Table:
 
 
 def queue(name: str) -> reverb.Table:
-    """Up to 1000 items, each sampled once, the oldest first; a call that comes too early waits."""
+    """Up to 1000 items, each sampled once, oldest first; inserts and samples wait if needed."""
     return reverb.Table(
         name=name,
         sampler=reverb.selectors.Fifo(),
@@ -57,7 +57,7 @@ def must_wait(client: reverb.Client, table: str) -> bool:
 def run(client: reverb.Client) -> None:
     names = list(client.server_info())
     assert all(must_wait(client, name) for name in names)
-    for i in range(1100):  # a thousand fit
+    for i in range(1100):  # 100 more than there is room for
         replay = {uniform().name: 1.0, prioritized().name: float(i % 2)}
         client.insert([i], replay)
         if i == 98:
@@ -68,14 +68,14 @@ def run(client: reverb.Client) -> None:
     info = client.server_info()
     assert info[uniform().name].current_size == 1000
     steps = client.sample_batch(uniform().name, 2000).data[0]
-    assert steps.min() >= 100  # the oldest went
+    assert steps.min() >= 100  # the oldest were evicted
     assert 0.4 < (steps % 2).mean() < 0.6
     steps = client.sample_batch(prioritized().name, 2000).data[0]
-    assert (steps % 2 == 1).all()  # priority 0 is never drawn while there is another
+    assert (steps % 2 == 1).all()  # an item of priority 0 is never drawn while there are others
     for name in ("my_queue", "my_other_queue"):
         drawn = [int(sample[0].data[0]) for sample in client.sample(name, num_samples=3)]
         assert drawn == [0, 1, 2]
-        assert must_wait(client, name)  # each was taken out
+        assert must_wait(client, name)  # all items were sampled and removed
     print("  uniform, prioritised and queues do what they say")
 
 

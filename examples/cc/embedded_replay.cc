@@ -1,12 +1,12 @@
 // A replay loop in one process, without Python: an actor writes, a learner samples, and the rate
-// limiter between them holds the two at 8 samples an insert.
+// limiter keeps them at 8 samples per insert.
 //
 //     actor thread    append(step), create_item(last 3 steps) --> table "walk"
 //     learner         sample, assemble, learn, new priorities <------'
 //
-// The problem is a random walk over 19 states, from the middle one. Its left end pays -1, its right
-// end +1, so state s (1 to 19) is worth (s - 10) / 10, and one can see how wrong the learner still
-// is. It prints that error as it falls; a second is enough.
+// The task is a random walk over 19 states, from the middle one. Its left end pays -1, its right
+// end +1, so state s (1 to 19) has the value (s - 10) / 10, and the learner's error is known. The
+// program prints the error while it decreases, which takes a second.
 //
 // Source: Sutton & Barto, 2nd ed., example 7.1.
 #include <cmath>
@@ -34,7 +34,7 @@ using namespace reverie;
 
 constexpr int kLeftEnd = 0;
 constexpr int kRightEnd = 20;
-constexpr std::uint32_t kWindow = 3;  // steps of an item
+constexpr std::uint32_t kWindow = 3;  // steps per item
 constexpr std::size_t kBatch = 32;
 constexpr int kBatches = 4'000;
 
@@ -46,7 +46,7 @@ TableOptions walk_table() {
   table.sampler = {"Prioritized", {{"priority_exponent", 0.6}, {"seed", std::int64_t{7}}}};
   table.remover = {"Fifo", {}};
   table.max_size = 20'000;
-  // 8 samples an insert, none before 500 items; inserts and samples may run ahead of one another
+  // 8 samples per insert, and none before 500 items; inserts and samples may be ahead of each other
   // by about 200 inserts.
   table.rate_limiter = {.samples_per_insert = 8,
                         .min_size_to_sample = 500,
@@ -68,13 +68,13 @@ class Actor {
     TrajectoryWriterOptions options;
     options.chunks.num_keep_alive_refs = kWindow;
     options.max_in_flight_items =
-        1;  // so that the limiter holds the actor back, not only its items
+        1;  // so that the limiter holds back the actor itself, not only its items
     options.seed = 1;
     REVERIE_ASSIGN_OR_RETURN(auto writer, TrajectoryWriter::open(std::move(service), options));
     return Actor(std::move(writer));
   }
 
-  // Walks until the writer refuses, and says why.
+  // Walks until the writer refuses a step; returns its error.
   Status walk() {
     while (true) REVERIE_RETURN_IF_ERROR(walk_once());
   }
@@ -96,7 +96,7 @@ class Actor {
       REVERIE_RETURN_IF_ERROR(step(state, reward, terminated ? 0.0f : 1.0f, next));
       state = next;
     }
-    // Windows that begin near the end are filled up by steps that change no return.
+    // Windows that begin near the end are filled with steps that do not change the return.
     for (std::uint32_t i = 1; i < kWindow; ++i) {
       REVERIE_RETURN_IF_ERROR(step(state, 0.0f, 1.0f, state));
     }
@@ -112,8 +112,8 @@ class Actor {
     return writer_->episode_steps() < kWindow ? Status() : create_item();
   }
 
-  // An item over the last steps: the state that they begin in, the rewards and discounts of all,
-  // the state that they lead to. Nothing is copied.
+  // An item over the last steps: the first state, all rewards and discounts, and the state after
+  // them. Nothing is copied.
   Status create_item() {
     const StepIndex end = writer_->next_step();
     const StepRange window{end - kWindow, kWindow};
@@ -123,7 +123,7 @@ class Actor {
                                         {"rewards", reward_, {&window, 1}},
                                         {"discounts", discount_, {&window, 1}},
                                         {"next_state", next_state_, {&last, 1}, /*squeezed=*/true}};
-    // No priority: as large as the largest so far, so that each item is looked at soon.
+    // Without a priority, the item gets the largest one so far, so that it is sampled soon.
     NewItem item;
     item.table = "walk";
     item.columns = columns;
@@ -146,13 +146,13 @@ class Learner {
  public:
   explicit Learner(std::shared_ptr<ReplayService> service) : service_(std::move(service)) {}
 
-  // Draws a batch, moves the values towards its returns, and tells the table how wrong they were.
+  // Draws a batch, moves the values towards its returns, and sends the errors as priorities.
   Status learn_once() {
     SampleResult drawn = sample_and_wait(
         *service_,
         {.table = "walk", .count = kBatch, .min_count = kBatch, .batch = std::move(samples_)});
     REVERIE_RETURN_IF_ERROR(drawn.status);
-    samples_ = std::move(drawn.batch);  // its memory serves the next draw
+    samples_ = std::move(drawn.batch);  // the next draw reuses its memory
     REVERIE_RETURN_IF_ERROR(assemble_into(samples_, {}, batch_));
 
     const auto states = values_of<std::int32_t>(batch_.columns[0]);
@@ -173,15 +173,15 @@ class Learner {
     }
     MutateRequest update;
     update.table = "walk";
-    update.tickets = samples_.tickets();  // found without a look-up
+    update.tickets = samples_.tickets();  // tickets find items without a look-up
     update.ticket_priorities = priorities;
     REVERIE_RETURN_IF_ERROR(mutate_and_wait(*service_, update).status);
     step_size_ *= 0.9995f;
-    samples_.clear();  // releases the items' memory
+    samples_.clear();  // releases the items
     return {};
   }
 
-  // The root of the mean squared error over all states.
+  // The root mean squared error over all states.
   double error() {
     double sum = 0;
     for (int state = 1; state < kRightEnd; ++state) {
@@ -207,7 +207,7 @@ Status run() {
   Status acted;
   std::thread actor_thread([&] {
     acted = actor.walk();
-    service->close();  // so that the learner does not wait for an actor that is gone
+    service->close();  // so that the learner does not wait for an actor that has ended
   });
 
   Learner learner(service);
@@ -218,7 +218,7 @@ Status run() {
     learnt = learner.learn_once();
   }
   const auto info = info_and_wait(*service);
-  service->close();  // the actor waits for the limiter, or soon will
+  service->close();  // ends the actor, which waits for the limiter
   actor_thread.join();
   if (acted.code() != StatusCode::kCancelled) return acted;
   REVERIE_RETURN_IF_ERROR(learnt);

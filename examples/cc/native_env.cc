@@ -1,7 +1,7 @@
-// Environments without Python: 64 poles balanced by the same linear rule, found by chance.
+// Environments without Python: 64 poles, balanced by a linear rule that is found by random search.
 //
-// The rule pushes right when w . observation > 0. Each of 64 environments tries weights of its own,
-// and the ones whose pole stood longest are the centre of the next guesses.
+// The rule pushes right when w . observation > 0. Each of 64 environments tries its own weights,
+// and the next guesses are centred on those whose pole stood longest.
 //
 // Source: the cross-entropy method, Rubinstein 1999; Szita & Lorincz 2006 for its use on control.
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr std::size_t kInputs = 4;
 
 using Weights = std::array<double, kInputs>;
 
-// About a normal draw: the sum of twelve uniform ones.
+// An approximately normal draw: the sum of twelve uniform ones.
 double normal(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();

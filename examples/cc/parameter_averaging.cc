@@ -1,12 +1,12 @@
-// A regression in four processes that average their parameters; one is killed, and comes back.
+// A regression in four processes that average their parameters; one is killed and restarted.
 //
 //     worker 0: 8 steps on its own data --\.
 //     worker 1: 8 steps on its own data ---> mean of all parameters --> 8 steps ...
 //     worker 2: 8 steps on its own data --/
-//     worker 3: killed after a while, and back with the parameters of the others
+//     worker 3: killed after a while, and restarted with the parameters of the others
 //
-// examples/parameter_averaging.py in C++. Started without arguments it has the broker, and starts
-// itself as the workers.
+// This is examples/parameter_averaging.py in C++. Started without arguments it runs the broker, and
+// starts itself as the workers.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -37,7 +37,7 @@ double truth(std::size_t i) {
   return -1.0 + 2.0 * static_cast<double>(i) / (kSize - 1);
 }
 
-// Eight steps of gradient descent, a noisy sample of the true line each.
+// Eight steps of gradient descent, each on a noisy sample of the true line.
 void descend(Vector& weights, std::mt19937& random) {
   std::normal_distribution<double> normal;
   for (int step = 0; step < 8; ++step) {
@@ -64,7 +64,7 @@ Status work(const std::string& address, int index) {
   Vector weights{};
   int turns = 0;
   for (double done = 0; done < kRounds; ++turns) {
-    // Who is new brings nothing yet, and takes what the others have.
+    // A new member contributes nothing yet, and takes the others' parameters.
     const double share = turns > 0 ? 1.0 : 0.0;
     if (turns > 0) descend(weights, random);
     std::array<double, kSize + 2> mine{};
@@ -79,7 +79,7 @@ Status work(const std::string& address, int index) {
     const Status status = round.ok() ? (*round)->wait(limit) : round.status();
     if (status.code() == StatusCode::kUnavailable ||
         status.code() == StatusCode::kFailedPrecondition) {
-      REVERIE_RETURN_IF_ERROR(group->wait_members(1, limit));  // with those that are left
+      REVERIE_RETURN_IF_ERROR(group->wait_members(1, limit));  // continues with those that are left
       continue;
     }
     REVERIE_RETURN_IF_ERROR(status);

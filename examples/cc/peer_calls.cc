@@ -1,7 +1,7 @@
-// Calls by name between peers, without Python: one squares numbers, the other asks for sums of
-// them.
+// Calls by name between peers, without Python: one peer squares numbers, the other asks for sums of
+// squares.
 //
-// Two peers of one process here; over hosts the same, with the server's address and a token.
+// Both peers are in one process here; between hosts, use the server's address and a token.
 #include <cstdint>
 #include <cstdio>
 #include <latch>
@@ -22,7 +22,7 @@ Payload number(std::int64_t value) {
   return payload;
 }
 
-// 0 for anything that is no integer: what comes from others is never trusted.
+// 0 for anything that is not an integer: data from other peers is never trusted.
 std::int64_t number_of(const Payload& payload) {
   ValueReader reader(payload);
   const Result<ValueToken> token = reader.next();
@@ -33,16 +33,16 @@ Status run() {
   Peer::Options options;
   options.name = "squares";
   REVERIE_ASSIGN_OR_RETURN(const auto server, Peer::make(options));
-  // On the server's I/O thread: hands over what takes long, and answers what does not.
+  // A handler runs on the server's I/O thread: it may answer quick calls, and passes slow work on.
   REVERIE_RETURN_IF_ERROR(server->define("square", [&server](Request request) {
     const std::int64_t x = number_of(request.message.payload);
     server->answer(request.id, number(x * x));
   }));
   REVERIE_ASSIGN_OR_RETURN(const std::string address, server->listen("127.0.0.1:0"));
 
-  // Before the client, which ends all calls when it goes.
+  // Declared before the client, which ends all its calls when it is destroyed.
   std::latch answered(kCalls);
-  std::int64_t sum = 0;  // written by the client's I/O thread alone, until all have answered
+  std::int64_t sum = 0;  // only the client's I/O thread writes it until all calls are answered
   Status failure;
   options.name = "asker";
   REVERIE_ASSIGN_OR_RETURN(const auto client, Peer::make(options));

@@ -1,14 +1,14 @@
-// An environment of your own, in a shared library that a C++ or a Python program loads.
+// A user's environment, in a shared library that a C++ or a Python program loads.
 //
 //     reverie.load_plugin("build/release/examples/plugin_env.so")
 //     pool = reverie.envs.native.NativePool("Catch-v0", 64, columns=7)
 //
-// Catch: a ball falls through a board, one row a step; the paddle in the last row moves left, stays
-// or moves right. When the ball is down the episode ends, with 1 if the paddle is under it and -1
-// if not.
+// Catch: a ball falls through a board, one row per step; the paddle in the last row moves left,
+// stays or moves right. When the ball reaches the last row the episode ends, with 1 if the paddle
+// is under the ball and -1 if not.
 //
 //     . . O . .
-//     . . . . .      what is observed: the board, 0 and 1, uint8 [rows, columns]
+//     . . . . .      the observation: the board as 0 and 1, uint8 [rows, columns]
 //     . # . . .
 //
 // Source: Mnih et al. 2014, "Recurrent Models of Visual Attention", section 4.2; the sizes are
@@ -75,7 +75,7 @@ class Catch {
     board[index(config_.rows - 1, paddle_)] = 1;
   }
 
-  // The rest is optional.
+  // The following functions are optional.
   void get_state(std::span<double> out) const {
     out[0] = static_cast<double>(ball_row_);
     out[1] = static_cast<double>(ball_column_);

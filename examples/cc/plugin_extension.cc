@@ -1,4 +1,4 @@
-// A table extension of your own, in a shared library that a C++ or a Python program loads.
+// A user's table extension, in a shared library that a C++ or a Python program loads.
 //
 //     reverie.load_plugin("build/release/examples/plugin_extension.so")
 //     extension = reverie.extensions.Custom("SampleDecay", factor=0.5)
@@ -6,13 +6,13 @@
 //     extension.summary()    # {"decays": 96.0, "priority_taken": 31.5}
 //
 // SampleDecay: each time an item is drawn, its priority is multiplied by `factor`, until the
-// learner sets it anew. So a learner that is slow to report does not see the same few items in
-// every batch.
+// learner sets it again. So a learner that reports slowly does not get the same few items in every
+// batch.
 //
 //     priority   8 --drawn--> 4 --drawn--> 2 --updated to 5--> 5 --drawn--> 2.5
 //
-// Runs under the table's lock, so no reader sees an item drawn but not yet decayed. The draws of
-// one batch are made before the first of them decays.
+// It runs under the table's lock, so no reader sees an item that was drawn and has not decayed yet.
+// All draws of a batch are made before the first of them decays.
 #include <map>
 #include <memory>
 #include <string>
@@ -41,7 +41,7 @@ class SampleDecay final : public TableExtension {
   void on_sample(TableAccess& table, Slot slot) override {
     const double priority = table.item(slot).priority;
     const double decayed = priority * factor_;
-    if (!table.set_priority(slot, decayed).ok()) return;  // the old one stays
+    if (!table.set_priority(slot, decayed).ok()) return;  // the old priority stays
     ++decays_;
     priority_taken_ += priority - decayed;
   }

@@ -1,18 +1,18 @@
-// A selector of your own, in a shared library that a C++ or a Python program loads.
+// A user's selector, in a shared library that a C++ or a Python program loads.
 //
 //     reverie.load_plugin("build/release/examples/plugin_selector.so")
 //     sampler = reverie.selectors.Custom("Combined", newest_share=1 / 32)
 //
-// Combined: with probability `newest_share` the newest item, else any item alike. With one over the
-// batch size a batch holds the newest step once on average, so nothing new is overlooked, however
-// large the table is.
+// Combined: draws the newest item with probability `newest_share`, otherwise any item uniformly.
+// With a share of one over the batch size, a batch has the newest step once on average, so that new
+// steps are not overlooked, however large the table is.
 //
 //     5 items, newest_share 0.2:    0.16  0.16  0.16  0.16  0.16 + 0.2
 //                                   oldest                     newest
 //
 // Source: Zhang & Sutton 2017, "A Deeper Look at Experience Replay", section 5. Differs: there the
-// newest step is put into each batch; here each draw is chance, so its probability is known and
-// importance weights stay right.
+// newest step is put into each batch; here each draw is random, so its probability is known and
+// importance weights are correct.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -67,8 +67,8 @@ class Combined final : public Selector {
     }
   }
 
-  // Both orders without replacement, and of the two the one that chance picks, less what was drawn
-  // before: what is left of a random order is a random order of what is left.
+  // Makes both orders without replacement, and takes each item from one of them at random, skipping
+  // those that were drawn: the rest of a random order is a random order of the rest.
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
     std::vector<Slot> by_age(slots.size());
     std::vector<Slot> by_chance(slots.size());

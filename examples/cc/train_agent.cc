@@ -1,5 +1,5 @@
 // A whole training without Python: actors and learners on threads balance a pole; the policy is
-// kept as safetensors.
+// saved as safetensors.
 #include <cstdio>
 #include <numeric>
 #include <string>

@@ -1,11 +1,11 @@
-"""Ports one of CleanRL's files: prints the lines that change, or writes the file that they make.
+"""Ports one of CleanRL's files: prints the changed lines, or writes the ported file.
 
-    python examples/cleanrl/port.py cleanrl/dqn.py              # the lines that change
+    python examples/cleanrl/port.py cleanrl/dqn.py              # prints the changed lines
     python examples/cleanrl/port.py cleanrl/dqn.py --out dqn_reverie.py
 
-Nothing of CleanRL is here: the program looks for the lines that make the replay buffer and the
-environments, in whichever version of the file it is given, and says what takes their place. The
-buffer is reverie's, each observation stored once, and of stacked frames the newest alone; the
+It contains nothing of CleanRL: the program looks for the lines that make the replay buffer and the
+environments, in whichever version of the file it is given, and replaces them. The buffer is
+reverie's, which stores each observation once, and of stacked frames only the newest; the
 environments are stepped by ``GymVectorEnv``, in the program's own thread.
 
     dqn.py, sac_continuous_action.py, td3_continuous_action.py    buffer and environments
@@ -27,10 +27,10 @@ _MAKES_BUFFER = re.compile(r"= ReplayBuffer\(")
 
 
 def ported(text: str) -> str:
-    """A file of CleanRL's over reverie's buffer and environments.
+    """A file of CleanRL, ported to reverie's buffer and environments.
 
     Raises:
-        ValueError: the file has neither a replay buffer nor environments that are known.
+        ValueError: the file has neither a known replay buffer nor known environments.
     """
     lines = text.splitlines(keepends=True)
     has_buffer = any(_BUFFER.match(line.rstrip("\n")) for line in lines)
@@ -59,7 +59,7 @@ def ported(text: str) -> str:
 
 
 def changed_lines(before: str, after: str) -> list[str]:
-    """The lines that went and those that came, as a diff has them."""
+    """The removed and the added lines, as in a diff."""
     found = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     return [line for line in found if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
