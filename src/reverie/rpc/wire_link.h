@@ -16,8 +16,8 @@
 
 #include "reverie/net/connection.h"
 #include "reverie/os/arena_link.h"
+#include "reverie/os/link_share.h"
 #include "reverie/rpc/frame.h"
-#include "reverie/rpc/link_share.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
