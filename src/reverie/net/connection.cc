@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -249,6 +250,11 @@ Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second) {
 int socket_of(Connection& connection) {
   if (!connection.can_read_on_any_thread()) return -1;
   return static_cast<const SocketConnection&>(connection).fd();
+}
+
+bool has_input(Connection& connection) {
+  pollfd asked{socket_of(connection), POLLIN, 0};
+  return asked.fd >= 0 && ::poll(&asked, 1, 0) > 0;
 }
 
 void leave_loop(Connection& connection) {

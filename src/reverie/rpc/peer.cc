@@ -99,7 +99,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     {
       MutexLock lock(mutex_);
       event(now);
-      if (core_.next_tick() <= now) core_.tick(now);
+      if (core_.next_tick() <= now) {
+        note_unread(now);
+        core_.tick(now);
+      }
       if (gathers != this) flush_dirty();
       arm_timer();
       deliveries.swap(deliveries_);
@@ -746,6 +749,13 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       io_.loop(0).post([this, id] { on_writable(id); });
     }
     dirty_.clear();
+  }
+
+  // A link is not silent because the thread in the seat lacks a core, or is long in a handler.
+  void note_unread(TimePoint now) REVERIE_REQUIRES(mutex_) {
+    for (const auto& [id, link] : links_) {
+      if (link->adopted.id != 0 && link->has_unread()) core_.heard(id, now);
+    }
   }
 
   void arm_timer() REVERIE_REQUIRES(mutex_) {

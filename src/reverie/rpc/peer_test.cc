@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 #include "reverie/rpc/value_writer.h"
 #include "tests/scale.h"
@@ -98,6 +99,7 @@ class PeerSuite : public ::testing::TestWithParam<std::string> {
   Peer::Options options(const std::string& name) {
     Peer::Options made = named(name, "secret", GetParam() != "tcp", GetParam() == "tcp");
     made.uses_shared_memory = GetParam() == "shm";
+    made.dead_after = kPatience;  // a thread may lack a core for long
     return made;
   }
 
@@ -262,6 +264,53 @@ TEST_P(PeerSuite, AThreadMayStopWaitingInTheMiddleOfAMessage) {
                           Clock::system().now() + std::chrono::microseconds(100));
     }
   }
+}
+
+// The I/O thread keeps the time, and another thread reads. While that thread is late, the other
+// side is not taken for dead.
+TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
+  std::atomic<int> lost{0};
+  const auto patient = [this](const std::string& name) {
+    Peer::Options made = options(name);
+    made.dead_after = std::chrono::milliseconds(1500);
+    return make_peer(made);
+  };
+  const std::unique_ptr<Peer> reader = patient("reader");
+  const std::unique_ptr<Peer> caller = patient("caller");
+  reader->set_on_event([&](Peer::EventKind kind, const std::string&) {
+    if (kind == Peer::EventKind::kLost) ++lost;
+  });
+  std::atomic<bool> is_over{false};
+  ASSERT_TRUE(reader
+                  ->define("take_long",
+                           [&](Request request) {
+                             Mutex mutex;
+                             CondVar never;
+                             MutexLock lock(mutex);
+                             const TimePoint until =
+                                 Clock::system().now() + std::chrono::milliseconds(2500);
+                             while (Clock::system().wait_until(never, mutex, until)) {
+                             }
+                             reader->answer(request.id, {});
+                           })
+                  .ok());
+  ASSERT_TRUE(caller
+                  ->connect(listening(*reader, GetParam() == "tcp"
+                                                   ? "127.0.0.1:0"
+                                                   : format("unix:@reverie-{}", random_seed())))
+                  .ok());
+  define_double(*reader);
+  ASSERT_EQ(caller->sync("reader", "double", number_payload(1), {}).kind,
+            CallResult::Kind::kAnswer);
+  std::jthread waits([&] {
+    while (!is_over) {
+      (void)reader->wait([&] { return is_over.load(); }, TimePoint::max());
+    }
+  });
+  EXPECT_EQ(caller->sync("reader", "take_long", {}, {}).kind, CallResult::Kind::kAnswer);
+  EXPECT_EQ(lost, 0);
+  is_over = true;
+  reader->wake();
 }
 
 TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "reverie/base/cpu_pause.h"
+#include "reverie/net/shared_socket.h"
 
 namespace reverie {
 namespace {
@@ -356,6 +357,13 @@ bool WireLink::poll() {
   return true;
 }
 
+// A reader says that it reads before it takes bytes, and until it has passed them on: in the
+// reverse order nothing is overlooked.
+bool WireLink::has_unread() const {
+  return (has_ring() && !is_broken() && share_->in().has_input()) || has_input(*connection_) ||
+         is_reading_.load() || is_reading_socket_.load();
+}
+
 bool WireLink::arm() {
   if (is_over() || is_broken()) return true;
   bool is_quiet = true;
@@ -530,7 +538,9 @@ bool WireLink::read_socket() {
 }
 
 bool WireLink::read_into(std::span<std::byte> scratch) {
+  is_reading_socket_.store(true);
   const bool has_arrived = read_frames(scratch);
+  is_reading_socket_.store(false);
   if (has_arrived && !is_over() && waits_for_room_.load())
     events_.writable(id_);  // ring_doorbell()
   return has_arrived;

@@ -118,6 +118,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool poll();
   // Reads an adopted socket; one thread at a time. False if nothing arrived.
   bool read_socket();
+  // Whether something has arrived that was not passed to the events yet. The owner's lock is held,
+  // which the events need.
+  bool has_unread() const;
   // Asks for bells from now on. False: there is something to do first.
   bool arm();
   void disarm();
@@ -192,6 +195,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> waits_for_room_{false};
   std::atomic<bool> is_in_ring_{false};
   std::atomic<bool> is_reading_{false};  // the ring
+  std::atomic<bool> is_reading_socket_{false};
   std::atomic<bool> is_broken_{false};
   FrameReader ring_frames_;
 };
