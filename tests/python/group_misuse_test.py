@@ -4,7 +4,9 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -88,6 +90,7 @@ def test_groups_of_one_name_under_two_brokers_do_not_mix():
             for address in addresses:  # every peer connects to both brokers
                 rpc.connect(address)
             groups[name] = stack.enter_context(reverie.Group(rpc, "g", broker=broker))
+            groups[name].wait(1)  # members are in the order in which they join
         assert groups["a"].wait(2) == groups["b"].wait(2) == ["a", "b"]
         assert groups["c"].wait(1) == ["c"]
         # A peer can only be a member of one of them.
@@ -216,6 +219,147 @@ def test_a_version_that_goes_back_is_refused(pair):
     with pytest.raises(errors.InvalidArgumentError, match="versions must increase"):
         it.set_model_version(0)
     _train([it, other], lambda _: np.ones(1000, np.float32), 1)
+
+
+@pytest.fixture
+def alone(member):
+    """The only member, with a model of two parameters."""
+    parameters = [np.zeros((3, 2), np.float32), np.zeros(4, np.float32)]
+    with reverie.Accumulator("model", parameters, (), member("a")) as it:
+        it.set_virtual_batch_size(2)
+        yield it
+
+
+def _gradients(value):
+    return [np.full((3, 2), value, np.float32), np.full(4, value, np.float32)]
+
+
+def _until_wanted(it):
+    eventually(lambda: (it.update(), it.wants_gradients())[1])
+
+
+def _check_that_a_round_sums(it, *values):
+    """The next round has what is given here alone: ``values``, each of one sample."""
+    for value in values:
+        _until_wanted(it)
+        it.reduce_gradients(1, _gradients(value))
+    eventually(lambda: (it.update(), it.has_gradients())[1])
+    mean = sum(values) / len(values)
+    assert [one.tolist() for one in it.gradients()] == [one.tolist() for one in _gradients(mean)]
+    counts = {"num_gradients": len(values), "num_skipped": 0, "batch_size": len(values)}
+    assert it.get_gradient_stats() == counts
+
+
+def test_gradients_that_are_not_wanted_are_refused_and_are_in_no_sum(alone):
+    def check_that_more_are_refused(match="ask wants_gradients"):
+        with pytest.raises(errors.FailedPreconditionError, match=match):
+            alone.reduce_gradients(8, _gradients(100.0))
+
+    check_that_more_are_refused()  # there is no leader yet
+    _until_wanted(alone)
+    alone.skip_gradients()
+    check_that_more_are_refused()
+    _until_wanted(alone)
+    alone.reduce_gradients(1, _gradients(1.0))
+    check_that_more_are_refused()  # twice, without an update() between
+    _until_wanted(alone)
+    alone.reduce_gradients(1, _gradients(3.0))
+    eventually(lambda: (alone.update(), alone.has_gradients())[1])
+    check_that_more_are_refused()  # a step is to be taken
+    assert alone.gradients()[1].tolist() == [2.0] * 4
+    assert alone.get_gradient_stats()["batch_size"] == 2
+    alone.zero_gradients()
+    _check_that_a_round_sums(alone, 1.0, 5.0)
+    alone.close()
+    check_that_more_are_refused(match="closed")
+
+
+def test_a_batch_size_out_of_range_is_refused_and_counts_nothing(alone):
+    _until_wanted(alone)
+    for size in (0, -1, -(1 << 70), (1 << 40) + 1):
+        with pytest.raises(errors.InvalidArgumentError, match=f"batch_size is {size}; it must be"):
+            alone.reduce_gradients(size, _gradients(100.0))
+    for size in (True, 1.5, None, "1"):
+        with pytest.raises(errors.UnsupportedTypeError, match=f"batch_size is {size!r}; it must"):
+            alone.reduce_gradients(size, _gradients(100.0))
+    _check_that_a_round_sums(alone, 1.0, 5.0)
+
+
+def test_calls_of_another_thread_are_refused_and_change_nothing(alone):
+    _until_wanted(alone)
+    calls = {
+        "update": alone.update,
+        "reduce_gradients": lambda: alone.reduce_gradients(1, _gradients(100.0)),
+        "skip_gradients": alone.skip_gradients,
+        "zero_gradients": alone.zero_gradients,
+        "set_state": alone.set_state,
+    }
+    over = threading.Event()
+
+    def elsewhere():
+        refusals = dict.fromkeys(calls, 0)
+        while not over.is_set() or min(refusals.values()) < 50:
+            for name, call in calls.items():
+                with pytest.raises(
+                    errors.FailedPreconditionError, match="another thread"
+                ) as raised:
+                    call()
+                assert str(raised.value).startswith(f"{name}() on another thread")
+                refusals[name] += 1
+        return refusals
+
+    with ThreadPoolExecutor(2) as threads:
+        others = [threads.submit(elsewhere) for _ in range(2)]
+        try:
+            for i in range(20):
+                _check_that_a_round_sums(alone, float(i), 3.0)
+                alone.zero_gradients()
+        finally:
+            over.set()
+        for other in others:
+            other.result(DEADLINE_S)
+
+
+def test_the_first_thread_that_updates_has_the_accumulator(member):
+    group = member("a")
+    for i in range(20):
+        with reverie.Accumulator(f"m{i}", [np.zeros(4, np.float32)], (), group) as it:
+            it.set_virtual_batch_size(2)  # on a thread that does not update it
+            together = threading.Barrier(4)
+
+            def first(it=it, together=together):
+                together.wait(DEADLINE_S)
+                try:
+                    it.update()
+                except errors.FailedPreconditionError:
+                    return False
+                return True
+
+            with ThreadPoolExecutor(4) as threads:
+                outcomes = [threads.submit(first) for _ in range(4)]
+                assert sum(one.result(DEADLINE_S) for one in outcomes) == 1
+
+
+def test_gradients_of_another_set_of_parameters_are_refused_and_are_in_no_sum(alone):
+    _until_wanted(alone)
+    whole = _gradients(100.0)
+    for given, match in (
+        ([], "has 0 arrays; it must have one for each of the 2 parameters"),
+        (whole[:1], "has 1 arrays; it must have one for each of the 2 parameters"),
+        ([*whole, whole[1]], "has 3 arrays; it must have one for each of the 2 parameters"),
+        (whole[::-1], r"gradients\[0\] has the shape \(4,\); parameter 0 has \(3, 2\)"),
+        ([whole[0], np.ones(5)], r"gradients\[1\] has the shape \(5,\); parameter 1 has \(4,\)"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=match):
+            alone.reduce_gradients(1, given)
+    _check_that_a_round_sums(alone, 1.0, 5.0)
+    alone.zero_gradients()
+    _until_wanted(alone)
+    alone.parameters()[0].shape = (2, 3)  # in place, by the program
+    with pytest.raises(errors.InvalidArgumentError, match=r"gradients\[0\] is \(2, 3\)"):
+        alone.reduce_gradients(1, [np.ones((2, 3)), whole[1]])
+    alone.parameters()[0].shape = (3, 2)
+    _check_that_a_round_sums(alone, 1.0, 5.0)
 
 
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.full)])
