@@ -53,6 +53,18 @@ def jax_like(array: Any, model: Any) -> Any:  # noqa: ANN401
     return jax.numpy.asarray(np.asarray(array), dtype=model.dtype)
 
 
+def jax_stepped(given: Any, structure: Any, before: list[Any]) -> list[Any]:  # noqa: ANN401
+    """The leaves of ``given``, which must be JAX arrays like those that were there ``before``."""
+    stepped = jax_leaves("parameters", given, structure)
+    for i, (new, old) in enumerate(zip(stepped, before, strict=True)):
+        if not isinstance(new, type(old)) or kind(new) != kind(old):
+            raise InvalidArgumentError(
+                f"parameters[{i}] is {_checks.shown(new)}; it must be a JAX array as before, "
+                f"{kind(old)}"
+            )
+    return stepped
+
+
 def is_torch(array: object) -> bool:
     """Whether it is a tensor of torch; without importing it."""
     return type(array).__module__.partition(".")[0] == "torch" or hasattr(array, "data_ptr")
@@ -62,6 +74,25 @@ def kind(array: Any) -> str:  # noqa: ANN401
     """Its element type and shape, for people."""
     dtype = str(array.dtype).removeprefix("torch.")
     return f"{dtype}{list(array.shape)}"
+
+
+def kinds(**named: list[Any]) -> dict[str, str]:
+    """The kind of each array, by the name of its list and its index."""
+    return {
+        f"{name}[{i}]": kind(array)
+        for name, arrays in named.items()
+        for i, array in enumerate(arrays)
+    }
+
+
+def check_kinds(now: dict[str, str], before: dict[str, str], member: str) -> None:
+    """Refuse a model whose arrays the program has changed in place: they fit no other member's."""
+    for name, was in before.items():
+        if now[name] != was:
+            raise InvalidArgumentError(
+                f"{name} is {now[name]} on '{member}'; it must stay {was}, as when the accumulator "
+                "was made; make another accumulator for another model"
+            )
 
 
 def sum_dtype(array: Any) -> np.dtype[Any]:  # noqa: ANN401

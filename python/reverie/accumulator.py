@@ -34,10 +34,7 @@ import numpy as np
 from reverie import _checks, _model_arrays, _reverie
 from reverie._closing import Closing
 from reverie._process_bound import ForkGuard, ProcessBound
-from reverie.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-)
+from reverie.errors import FailedPreconditionError, InvalidArgumentError
 from reverie.groups import Group
 from reverie.rpc import Rpc
 
@@ -112,6 +109,7 @@ class Accumulator(ProcessBound, Closing):
         self._group = _checks.instance("group", group, Group)
         self._rpc = group.rpc
         self._me = self._rpc.name
+        self._kinds = _model_arrays.kinds(parameters=self._parameters, buffers=self._buffers)
         self._fork_guard = ForkGuard()
         self._owner: int | None = None
         self._closed = False
@@ -130,7 +128,7 @@ class Accumulator(ProcessBound, Closing):
             group._native,
             self._name,
             self._average,
-            [_model_arrays.kind(array) for array in (*self._parameters, *self._buffers)],
+            list(self._kinds.values()),
             [_model_arrays.gradient_like(parameter) for parameter in self._parameters],
         )
 
@@ -211,14 +209,17 @@ class Accumulator(ProcessBound, Closing):
 
     def set_virtual_batch_size(self, size: int) -> None:
         """The least number of samples of a round. The leader's value is used."""
+        self._check_open("set_virtual_batch_size")
         self._native.set_virtual_batch_size(_checks.integer("size", size, 1, 1 << 50))
 
     def set_parallel_gradients(self, count: int) -> None:
         """How many rounds may be in progress at once; their gradients are then older."""
+        self._check_open("set_parallel_gradients")
         self._native.set_parallel(_checks.integer("count", count, 1, _PARALLEL_MAX))
 
     def set_model_version(self, version: int) -> None:
         """Set the version of a model that was read from a checkpoint: the highest leads."""
+        self._check_open("set_model_version")
         _checks.integer("version", version, 0, (1 << 62) - 1)
         if version < self._version:
             raise InvalidArgumentError(
@@ -234,6 +235,8 @@ class Accumulator(ProcessBound, Closing):
         self._check("update")
         try:
             view = self._native.update(self.has_gradients())
+            if view[5] is not None:
+                self._check_kinds()  # before another member's model is copied into them
         except InvalidArgumentError:  # another model
             self.close()
             self._group.leave()
@@ -329,6 +332,8 @@ class Accumulator(ProcessBound, Closing):
         Raises:
             FailedPreconditionError: this member neither leads nor ``wants_state``, or has gradients
                 and no step taken.
+            InvalidArgumentError: a parameter or buffer has another type or shape than when the
+                accumulator was made.
             UnsupportedTypeError: a state that cannot be sent.
         """
         self._check("set_state")
@@ -339,6 +344,7 @@ class Accumulator(ProcessBound, Closing):
             )
         if self.has_gradients():
             raise FailedPreconditionError("take the step and call zero_gradients() first")
+        self._check_kinds()
         is_due = self.is_leader() and self._is_refresh_due()
         model = [_model_arrays.host(array) for array in self._parameters]
         buffers = [_model_arrays.host(array) for array in self._buffers]
@@ -374,12 +380,15 @@ class Accumulator(ProcessBound, Closing):
 
     # --- Checks.
 
-    def _check(self, what: str) -> None:
+    def _check_open(self, what: str) -> None:
         self._fork_guard.check("accumulator")
         if self._closed:
             raise FailedPreconditionError(
                 f"{what}() of accumulator '{self._name}', which is closed"
             )
+
+    def _check(self, what: str) -> None:
+        self._check_open(what)
         me = threading.get_ident()
         if self._owner is None:
             self._owner = me
@@ -388,6 +397,10 @@ class Accumulator(ProcessBound, Closing):
                 f"{what}() on another thread than the first call of accumulator '{self._name}'; "
                 "use it on one thread"
             )
+
+    def _check_kinds(self) -> None:
+        now = _model_arrays.kinds(parameters=self._parameters, buffers=self._buffers)
+        _model_arrays.check_kinds(now, self._kinds, self._me)
 
     def _check_wanted(self, what: str) -> None:
         if not self._wants:
@@ -406,14 +419,7 @@ class Accumulator(ProcessBound, Closing):
             raise InvalidArgumentError(
                 "parameters is None; JAX arrays cannot be changed, so give those that the step made"
             )
-        stepped = _model_arrays.jax_leaves("parameters", parameters, self._structure)
-        for i, (new, old) in enumerate(zip(stepped, self._parameters, strict=True)):
-            if not isinstance(new, type(old)) or _model_arrays.kind(new) != _model_arrays.kind(old):
-                raise InvalidArgumentError(
-                    f"parameters[{i}] is {_checks.shown(new)}; it must be a JAX array as before, "
-                    f"{_model_arrays.kind(old)}"
-                )
-        return stepped
+        return _model_arrays.jax_stepped(parameters, self._structure, self._parameters)
 
     def _host_gradients(self, gradients: Any) -> list[np.ndarray[Any, Any]]:  # noqa: ANN401
         if gradients is None:

@@ -362,6 +362,61 @@ def test_gradients_of_another_set_of_parameters_are_refused_and_are_in_no_sum(al
     _check_that_a_round_sums(alone, 1.0, 5.0)
 
 
+def test_a_model_that_has_changed_its_shape_is_given_to_no_member(pair):
+    it, other = pair()
+    _train([it, other], lambda _: np.ones(1000, np.float32), 1)
+    giver, taker = (it, other) if it.is_leader() else (other, it)
+    taker.close()
+    giver.parameters()[0].shape = (10, 100)
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        giver.set_state(None)
+    me = giver.group.rpc.name
+    assert f"parameters[0] is float32[10, 100] on '{me}'; it must stay float32[1000]" in str(
+        raised.value
+    )
+    giver.parameters()[0].shape = (1000,)
+    giver.set_state(None)
+
+
+def test_no_model_is_taken_by_a_member_whose_model_has_changed_its_shape(member):
+    groups = {name: member(name) for name in ("a", "b")}
+    for group in groups.values():
+        group.wait(2)
+    with contextlib.ExitStack() as stack:
+        a, b = (
+            stack.enter_context(
+                reverie.Accumulator("model", [np.full(4, value, np.float32)], (), groups[name])
+            )
+            for name, value in (("a", 1.0), ("b", 2.0))
+        )
+        a.set_model_version(5)  # so a leads, and b gets its model
+        b.parameters()[0].shape = (2, 2)
+
+        def refused():
+            a.update()
+            if a.wants_state():
+                a.set_state(None)
+            try:
+                b.update()
+            except errors.InvalidArgumentError as error:
+                return str(error)
+            return None
+
+        message = eventually(refused)
+        assert "parameters[0] is float32[2, 2] on 'b'; it must stay float32[4]" in message
+        assert b.parameters()[0].tolist() == [[2.0, 2.0]] * 2
+        eventually(lambda: groups["a"].members == ["a"])  # which goes on without it
+        _train([a], lambda _: np.ones(4, np.float32), 1)
+
+
+def test_settings_of_a_closed_accumulator_are_refused(alone):
+    alone.close()
+    for name in ("set_virtual_batch_size", "set_parallel_gradients", "set_model_version"):
+        with pytest.raises(errors.FailedPreconditionError, match=rf"{name}\(\).*closed"):
+            getattr(alone, name)(3)
+    assert alone.model_version() == 0
+
+
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.full)])
 def test_members_do_not_drift(pair, rounds):
     its = pair()
