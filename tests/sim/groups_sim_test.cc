@@ -5,6 +5,7 @@
 // increase; a successful round has the sum of what exactly the members of its membership
 // contributed, equal on all of them. Once the network is healthy again, all members are in one
 // membership, and a round succeeds.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -271,6 +272,10 @@ class SimMember final : public SimPeer {
   std::shared_ptr<Buffer> buffer_;
 };
 
+constexpr Duration ms(std::int64_t count) {
+  return std::chrono::milliseconds(count);
+}
+
 class World : public SimWorld<SimMember, Oracle> {
  public:
   using SimWorld::SimWorld;
@@ -287,11 +292,28 @@ class World : public SimWorld<SimMember, Oracle> {
     }
     return live == count && ids.size() == 1;
   }
+  // Members know their host from the beginning, so they are started again. 0: they share no memory.
+  void start_again_on(int hosts) {
+    oracle.hosts = hosts;
+    for (std::size_t i = 0; i < size(); ++i) {
+      kill(i);
+      start(i);
+    }
+  }
+  // Until all that live are in one membership, of `count`, and then have ended a round in it.
+  Duration time_of_next_round(std::size_t count) {
+    Duration time = time_until([&] { return is_whole(count); }, ms(9000));
+    std::map<SimMember*, int> before;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (member(i) != nullptr) before[member(i)] = member(i)->good_rounds;
+    }
+    const auto all_go_on = [&] {
+      return std::ranges::all_of(
+          before, [](const auto& entry) { return entry.first->good_rounds > entry.second; });
+    };
+    return time + time_until(all_go_on, ms(9000));
+  }
 };
-
-constexpr Duration ms(std::int64_t count) {
-  return std::chrono::milliseconds(count);
-}
 
 struct Outcome {
   std::uint64_t trace = 0;
@@ -304,11 +326,7 @@ Outcome run(std::uint64_t seed) {
   sim::NetworkOptions faulty;
   faulty.cut_share = 0.004;
   World world(seed, kMembers, faulty);
-  world.oracle.hosts = static_cast<int>(seed % 4);
-  for (std::size_t i = 0; i < kMembers; ++i) {  // restarted, now that hosts are assigned
-    world.kill(i);
-    world.start(i);
-  }
+  world.start_again_on(static_cast<int>(seed % 4));
   Random draws(seed ^ 0x5eed);
   const TimePoint faults_end{4'000'000'000};
   while (world.network.now() < faults_end && world.oracle.wrong.empty()) {
@@ -431,6 +449,57 @@ TEST(GroupsOnASimulatedNetwork, DropAMemberThatDiesOrFreezesWithinTwoSeconds) {
     if (seed % 2 == 0) continue;
     world.network.heal();
     EXPECT_LE(world.time_until([&] { return world.is_whole(4); }, ms(9000)), ms(4000)) << seed;
+  }
+}
+
+// In simulated time, so the machine's load does not matter.
+TEST(GroupsOnASimulatedNetwork, FinishTheNextRoundWithinThreeSecondsOfEachKillAndJoin) {
+  constexpr std::size_t kMembers = 8;
+  const int turns = static_cast<int>(scaled_in_release(20, 200));
+  for (const int hosts : {0, 1, 2}) {  // over calls, in one memory, in two levels
+    World world(static_cast<std::uint64_t>(40 + hosts), kMembers, {});
+    world.start_again_on(hosts);
+    ASSERT_LT(world.time_until([&] { return world.is_whole(kMembers); }, ms(9000)), ms(9000));
+    Random draws(static_cast<std::uint64_t>(hosts));
+    for (int turn = 0; turn < turns; ++turn) {
+      world.run(Duration(static_cast<std::int64_t>(draws.below(50'000'000))));
+      const std::size_t who = draws.below(kMembers);
+      world.kill(who);
+      EXPECT_LE(world.time_of_next_round(kMembers - 1), ms(3000))
+          << hosts << " hosts, kill " << turn;
+      world.start(who);
+      EXPECT_LE(world.time_of_next_round(kMembers), ms(3000)) << hosts << " hosts, join " << turn;
+      ASSERT_EQ(world.oracle.wrong, "");
+    }
+  }
+}
+
+// Members die and join while the broker is away, so it knows less of the group than its members.
+TEST(GroupsOnASimulatedNetwork, FinishTheNextRoundWithinFiveSecondsOfTheBrokersReturn) {
+  constexpr std::size_t kMembers = 4;
+  const int turns = static_cast<int>(scaled_in_release(20, 200));
+  for (const int hosts : {0, 1, 2}) {
+    World world(static_cast<std::uint64_t>(50 + hosts), kMembers, {});
+    world.start_again_on(hosts);
+    ASSERT_LT(world.time_until([&] { return world.is_whole(kMembers); }, ms(9000)), ms(9000));
+    Random draws(static_cast<std::uint64_t>(hosts));
+    for (int turn = 0; turn < turns; ++turn) {
+      world.run(Duration(static_cast<std::int64_t>(draws.below(50'000'000))));
+      world.kill_broker();
+      world.run(ms(static_cast<std::int64_t>(draws.below(4000))));
+      const std::size_t who = draws.below(kMembers);
+      const bool dies = turn % 3 < 2;
+      if (dies) world.kill(who);
+      world.run(ms(static_cast<std::int64_t>(draws.below(4000))));
+      const bool is_back = turn % 3 == 0;
+      if (is_back) world.start(who);
+      world.start_broker();
+      const std::size_t count = dies && !is_back ? kMembers - 1 : kMembers;
+      EXPECT_LE(world.time_of_next_round(count), ms(5000)) << hosts << " hosts, turn " << turn;
+      if (count < kMembers) world.start(who);
+      ASSERT_LT(world.time_of_next_round(kMembers), ms(5000)) << hosts << " hosts, turn " << turn;
+      ASSERT_EQ(world.oracle.wrong, "");
+    }
   }
 }
 
