@@ -1,11 +1,13 @@
 """All-reduce between processes on one host: its time, compared with copying.
 
-Usage: groups.py [--members 2,8] [--sizes 4096,1048576,134217728] [--seconds S] [--gloo]
+Usage: groups.py [--members 2,8] [--sizes 4096,1048576,134217728] [--seconds S] [--sockets]
+                 [--gloo] [--mpi PYTHON]
 
 Each member reduces a separate float32 array, round after round; the figure is the median time of a
 round on one member, including copies in and out. Its bound is the time of the host's memory: the
-array is copied twice (in and out) by one core. With --gloo the same is measured with
-torch.distributed and gloo, between two runs of ours.
+array is copied twice (in and out) by one core. Between two runs of ours the same is measured with
+--sockets for ours without shared memory, with --gloo for torch.distributed and gloo, and with --mpi
+for OpenMPI, if PYTHON has mpi4py and mpirun is in its folder.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -27,9 +31,10 @@ import numpy as np
 import reverie
 
 address, name, count, size, seconds = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
+address, _, way = address.partition(" ")
 rpc = reverie.Rpc(name)
 rpc.connect(address)
-group = reverie.Group(rpc, "benchmark")
+group = reverie.Group(rpc, "benchmark", shared_memory=way != "sockets")
 group.wait(int(count))
 array = np.ones(int(size) // 4, np.float32)
 times, turns = [], 1
@@ -73,6 +78,28 @@ print(statistics.median(times[1:]), len(times) - 1, flush=True)
 torch.distributed.barrier()
 """
 
+_MPI_MEMBER = """
+import statistics, sys, time
+import numpy as np
+from mpi4py import MPI
+
+size, seconds = map(float, sys.argv[1:])
+world = MPI.COMM_WORLD
+array, total = np.ones(int(size) // 4, np.float32), np.empty(int(size) // 4, np.float32)
+times, turns = [], 1
+world.Barrier()
+while turns > 0:
+    begin = time.perf_counter()
+    world.Allreduce(array, total)
+    times.append(time.perf_counter() - begin)
+    assert total[-1] == world.Get_size(), total
+    more = sum(times) < seconds or len(times) < 3
+    turns = world.allreduce(int(more), MPI.MAX)
+medians = world.gather(statistics.median(times[1:]))
+if medians:
+    print(statistics.median(medians), flush=True)
+"""
+
 
 def copied(size: int) -> float:
     """Seconds that two copies of an array take."""
@@ -108,10 +135,10 @@ def median_of(program: str, address: str, members: int, size: int, seconds: floa
     return statistics.median(found)
 
 
-def measured(members: int, size: int, seconds: float) -> float:
-    """Seconds of a round with reverie."""
+def measured(members: int, size: int, seconds: float, way: str = "") -> float:
+    """Seconds that a round of ours takes; ``way="sockets"``: without shared memory."""
     with reverie.Broker() as broker:
-        return median_of(_MEMBER, broker.listen(), members, size, seconds)
+        return median_of(_MEMBER, f"{broker.listen()} {way}", members, size, seconds)
 
 
 def measured_gloo(members: int, size: int, seconds: float) -> float:
@@ -122,22 +149,65 @@ def measured_gloo(members: int, size: int, seconds: float) -> float:
     return median_of(_GLOO_MEMBER, address, members, size, seconds)
 
 
+def measured_mpi(python: str, members: int, size: int, seconds: float) -> float:
+    """Seconds that OpenMPI takes, of the environment of that Python."""
+    mpirun = Path(python).with_name("mpirun")
+    if not mpirun.exists():
+        raise SystemExit(f"--mpi {python}: there is no {mpirun}; OpenMPI and mpi4py must be there")
+    done = subprocess.run(
+        [
+            *(str(mpirun), "--allow-run-as-root", "--oversubscribe"),
+            *("-n", str(members), python, "-c", _MPI_MEMBER, str(size), str(seconds)),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120.0 + 10.0 * seconds,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"OpenMPI ended with {done.returncode}: {done.stderr}")
+    return float(done.stdout.split()[-1])
+
+
+Measure = Callable[[int, int, float], float]
+
+
+def peers_of(given: argparse.Namespace) -> dict[str, Measure]:
+    """What is measured beside ours, by its name."""
+    peers: dict[str, Measure] = {}
+    if given.sockets:
+        peers["ours over sockets"] = lambda *of: measured(*of, "sockets")
+    if given.gloo:
+        peers["gloo"] = measured_gloo
+    if given.mpi:
+        peers["OpenMPI"] = lambda *of: measured_mpi(given.mpi, *of)
+    return peers
+
+
+def add_peers(parser: argparse.ArgumentParser) -> None:
+    """The options that ``peers_of`` reads."""
+    parser.add_argument("--sockets", action="store_true")
+    parser.add_argument("--gloo", action="store_true")
+    parser.add_argument("--mpi", metavar="PYTHON")
+
+
 def main() -> None:
     """Prints one line for each number of members and size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--members", default="2,8")
     parser.add_argument("--sizes", default="4096,1048576,134217728")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--gloo", action="store_true")
+    add_peers(parser)
     given = parser.parse_args()
+    peers = peers_of(given)
     for members in map(int, given.members.split(",")):
         for size in map(int, given.sizes.split(",")):
             times_s = [measured(members, size, given.seconds)]
             beside = f"two copies take {1e3 * copied(size):8.3f} ms"
-            if given.gloo:
-                gloo_s = measured_gloo(members, size, given.seconds)
+            for name, measure in peers.items():
+                beside += f"; {name} {1e3 * measure(members, size, given.seconds):9.3f} ms"
+            if peers:
                 times_s.append(measured(members, size, given.seconds))
-                beside += f"; gloo takes {1e3 * gloo_s:9.3f} ms"
             ours = " and ".join(f"{1e3 * time_s:9.3f}" for time_s in times_s)
             print(f"{members} members, {size:>11,} bytes: {ours} ms a round; {beside}", flush=True)
 
