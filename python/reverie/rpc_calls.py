@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie
@@ -225,6 +225,12 @@ class Withdrawals(dict[tuple[int, int], Callable[[], object]]):
     __slots__ = ("__weakref__",)
 
 
+def _run_all(callbacks: Iterable[Callable[[], object]]) -> None:
+    """Runs each; a function of its own, so that an idle thread holds none, nor its call's value."""
+    for callback in callbacks:
+        run_logged(callback)
+
+
 class ServingThreads:
     """The threads that serve an Rpc: one waits for the next task, others run what they took.
 
@@ -330,8 +336,7 @@ class ServingThreads:
                     if task[-1]:
                         self._help_or_serve()
                     if len(task) == 2:
-                        for callback in task[0]:
-                            run_logged(callback)
+                        _run_all(task[0])
                     else:
                         self._run_request(*task[:-1])
                 del task  # what it holds goes now, not with the next one

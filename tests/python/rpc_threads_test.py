@@ -1,6 +1,8 @@
 """The threads that serve a peer: no call is lost when one cannot start or gets an exception."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -139,3 +141,23 @@ def test_a_stream_that_may_not_ask_for_more_loses_no_value():
                 one.cancel()
             found += list(stream)
     assert found == list(range(6))
+
+
+def test_an_idle_thread_holds_neither_the_last_callback_nor_its_value():
+    class Callback:
+        def __call__(self, _value, _error):
+            called.set()
+
+    called = threading.Event()
+    with reverie.Rpc(find_timeout_s=0.01) as rpc:
+        callback = Callback()
+        rpc.async_callback("nobody", "f", callback)
+        assert called.wait(60.0)
+        held = weakref.ref(callback)
+        del callback
+
+        def is_gone():
+            gc.collect()
+            return held() is None
+
+        eventually(is_gone)
