@@ -923,6 +923,7 @@ SUBJECTS = {
     "Loop": loop,
     "Mlp": stepped_network,
     "Trainer": trainer,
+    "TrainSettings": lambda _: SHORT,
     "TrainResult": result,
     "NativePool": lambda world: world.native_pool,
     "OldGym": old_gym,
