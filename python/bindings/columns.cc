@@ -250,9 +250,11 @@ void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed,
   std::vector<StepIndex> steps;
   nb::object owner;
   const ColumnHistory* history = nullptr;
-  const std::string name = path.is_none() ? std::string() : str_of(path);
+  std::string name;
+  if (!path.is_none()) name = PyUnicode_Check(path.ptr()) ? str_of(path) : shown(path);
   const nb::object cells = nb::steal(PySequence_List(references.ptr()));
   if (!cells.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(format("data_references is {}; it must be a list of cells of a history",
                             shown(references)));

@@ -92,7 +92,8 @@ std::string shown(nb::handle object) {
   std::string text;
   try {
     text = str_of(nb::repr(object));
-  } catch (nb::python_error&) {  // what a message shows must not raise
+  } catch (nb::python_error& error) {  // what a message shows must not raise, except for Ctrl-C
+    if (!error.matches(PyExc_Exception)) throw;
     return format("a {}", type_name_of(object.ptr()));
   }
   if (text.size() <= kShownMax) return text;
@@ -123,6 +124,7 @@ bool flag_argument(std::string_view name, nb::handle value) {
 double number_argument(std::string_view name, nb::handle value) {
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1.0 && PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(format("{} is {}; it must be a number", name, shown(value)));
   }
@@ -136,6 +138,7 @@ std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64
   }
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
   if (!number.is_valid()) {  // an array of several elements
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(format("{} is {}; it must be an integer", name, shown(value)));
   }
@@ -145,7 +148,7 @@ std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64
     const std::string bound = most == std::numeric_limits<std::int64_t>::max()
                                   ? format("at least {}", least)
                                   : format("between {} and {}", least, most);
-    raise(invalid_argument("{} is {}; it must be {}", name, str_of(number), bound));
+    raise(invalid_argument("{} is {}; it must be {}", name, shown(number), bound));
   }
   return given;
 }

@@ -73,6 +73,7 @@ std::vector<std::int32_t> EnvPoolCore::env_argument(nb::handle env_ids) const {
   const nb::object array = nb::steal(PyArray_FromAny(
       env_ids.ptr(), PyArray_DescrFromType(NPY_INT32), 1, 1, NPY_ARRAY_CARRAY_RO, nullptr));
   if (!array.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(format("env_ids is {}; it must be a flat array of integers", shown(env_ids)));
   }

@@ -54,6 +54,7 @@ std::array<PyObject*, kCount> items(nb::handle result, const char* call, const c
 float reward_of(PyObject* value) {
   const double reward = PyFloat_AsDouble(value);
   if (reward == -1.0 && PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(format("the reward is a {}; it must be a number", type_name_of(value)));
   }

@@ -23,7 +23,14 @@ std::string key_text(nb::handle key) {
   }
   nb::object plain = nb::borrow(key);  // an enumerator counts as its number
   if (PyLong_Check(key.ptr())) plain = owned(PyNumber_Long(key.ptr()));
-  nb::object text = nb::str(plain);
+  const nb::object text = nb::steal(PyObject_Str(plain.ptr()));
+  if (!text.is_valid()) {
+    if (!PyLong_Check(plain.ptr())) raise_pending();
+    PyErr_Clear();
+    raise(
+        invalid_argument("a dict in the nest has an integer as key that has more digits than "
+                         "Python writes; use a smaller one, or text"));
+  }
   Py_ssize_t size = 0;
   const char* const utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
   if (utf8 == nullptr) {

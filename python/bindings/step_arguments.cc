@@ -33,6 +33,7 @@ nb::object to_array(std::string_view name, nb::handle given) {
       nb::hasattr(given, "detach") ? given.attr("detach")().attr("cpu")() : nb::borrow(given);
   nb::object array = nb::steal(PyArray_FromAny(host.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     nb::python_error error;
     raise_type_error(format("{} is a {} that NumPy cannot read: {}", name,
                             type_name_of(given.ptr()), str_of(error.value())));
@@ -107,6 +108,7 @@ nb::object safely_cast(nb::handle leaf, DType dtype) {
   }
   nb::object array = nb::steal(PyArray_FromAny(leaf.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     return {};
   }

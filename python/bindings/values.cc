@@ -253,6 +253,7 @@ void Values::add_any(ColumnId column, std::string_view path, nb::handle leaf) {
       PyObject_CheckBuffer(leaf.ptr())) {
     nb::object array = nb::steal(PyArray_FromAny(leaf.ptr(), nullptr, 0, 0, 0, nullptr));
     if (!array.is_valid()) {
+      if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
       nb::python_error error;
       raise_type_error(format("{} is a {} that NumPy cannot read: {}", column_text(path),
                               name_of_type(leaf), str_of(error.value())));

@@ -232,6 +232,11 @@ def test_a_key_that_is_no_text_is_refused():
         _reverie.flatten({"\ud800": 1})
 
 
+def test_a_key_longer_than_python_writes_is_refused():
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="more digits than Python"):
+        _reverie.flatten({10**5000: 1.0})
+
+
 def test_a_leaf_that_changes_its_nest_while_it_is_read_does_no_harm(client):
     class Vicious:
         def __array__(self, dtype=None, copy=None):
