@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import os
+import signal
+from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
 from reverie.errors import ReverieError
 
 _Self = TypeVar("_Self")
+
+
+def close_in_del(close: Callable[[], object]) -> None:
+    """What a ``__del__`` does: ``close()``.
+
+    Python drops what a ``__del__`` raises. So the main thread gets a Ctrl-C that came meanwhile
+    once more, from a thread that has its turn when the ``__del__`` has returned.
+    """
+    try:
+        close()
+    except KeyboardInterrupt:
+        if callable(signal.getsignal(signal.SIGINT)):
+            with contextlib.suppress(RuntimeError):  # at the end of the program
+                _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
 
 
 class Scoped:

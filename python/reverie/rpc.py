@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reverie import _checks, _reverie, rpc_batches, rpc_streams
-from reverie._closing import Closing
+from reverie._closing import Closing, close_in_del
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     FailedPreconditionError,
@@ -470,7 +470,7 @@ class Rpc(ProcessBound, Closing):
     def __del__(self) -> None:
         native = getattr(self, "_native", None)
         if native is not None:
-            native.close()
+            close_in_del(native.close)
 
     def __repr__(self) -> str:
         return f"<reverie.Rpc {self._name!r}>"

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from reverie._closing import Closing
+from reverie._closing import Closing, close_in_del
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
@@ -397,7 +397,7 @@ class Stream(ProcessBound, Closing):
 
     def __del__(self) -> None:
         if getattr(self, "_is_over", True) is False:
-            self.close()
+            close_in_del(self.close)
 
 
 __all__ = ["Inbox", "Stream", "Streams"]

@@ -9,6 +9,7 @@ names, all cases run.
 
 import atexit
 import contextlib
+import re
 import sys
 import tempfile
 import threading
@@ -25,6 +26,7 @@ import numpy as np
 import reverie
 import reverie.gym
 import reverie.moolib
+import reverie.reverb
 from reverie.envs.native import NativePool
 from reverie.groups import Round
 from reverie.rpc_batches import Queue
@@ -217,6 +219,17 @@ class World:
     @cached_property
     def accumulator(self):
         return reverie.Accumulator("a", [np.zeros(2)], (), self.group)
+
+    @cached_property
+    def reverb_server(self):
+        """A server in Reverb's words, with a table of items and one without."""
+        return reverb_server()
+
+    @cached_property
+    def reverb(self):
+        client = self.reverb_server.localhost_client()
+        client.insert(STEP, {"full": 1.0})
+        return client
 
     @cached_property
     def moolib(self):
@@ -1559,6 +1572,57 @@ simple(
 )
 
 
+# --- Reverb's interface.
+def reverb_server():
+    made = [reverie.reverb.Table.queue(name, 2) for name in ("empty", "queue")]
+    full = reverie.reverb.Table(
+        name="full",
+        sampler=reverie.reverb.selectors.Uniform(),
+        remover=reverie.reverb.selectors.Fifo(),
+        max_size=1000,
+        rate_limiter=reverie.reverb.rate_limiters.MinSize(1),
+    )
+    server = reverie.reverb.Server([*made, full])
+    client = server.localhost_client()
+    for _ in range(2):
+        client.insert(STEP, {"queue": 1.0})  # it takes no more
+    return server
+
+
+simple("reverb.Client.insert", lambda w: lambda: w.reverb.insert(STEP, {"queue": 1.0}))
+simple("reverb.Client.insert busy", lambda w: lambda: w.reverb.insert(STEP, {"full": 1.0}))
+simple("reverb.Client.sample", lambda w: lambda: next(w.reverb.sample("empty")))
+simple("reverb.Client.sample busy", lambda w: lambda: list(w.reverb.sample("full", 4)))
+simple("reverb.Client.server_info", lambda w: lambda: w.reverb.server_info())
+simple(
+    "reverb.Client.mutate_priorities",
+    lambda w: lambda: w.reverb.mutate_priorities("full", {1: 2.0}, [3]),
+)
+
+
+@case("reverb.Client.trajectory_writer")
+def _(w):
+    writer = w.reverb.trajectory_writer(2)
+    writer.append(STEP)
+    writer.create_item("queue", 1.0, {"x": writer.history["x"][-1:]})
+    return lambda: writer.flush()
+
+
+@case("reverb.Client.structured_writer")
+def _(w):
+    writer = w.reverb.structured_writer(w.patterns("queue"))
+    writer.append(STEP)
+    return lambda: writer.flush()
+
+
+simple("reverb.Server.__init__", lambda _w: reverb_server)
+simple("reverb.Server.client", lambda w: lambda: w.reverb_server.client().server_info())
+simple(
+    "reverb.Server.localhost_client",
+    lambda w: lambda: w.reverb_server.localhost_client().server_info(),
+)
+
+
 # --- moolib's interface.
 class Moolib:
     """Peers, and a group of one, made with moolib's interface."""
@@ -1730,6 +1794,20 @@ for _name in ("np_random", "np_random_seed"):
         f"GymVectorEnv.{_name}",
         lambda _w, name=_name: with_new(vector_env, lambda env: getattr(env, name)),
     )
+
+
+# Programs of their own, by the first word of a case: trainings would keep the others from starting.
+PARTS = {
+    "trainings": re.compile(r"Trainer|Loop|TrainResult|tune_cores|evaluate|act$"),
+    "peers": re.compile(
+        r"Round|Stream|Inbox|Queue|DeferredReturn|Mlp|Adam|GymVectorEnv|convert"
+        r"|moolib\.(Rpc|Future|AllReduce|Group|Broker|Accumulator)"
+    ),
+}
+
+
+def part_of(name):
+    return next((part for part, words in PARTS.items() if words.match(name)), "stores")
 
 
 class Thread:

@@ -1,0 +1,184 @@
+"""Ctrl-C ends every public call, waiting or busy: one signal, within a second.
+
+The main thread repeats one call for ever. The calls are those of ``exits_program.py``, of which
+``exits_test.py`` finds by reflection that none is missing.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import reverie
+from reverie._closing import close_in_del
+
+PROGRAM = Path(__file__).with_name("exits_program.py")
+_spec = importlib.util.spec_from_file_location("exits_program", PROGRAM)
+exits_program = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(exits_program)
+
+INTERRUPTING = """
+import contextlib, faulthandler, importlib.util, json, os, signal, sys, threading, time
+
+spec = importlib.util.spec_from_file_location("exits_program", sys.argv[1])
+exits_program = importlib.util.module_from_spec(spec)
+sys.modules["exits_program"] = exits_program
+spec.loader.exec_module(exits_program)
+LIMIT_S, DELAY_S, MORE_S = 30.0, 0.02, 5.0
+# A shell that starts programs in the background has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupted(call):
+    begun, over = threading.Event(), threading.Event()
+    strikes = []
+
+    def strike():
+        begun.wait()
+        over.wait(DELAY_S)
+        while not over.is_set():
+            strikes.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+            over.wait(MORE_S)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    until = time.monotonic() + LIMIT_S
+    is_ended = False
+    try:
+        begun.set()
+        while time.monotonic() < until:
+            with contextlib.suppress(*exits_program.ORDINARY):
+                call()
+    except KeyboardInterrupt:
+        is_ended = True
+    end = time.monotonic()
+    while thread.is_alive():
+        with contextlib.suppress(KeyboardInterrupt):
+            over.set()
+            thread.join()
+    return (end - strikes[0] if strikes else 0.0) if is_ended else None
+
+
+faulthandler.dump_traceback_later(float(sys.argv[3]), exit=True)
+world = exits_program.World(sys.argv[2])
+for name in json.load(sys.stdin):
+    print(name, flush=True, file=sys.stderr)
+    call = exits_program.CASES[name](world)
+    print(json.dumps([name, interrupted(call)]), flush=True)
+    if any(end in name for end in ("close", "stop", "__exit__", "leave", "__del__")):
+        world = exits_program.World(sys.argv[2])
+os._exit(0)
+"""
+
+# A lost signal costs five seconds, until the next one.
+LATE_S = 1.0
+# On a busy machine: as long as the same number of programs takes that do nothing.
+LATE_PROGRAMS = 20
+# It may be late with a case, and not with the same one each time.
+TRIES = 3
+PROGRAM_S = 250
+
+
+def run(door, names):
+    """The seconds until each call ended, by its name; None for one that went on."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"PYTHONPATH": str(Path(reverie.__file__).parents[1]), "TMPDIR": folder}
+        program = [sys.executable, "-W", "ignore", "-c", INTERRUPTING, str(PROGRAM)]
+        done = subprocess.run(
+            [*program, door, str(PROGRAM_S)],
+            input=json.dumps(names),
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S + 30,
+            env=os.environ | environment,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+
+
+def buffer():
+    made = reverie.ReplayBuffer(10, prioritized=True)
+    made.add(0.0, 0, 1.0, 0.0, False)
+    return made
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("__array__", lambda client, value: client.insert({"x": value}, {"t": 1.0})),
+        ("__array__", lambda client, value: client.update_priorities("t", [1], value)),
+        ("__array__", lambda _, value: buffer().update_priorities(value, [1.0])),
+        ("__float__", lambda client, value: client.insert({"x": 1.0}, {"t": value})),
+        ("__index__", lambda client, value: client.sample_batch("t", value)),
+        ("__iter__", lambda _, value: reverie.TrajectoryColumn(value)),
+        ("__repr__", lambda client, value: client.sample_batch("t", value)),
+    ],
+)
+def test_ctrl_c_in_an_arguments_own_code_is_no_refusal_of_the_argument(method, call):
+    value = type("Value", (), {method: interrupt})()
+    with reverie.Store([reverie.Table.queue("t", 1)]) as store, pytest.raises(KeyboardInterrupt):
+        call(store.client(), value)
+
+
+class Dropped:
+    def __del__(self):
+        close_in_del(interrupt)
+
+
+def drop_one_and_wait(client):
+    Dropped()
+    client.sample_batch("t", 1, timeout_s=60.0)
+
+
+def test_ctrl_c_that_meets_a_del_comes_once_more():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with reverie.Store([reverie.Table.queue("t", 1)]) as store:
+            client = store.client()
+            with pytest.raises(KeyboardInterrupt):
+                drop_one_and_wait(client)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def program_s():
+    """Seconds of a program that does nothing."""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-S", "-c", "pass"], timeout=120, check=True)
+    return time.monotonic() - start
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("part", "door"),
+    [
+        ("stores", "embedded"),
+        ("stores", "served"),
+        ("trainings", "embedded"),
+        ("peers", "embedded"),
+    ],
+)
+def test_ctrl_c_ends_every_call_wherever_it_is(part, door):
+    left = [name for name in exits_program.CASES if exits_program.part_of(name) == part]
+    assert len(left) > 10
+    for _ in range(TRIES):
+        took = run(door, left)
+        assert list(took) == left
+        late = max(LATE_S, LATE_PROGRAMS * program_s())
+        left = [name for name, seconds in took.items() if seconds is None or seconds > late]
+        if not left:
+            return
+    raise AssertionError({name: took[name] for name in left})
