@@ -1,8 +1,8 @@
 // One end of a gRPC conversation for tests whose other end is written in Python.
 //
 //     grpc_peer serve ADDRESS [--token T] [--tls CERT KEY [CLIENT_CA]] [--grace SECONDS]
-//         Serves the methods of tests/support/grpc_methods.h, prints where, then how each call of
-//         /t/Never ended. Stops when its input ends.
+//         Serves the methods of tests/support/grpc_methods.h, prints its address, then how each
+//         call of /t/Never ended. Stops when its input ends.
 //     grpc_peer call TARGET METHOD TEXT [--token T] [--tls CA] [--timeout S] [--repeat N]
 //         Sends one message and prints what comes back, as "message SIZE TEXT", then the status.
 
