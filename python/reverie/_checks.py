@@ -114,6 +114,14 @@ def text(name: str, value: object, example: str = "") -> str:
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a str{such}")
 
 
+def written(name: str, value: object, what: str) -> str:
+    """``str(value)``, as of a device or a type; ``what`` it must be."""
+    try:
+        return str(value)
+    except Exception as error:  # an integer longer than Python writes, what a class raises
+        raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be {what}") from error
+
+
 def payload(value: object) -> bytes:
     """The payload of a checkpoint.
 

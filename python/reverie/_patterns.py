@@ -329,8 +329,8 @@ def _index(name: str, value: object) -> int:
     """A Python integer that fits a pattern."""
     if not isinstance(value, int):
         raise InvalidArgumentError(
-            f"{name} of a pattern is {value!r} of type {type(value).__name__}; it must be an int, "
-            "or a slice of them"
+            f"{name} of a pattern is {_checks.shown(value)} of type {type(value).__name__}; it "
+            "must be an int, or a slice of them"
         )
     return _in_range(f"{name} of a pattern", int(value))
 

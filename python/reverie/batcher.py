@@ -57,10 +57,12 @@ class Batcher(ProcessBound, Closing):
         if output is not None:
             _checks.choice("output", output, OUTPUTS)
         timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
-        place: object = None if str(device) == "cpu" else device
+        written = _checks.written("device", device, "a device of torch or JAX, or its name")
+        place: object = None if written == "cpu" else device
         if place is not None and output == "numpy":
             raise InvalidArgumentError(
-                f'device is {device!r} with output "numpy"; devices are for "torch" and "jax"'
+                f'device is {_checks.shown(device)} with output "numpy"; devices are for "torch" '
+                'and "jax"'
             )
         if output == "torch":
             import_package("torch")

@@ -445,7 +445,7 @@ def _as_argument_error(error: ReverieError) -> ReverieError:
 
 
 def _batches(size: int, device: object, *, is_dynamic: bool = False) -> rpc_batches.BatchOptions:
-    where = None if device is None else str(device)
+    where = None if device is None else _checks.written("device", device, "a device of torch")
     leaves = "each" if is_dynamic else "first"
     return called(
         rpc_batches.BatchOptions(size, None, is_dynamic, False, False, where, None, leaves).checked

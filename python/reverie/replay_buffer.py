@@ -117,8 +117,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         _checks.flag("pad_sequences", pad_sequences)
         if sequence_length is None and (period is not None or burn_in != 0):
             raise InvalidArgumentError(
-                f"period is {period} and burn_in {burn_in}, which are for sequences; give "
-                "sequence_length too, or leave them out"
+                f"period is {_checks.shown(period)} and burn_in {_checks.shown(burn_in)}, which "
+                "are for sequences; give sequence_length too, or leave them out"
             )
         self._is_folded = n_step > 1 or sequence_length is not None
         if hindsight is not None:

@@ -66,7 +66,7 @@ class BatchOptions(NamedTuple):
         if self.is_ready is not None:
             _checks.function("is_ready", self.is_ready)
         if self.device is not None:
-            _checks.text("device", str(self.device))
+            _checks.text("device", _checks.written("device", self.device, "a device of torch"))
         return self
 
     def define(
@@ -80,7 +80,7 @@ class BatchOptions(NamedTuple):
     ) -> _reverie.RpcGatherer | None:
         """Have calls of ``name`` gathered; without a ``function`` the program takes them."""
         size, max_wait_s, dynamic, cat, pad, device, is_ready, leaves = self
-        wait = None if max_wait_s is None else float(max_wait_s)
+        wait = _checks.timeout("max_wait_s", max_wait_s)
         return native.define_gathered(
             *(_checks.text("name", name), function, size, wait, dynamic, cat, pad, device),
             *(is_ready, leaves, batched, deferred),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError
 from reverie.specs import TensorSpec
 
@@ -43,12 +43,16 @@ def leaves_like(structure: str, count: int, shapes: Any) -> list[Any]:  # noqa: 
             found[places] = nest.shape if isinstance(nest, ShapeLeaf) else nest
         elif isinstance(places, dict):
             if not isinstance(nest, dict) or set(nest) != set(places):
-                raise differs(f"'{path}' has the keys {list(places)} in dtypes and is {nest!r}")
+                raise differs(
+                    f"'{path}' has the keys {list(places)} in dtypes and is {_checks.shown(nest)}"
+                )
             for key, place in places.items():
                 take(place, nest[key], f"{path}/{key}" if path else str(key))
         elif isinstance(places, (list, tuple)):
             if not isinstance(nest, (list, tuple)) or len(nest) != len(places):
-                raise differs(f"'{path}' has {len(places)} entries in dtypes and is {nest!r}")
+                raise differs(
+                    f"'{path}' has {len(places)} entries in dtypes and is {_checks.shown(nest)}"
+                )
             for i, place in enumerate(places):
                 take(place, nest[i], f"{path}/{i}" if path else str(i))
         else:  # a dataclass

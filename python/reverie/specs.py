@@ -133,7 +133,8 @@ def _checked_shape(shape: Iterable[int | None] | int) -> tuple[int | None, ...]:
             checked.append(int(extent))
         else:
             raise InvalidArgumentError(
-                f"shape {extents} has the extent {extent!r}; give it integers >= 0, or None for any"
+                f"shape {_checks.shown(extents)} has the extent {_checks.shown(extent)}; give it "
+                "integers >= 0, or None for any"
             )
     return tuple(checked)
 
@@ -143,10 +144,11 @@ def _extents(shape: object) -> tuple[Any, ...]:
 
 
 def _dtype_name(dtype: object) -> str:
-    name = str(dtype).removeprefix("torch.")
+    written = _checks.written("dtype", dtype, "one that NumPy knows")
+    name = written.removeprefix("torch.")
     if name in _SMALL_FLOATS:
         return name
-    if str(dtype).startswith("torch."):
+    if name != written:
         dtype = name
     dtype = getattr(dtype, "as_numpy_dtype", dtype)  # TensorFlow
     try:
@@ -195,6 +197,6 @@ def leaf_spec(path: str, leaf: Any) -> TensorSpec:  # noqa: ANN401
     except (InvalidArgumentError, UnsupportedTypeError) as error:
         raise type(error)(f"{where}: {error}") from None
     raise InvalidArgumentError(
-        f"{where} of the signature is {leaf!r}; give it a TensorSpec, or anything with a shape and "
-        "a dtype"
+        f"{where} of the signature is {_checks.shown(leaf)}; give it a TensorSpec, or anything "
+        "with a shape and a dtype"
     )

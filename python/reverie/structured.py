@@ -104,8 +104,8 @@ def td_error(
     node = get_field_from_step_fn(create_reference_step(step_structure))
     if not isinstance(node, ReferenceNode):
         raise UnsupportedTypeError(
-            f"get_field_from_step_fn gave {node!r}; it must give a leaf of the step it was called "
-            "with"
+            f"get_field_from_step_fn gave {_checks.shown(node)}; it must give a leaf of the step "
+            "it was called with"
         )
     weight = priority_number("max_priority_weight", max_priority_weight)
     return Priority(flat_source_index=node._leaf, max_priority_weight=weight)
@@ -132,11 +132,11 @@ def create_config(
     for path, node in zip(paths, nodes, strict=True):
         if not isinstance(node, PatternNode):
             raise UnsupportedTypeError(
-                f"column '{path}' of the pattern is {node!r}; it must be rows of a reference step, "
-                "such as step['a'][-3:]"
+                f"column '{path}' of the pattern is {_checks.shown(node)}; it must be rows of a "
+                "reference step, such as step['a'][-3:]"
             )
     if not isinstance(table, str):
-        raise UnsupportedTypeError(f"table is {table!r}; it must be the name of one")
+        raise UnsupportedTypeError(f"table is {_checks.shown(table)}; it must be the name of one")
     conditions = _checks.items("conditions", conditions, "conditions")
     for condition in conditions:
         if not isinstance(condition, ConditionProto):
@@ -146,7 +146,8 @@ def create_config(
             )
     if priority is not None and not isinstance(priority, Priority):
         raise UnsupportedTypeError(
-            f"priority is {priority!r}; it must be constant_priority_fn(...) or td_error(...)"
+            f"priority is {_checks.shown(priority)}; it must be constant_priority_fn(...) or "
+            "td_error(...)"
         )
     return Config(
         tuple(nodes),

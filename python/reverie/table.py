@@ -117,9 +117,7 @@ class Table:
         durability: Durability | None = None,
         undo_unsent: bool = False,
     ) -> None:
-        if not isinstance(name, str) or not name:
-            error = InvalidArgumentError if isinstance(name, str) else UnsupportedTypeError
-            raise error(f"name is {_checks.shown(name)}; a table needs a non-empty str")
+        _require_name(name)
         _require(name, "sampler", sampler, Selector)
         _require(name, "remover", remover, Selector)
         _require(name, "rate_limiter", rate_limiter, RateLimiter)
@@ -382,5 +380,12 @@ def _require(table: str, argument: str, value: object, kind: type) -> None:
         )
 
 
+def _require_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        error = InvalidArgumentError if isinstance(name, str) else UnsupportedTypeError
+        raise error(f"name is {_checks.shown(name)}; a table needs a non-empty str")
+
+
 def _require_positive(table: str, argument: str, value: int) -> int:
+    _require_name(table)
     return _checks.integer(f"{argument} of table '{table}'", value)

@@ -38,6 +38,7 @@ WRONG = {
     "fraction": 1.5,
     "negative": -1,
     "huge": 2**70,
+    "longer than Python writes": 10**5000,
     "infinite": float("inf"),
     "NaN": float("nan"),
     "complex": 1j,
@@ -47,6 +48,8 @@ WRONG = {
     "dict of text": {"wrong": 1},
     "pair": (1, 2),
     "matrix": np.zeros((2, 2)),
+    "array without dimensions": np.array(None),
+    "masked number": np.ma.masked_array(3, mask=True),
     "text array": np.array(["wrong"]),
     "objects": np.array([object()]),
     "function": lambda *_: 0,
@@ -97,19 +100,16 @@ LEFT_OUT = {
     ("train", "out"),  # any text is a valid folder, which would be written
     ("train", "settings"),  # None is valid and trains for minutes; see agents_test.py
     ("evaluate", "folder"),  # raises FileNotFoundError, as documented
-    ("TrainResult.save", "folder"),  # any text is a valid folder, which would be written
+    # Any text is a valid folder or file, which would be written.
+    ("TrainResult.save", "folder"),
+    ("ReplayBuffer.save", "path"),
     ("Trainer.save", "path"),
-    ("act", "patience_s"),  # a large value is valid and would wait
-    ("Trainer.wait", "timeout_s"),  # None is valid: another thread may start the training
     ("Loop.save", "path"),
     ("Mlp.save", "path"),
-    ("ReplayBuffer", "beta"),
-    ("ReplayBuffer.save", "path"),  # any text is a valid folder, which would be written
-    ("ReplayBuffer.sample", "batch_size"),
-    ("ReplayBuffer.sample", "distinct"),
-    ("ReplayBuffer.sample", "timeout_s"),
+    ("act", "patience_s"),  # a large value is valid and would wait
+    ("Trainer.wait", "timeout_s"),  # None is valid: another thread may start the training
 }
-FOR_EVER = {"huge", "infinite"}
+FOR_EVER = {"huge", "infinite", "longer than Python writes"}
 
 
 _SIMPLE = {"int", "float", "str", "bool", "None", "<class 'int'>", "<class 'float'>"}
@@ -204,3 +204,37 @@ def test_what_can_be_neither_pickled_nor_copied_says_so(name):
             # Any other error fails the test.
             with contextlib.suppress(errors.UnsupportedTypeError):
                 how(value)
+
+
+class Index:
+    """An integer for Python, though of no class of Python's or NumPy's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+@pytest.mark.parametrize("kind", [Index, np.int8, np.uint64, np.array])
+def test_whatever_has_an_index_is_an_integer(kind):
+    table = reverie.Table.queue("t", kind(5))
+    assert table.info.max_size == 5
+    with reverie.Store([table.replace(max_size=kind(7))]) as store:
+        client = store.client()
+        client.insert({"x": 1.0}, {"t": 1.0})
+        with client.trajectory_writer(kind(2), chunk_length=kind(1)) as writer:
+            writer.append({"x": 1.0})
+        assert client.sample_batch("t", kind(1)).data["x"].shape == (1, 1)
+        if kind is not np.array:
+            client.mutate_priorities("t", {kind(5): 1.0}, deletes=[kind(3)])
+    counts = {"num_envs": kind(1), "frame_stack": kind(1), "n_step": kind(3)}
+    buffer = reverie.ReplayBuffer(kind(50), gamma=1.0, **counts)
+    for step in range(5):
+        buffer.add(np.float32(step), 0, 1.0, np.float32(step + 1), False)
+    assert buffer.sample(kind(4))["reward"].tolist() == [3.0] * 4
+    batcher = reverie.Batcher(kind(1), dim=kind(0))
+    batcher.stack(1.0)
+    assert batcher.get().tolist() == [1.0]
+    with reverie.EnvPool("CartPole-v1", kind(2), backend="native") as pool:
+        assert pool.reset(kind(1)).result().reward.shape == (2,)

@@ -80,7 +80,8 @@ class LoopThreads:
         self._agent_timeout_s = agent_timeout_s
         self._output, self._device = output, device
         # Tickets stay on the host, which needs them for the priorities.
-        self._convert = dataset_converter(output, device, str(device).startswith("cuda"))
+        place = _checks.written("device", device, "a device of torch or JAX, or its name")
+        self._convert = dataset_converter(output, device, place.startswith("cuda"))
         self._seed = int(self._s["seed"])
         self._count = max(1, self._s["actors"]) * self._s["envs_per_actor"]
         self._envs = LoopEnvs(

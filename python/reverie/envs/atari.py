@@ -155,15 +155,12 @@ class AtariEnv:
         fires_on_reset: bool = False,
         reward_clip: float | None = None,
     ) -> None:
-        for name, value, least, most in (
-            ("repeat", repeat, 1, _COUNT_MAX),
-            ("noop_max", noop_max, 0, _COUNT_MAX),
-            ("max_frames", max_frames, 0, _COUNT_MAX),
-            ("height", height, 1, _EXTENT_MAX),
-            ("width", width, 1, _EXTENT_MAX),
-            ("stack", stack, 1, _EXTENT_MAX),
-        ):
-            _checks.integer(name, value, least, most)
+        repeat = _checks.integer("repeat", repeat, 1, _COUNT_MAX)
+        noop_max = _checks.integer("noop_max", noop_max, 0, _COUNT_MAX)
+        max_frames = _checks.integer("max_frames", max_frames, 0, _COUNT_MAX)
+        height = _checks.integer("height", height, 1, _EXTENT_MAX)
+        width = _checks.integer("width", width, 1, _EXTENT_MAX)
+        stack = _checks.integer("stack", stack, 1, _EXTENT_MAX)
         for name, value in (
             ("pool", pool),
             ("full_action_space", full_action_space),
@@ -171,9 +168,9 @@ class AtariEnv:
             ("fires_on_reset", fires_on_reset),
         ):
             _checks.flag(name, value)
-        _checks.number("sticky", sticky, 0.0, 1.0)
+        sticky = _checks.number("sticky", sticky, 0.0, 1.0)
         if reward_clip is not None:
-            _checks.number("reward_clip", reward_clip, above=0.0, remedy=", or None")
+            reward_clip = _checks.number("reward_clip", reward_clip, above=0.0, remedy=", or None")
         _checks.text("game", game)
         ale_py, gymnasium = _packages()
         self._rom = _rom(ale_py, game)

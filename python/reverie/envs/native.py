@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,8 @@ class NativePool(ProcessBound, Closing):
         except NotFoundError as error:
             raise _explained(error) from None
         self.spec = _spec_of(self._native.spec())
-        self.num_envs = int(num_envs)
-        self.num_batches = int(num_batches)
+        self.num_envs = operator.index(num_envs)
+        self.num_batches = operator.index(num_batches)
         self._step = self._native.step  # looked up once: a step takes microseconds
 
     @property

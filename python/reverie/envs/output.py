@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from reverie import frameworks
+from reverie import _checks, frameworks
 from reverie.envs.backend import Backend, EnvBatch, EnvFuture
 from reverie.frameworks import Convert
 from reverie.packages import import_package
@@ -47,7 +47,8 @@ def converter(output: str, device: object) -> BatchConverter | None:
         MissingPackageError: torch or JAX is not installed.
     """
     # Through pinned memory, so that the copy to a GPU is asynchronous.
-    convert = frameworks.converter(output, device, pinned=str(device) not in ("None", "cpu"))
+    place = _checks.written("device", device, "a device of torch or JAX, or its name")
+    convert = frameworks.converter(output, device, pinned=place not in ("None", "cpu"))
     if convert is None:
         return None
     if output == "torch":

@@ -94,10 +94,10 @@ class EnvPool(ProcessBound, Closing):
         wrappers: Sequence[object] = (),
     ) -> None:
         _checks.choice("backend", backend, _BACKENDS)
-        _checks.integer("num_envs", num_envs)
-        _checks.integer("num_batches", num_batches)
+        num_envs = _checks.integer("num_envs", num_envs)
+        num_batches = _checks.integer("num_batches", num_batches)
         if num_workers is not None:
-            _checks.integer("num_workers", num_workers, 0)
+            num_workers = _checks.integer("num_workers", num_workers, 0)
         if env_kwargs is not None:
             env_kwargs = _checks.mapping("env_kwargs", env_kwargs, "values by keyword")
             for name in env_kwargs:
@@ -105,10 +105,10 @@ class EnvPool(ProcessBound, Closing):
         if seed is not None:
             seed = _checks.integer("seed", seed, 0)
         if batch_size is not None:
-            _checks.integer("batch_size", batch_size)
+            batch_size = _checks.integer("batch_size", batch_size)
         timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
         _checks.flag("refuse_nan", refuse_nan)
-        _checks.integer("restarts", restarts, 0)
+        restarts = _checks.integer("restarts", restarts, 0)
         _checks.flag("copy", copy)
         wrappers = [
             _checks.function("an entry of wrappers", wrapper)
@@ -290,7 +290,7 @@ def _native(
     if not isinstance(env, str):
         if is_asked_for:
             raise InvalidArgumentError(
-                f"env is {env!r}; native environments are asked for by their id"
+                f"env is {_checks.shown(env)}; native environments are asked for by their id"
             )
         return None
     try:

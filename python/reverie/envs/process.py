@@ -370,11 +370,13 @@ def _check_counts(
 ) -> None:
     for name, value in (("num_envs", num_envs), ("num_batches", num_batches)):
         if not isinstance(value, int) or value < 1:
-            raise InvalidArgumentError(f"{name} is {value!r}; it must be an integer of at least 1")
+            raise InvalidArgumentError(
+                f"{name} is {_checks.shown(value)}; it must be an integer of at least 1"
+            )
     if not isinstance(num_workers, int) or not 1 <= num_workers <= num_envs:
         raise InvalidArgumentError(
-            f"num_workers is {num_workers!r}; it must be between 1 and num_envs, which is "
-            f"{num_envs}"
+            f"num_workers is {_checks.shown(num_workers)}; it must be between 1 and num_envs, "
+            f"which is {num_envs}"
         )
     if batch_size is None:
         return

@@ -202,7 +202,9 @@ def _names(env: Callable[..., object]) -> dict[str, str]:
         "module, and pass what it closes over as env_kwargs"
     )
     if not isinstance(module, str) or not isinstance(qualname, str):
-        raise InvalidArgumentError(f"env is {env!r}, which has no name of its own; {remedy}")
+        raise InvalidArgumentError(
+            f"env is {_checks.shown(env)}, which has no name of its own; {remedy}"
+        )
     if "<" in qualname:
         kind = "a lambda" if qualname.endswith("<lambda>") else "defined within a function"
         raise InvalidArgumentError(f"env, {module}.{qualname}, is {kind}; {remedy}")
@@ -212,7 +214,7 @@ def _names(env: Callable[..., object]) -> dict[str, str]:
         found = None
     if found is not env and getattr(found, "__func__", None) is not getattr(env, "__func__", env):
         raise InvalidArgumentError(
-            f"env is {env!r}, but {module}.{qualname} is another object; {remedy}"
+            f"env is {_checks.shown(env)}, but {module}.{qualname} is another object; {remedy}"
         )
     names = {"module": module, "qualname": qualname}
     file = getattr(sys.modules[module], "__file__", None)

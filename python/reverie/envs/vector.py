@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reverie import _checks
 from reverie.envs import spaces
 from reverie.envs.backend import EnvBatch, no_env_ids
 from reverie.errors import (
@@ -251,7 +252,8 @@ def _maker(env: object, num_envs: int, kwargs: dict[str, object]) -> Callable[[]
     if not isinstance(env, str):
         if not callable(env):
             raise InvalidArgumentError(
-                f"env is {env!r}; give a Gymnasium id, or a function that makes a VectorEnv"
+                f"env is {_checks.shown(env)}; give a Gymnasium id, or a function that makes a "
+                "VectorEnv"
             )
         return lambda: env(num_envs=num_envs, **kwargs)
     if env.startswith("ALE/"):
@@ -267,14 +269,15 @@ def _maker(env: object, num_envs: int, kwargs: dict[str, object]) -> Callable[[]
 def _reset_mode(env: Any) -> str:  # noqa: ANN401
     if not hasattr(env, "single_observation_space") or not hasattr(env, "num_envs"):
         raise UnsupportedTypeError(
-            f'backend "vector" steps vector environments; {env!r} is not one: use backend "process"'
+            f'backend "vector" steps vector environments; {_checks.shown(env)} is not one: use '
+            'backend "process"'
         )
     mode = env.metadata.get("autoreset_mode")
     name = str(getattr(mode, "value", mode))
     if name not in ("SameStep", "Disabled"):
         raise UnsupportedTypeError(
-            f"{env!r} has the autoreset mode {name}, which resets an environment a step late; "
-            "make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
+            f"{_checks.shown(env)} has the autoreset mode {name}, which resets an environment a "
+            "step late; make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
         )
     return name
 

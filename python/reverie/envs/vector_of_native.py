@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reverie import _checks
 from reverie.envs import native, spaces
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.errors import (
@@ -39,7 +40,8 @@ def native_engine(
     """
     if not isinstance(env, str) or wrappers:
         if is_asked_for:
-            what = f"wrappers is {wrappers!r}" if isinstance(env, str) else f"env is {env!r}"
+            name, value = ("wrappers", wrappers) if isinstance(env, str) else ("env", env)
+            what = f"{name} is {_checks.shown(value)}"
             raise InvalidArgumentError(
                 f'{what}; native environments have an id and no wrappers: use backend="process"'
             )
@@ -102,8 +104,8 @@ class NativeEngine:
         """Start environments anew."""
         if options:
             raise InvalidArgumentError(
-                f'options is {options!r}; native environments support only "reset_mask": use '
-                'backend="process"'
+                f"options is {_checks.shown(options)}; native environments support only "
+                '"reset_mask": use backend="process"'
             )
         if self._adrift is not None:
             self._adrift = self._adrift & ~mask if mask is not None else None

@@ -180,8 +180,8 @@ class EnvPool(Closing):
         timeout_s: float = 60.0,
         copy: bool = True,
     ) -> None:
-        _checks.integer("num_processes", num_processes)
-        _checks.integer("batch_size", batch_size)
+        num_processes = _checks.integer("num_processes", num_processes)
+        batch_size = _checks.integer("batch_size", batch_size)
         if output is None:
             output = "torch" if importlib.util.find_spec("torch") else "numpy"
         self._pool = _EnvPool(

@@ -89,7 +89,7 @@ class Table(table.Table):
         if signature is not None:
             for leaf in _reverie.flatten(signature)[1]:
                 if not is_spec(leaf):
-                    raise InvalidArgumentError(f"Unsupported signature spec: {leaf!r}")
+                    raise InvalidArgumentError(f"Unsupported signature spec: {_checks.shown(leaf)}")
         super().__init__(
             name,
             sampler,
