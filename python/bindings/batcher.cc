@@ -14,36 +14,12 @@
 namespace reverie::python {
 namespace {
 
-// Copies of this size release the interpreter's lock.
-constexpr std::size_t kLargeBytes = 64 * 1024;
 // Batches whose memory is kept for reuse: one being filled, one being used, one in
 // between.
 constexpr std::size_t kKeptColumns = 64;
 
-// Never released: the interpreter may be gone when the library's statics are destroyed. Guarded by
-// its lock, not by a static's: an import releases the interpreter's.
-PyObject* torch_module = nullptr;
-PyObject* torch_from_numpy = nullptr;
-
-nb::handle torch() {
-  if (torch_module == nullptr) torch_module = nb::module_::import_("torch").release().ptr();
-  return torch_module;
-}
-nb::handle from_numpy() {
-  if (torch_from_numpy == nullptr) {
-    torch_from_numpy = nb::object(torch().attr("from_numpy")).release().ptr();
-  }
-  return torch_from_numpy;
-}
-
-// NumPy's type for the bits of a torch type that NumPy lacks.
-DType bits_of(DType dtype) {
-  if (dtype < DType::kBFloat16) return dtype;
-  return dtype_size_bytes(dtype) == 2 ? DType::kUInt16 : DType::kUInt8;
-}
-
-nb::object torch_dtype(DType dtype) {
-  return torch().attr(std::string(dtype_name(dtype)).c_str());
+bool is_of_type(PyObject* object, const nb::object& type) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type.ptr();
 }
 
 nb::object narrowed(const nb::object& array, Framework framework, std::size_t dim,
@@ -115,6 +91,24 @@ TimePoint Batcher::own_deadline() const {
   return Clock::system().now() + seconds(options_.timeout_s);
 }
 
+std::size_t Batcher::note(const Nest& nest) {
+  auto found = std::ranges::find(structures_, nest.text(), &Structure::text);
+  if (found == structures_.end()) {
+    Structure made;
+    made.text = nest.text();
+    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
+      made.paths.push_back(nest.path(nest.leaf_of_column(i)));
+    }
+    found = structures_.insert(structures_.end(), std::move(made));
+  }
+  found->root = nest.root();
+  found->column_of_leaf.resize(nest.leaf_count());
+  for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
+    found->column_of_leaf[nest.leaf_of_column(i)] = i;
+  }
+  return static_cast<std::size_t>(found - structures_.begin()) + 1;
+}
+
 std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources) {
   auto& entry = nests_.flatten(nest, leaves);
   // Reading may run Python code, which may change the nest and the notes about it.
@@ -122,17 +116,7 @@ std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& 
   const std::size_t count = entry.nest->leaf_count();
   sources.resize(count);
   for (std::size_t i = 0; i < count; ++i) sources[i].leaf = leaves[entry.nest->leaf_of_column(i)];
-  if (entry.note.structure == 0) {
-    const auto found = std::ranges::find(structures_, entry.nest->text(), &Structure::text);
-    entry.note.structure = static_cast<std::size_t>(found - structures_.begin()) + 1;
-    if (found == structures_.end()) {
-      Structure& made = structures_.emplace_back();
-      made.text = entry.nest->text();
-      for (std::size_t i = 0; i < count; ++i) {
-        made.paths.push_back(entry.nest->path(entry.nest->leaf_of_column(i)));
-      }
-    }
-  }
+  if (entry.note.structure == 0) entry.note.structure = note(*entry.nest);
   const std::size_t structure = entry.note.structure;
   const std::vector<std::string>& paths = structures_[structure - 1].paths;
   for (std::size_t i = 0; i < count; ++i) {
@@ -141,63 +125,76 @@ std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& 
   return structure;
 }
 
-void Batcher::make_target(Column& column, const LeafView& first) {
-  const bool is_torch = column.framework == Framework::kTorch;
-  const FillColumn& fill = column.fill;
-  const bool goes_to_device = is_torch && !options_.device.is_none();
-  if ((is_torch && !first.is_on_cpu) || goes_to_device) {
-    nb::list shape;
-    for (const std::int64_t extent : fill.batch_shape) shape.append(extent);
-    const nb::object dtype = torch_dtype(fill.item.dtype);
-    if (first.is_on_cpu) {  // gathered in pinned memory, so that the copy is asynchronous
-      column.target =
-          torch().attr("empty")(shape, nb::arg("dtype") = dtype, nb::arg("pin_memory") = true);
-      column.data =
-          reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(column.target.attr("data_ptr")()));
+bool Batcher::add_alike(PyObject* nest) {
+  if (!open_ || !open_->is_plain) return false;
+  Open& open = *open_;
+  const Structure& structure = structures_[open.structure - 1];
+  // An item is copied whole or not at all.
+  if (!find_elements(structure, structure.root, nest, open.columns)) return false;
+  for (const Column& column : open.columns) {
+    if (column.framework == Framework::kNone) continue;
+    const std::size_t row_bytes = column.fill.row_bytes;
+    if (column.fill.outer_count != 1) {
+      copy_fill(column.fill, column.item, 1, 0, column.data, options_.size, open.filled, 1);
+    } else if (row_bytes == sizeof(std::int64_t)) {  // a number: two instructions
+      std::memcpy(column.data + open.filled * row_bytes, column.item, sizeof(std::int64_t));
     } else {
-      column.target =
-          torch().attr("empty")(shape, nb::arg("dtype") = dtype, nb::arg("device") = first.keep);
+      std::memcpy(column.data + open.filled * row_bytes, column.item, row_bytes);
     }
-    return;
   }
-  const DType dtype = is_torch ? bits_of(fill.item.dtype) : fill.item.dtype;
-  Buffer buffer = unwrap(memory_->allocate(fill.size_bytes()));
-  nb::object array = array_from_buffer(dtype, fill.batch_shape, std::move(buffer));
-  column.data = array_data(array);
-  if (!is_torch) {
-    column.target = std::move(array);
-    return;
+  if (++open.filled == options_.size) {
+    const std::shared_ptr<Open> full = std::move(open_);
+    finish(full, options_.size);  // short copies keep the interpreter's lock, so all are done
   }
-  column.target = from_numpy()(array);
-  if (dtype != fill.item.dtype) {
-    column.target = column.target.attr("view")(torch_dtype(fill.item.dtype));
-  }
+  return true;
 }
 
-std::shared_ptr<Batcher::Open> Batcher::open(FillMode mode, std::size_t structure,
-                                             std::vector<Source>& sources) {
-  const std::vector<std::string>& paths = structures_[structure - 1].paths;
-  auto made = std::make_shared<Open>();
-  made->mode = mode;
-  made->structure = structure;
-  bool has_array = false;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    LeafView& view = sources[i].view;
-    Column& column = made->columns.emplace_back();
-    column.fill.item.name = paths[i];
-    if (view.framework == Framework::kNone) {
-      column.target = nb::borrow(sources[i].leaf);
-      continue;
+bool Batcher::find_elements(const Structure& structure, const Nest::Node& node, PyObject* object,
+                            std::vector<Column>& columns) {
+  const std::size_t count = node.children.size();
+  switch (node.kind) {
+    case NestKind::kLeaf: {
+      Column& column = columns[structure.column_of_leaf[node.leaf]];
+      if (column.framework == Framework::kNone) {  // unchanged, and no container now
+        return Py_TYPE(object) == Py_TYPE(column.target.ptr());
+      }
+      column.item = column.layout.elements(object);
+      return column.item != nullptr;
     }
-    has_array = true;
-    column.framework = options_.output == Framework::kNone ? view.framework : options_.output;
-    const TensorSpec item{paths[i], view.dtype, Shape(view.shape.begin(), view.shape.end())};
-    column.fill = unwrap(fill_column(mode, item, options_.size, options_.dim));
-    if (!view.is_on_cpu) view.keep = nb::borrow(sources[i].leaf).attr("device");
-    make_target(column, view);
+    case NestKind::kDict: {
+      if (!PyDict_Check(object) || PyDict_GET_SIZE(object) != static_cast<Py_ssize_t>(count)) {
+        return false;
+      }
+      Py_ssize_t position = 0;
+      PyObject* key = nullptr;
+      PyObject* value = nullptr;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (PyDict_Next(object, &position, &key, &value) == 0) return false;
+        PyObject* const wanted = node.keys[i].ptr();
+        if (key != wanted && !is_same_key(key, wanted)) return false;
+        if (!find_elements(structure, node.children[i], value, columns)) return false;
+      }
+      return true;
+    }
+    case NestKind::kList:
+    case NestKind::kTuple:
+    case NestKind::kNamedTuple: {
+      const bool is_alike = node.kind == NestKind::kList    ? PyList_Check(object) != 0
+                            : node.kind == NestKind::kTuple ? PyTuple_CheckExact(object) != 0
+                                                            : is_of_type(object, node.type);
+      if (!is_alike || PySequence_Fast_GET_SIZE(object) != static_cast<Py_ssize_t>(count)) {
+        return false;
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        PyObject* const item = PySequence_Fast_GET_ITEM(object, static_cast<Py_ssize_t>(i));
+        if (!find_elements(structure, node.children[i], item, columns)) return false;
+      }
+      return true;
+    }
+    case NestKind::kDataclass:  // its fields may be properties, which are Python code
+      return false;
   }
-  if (!has_array) raise(invalid_argument("the item has no array; there is nothing to batch"));
-  return made;
+  return false;
 }
 
 std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structure,
@@ -232,9 +229,10 @@ std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structur
     rows = count;
     if (column.data == nullptr) continue;  // torch converts
     if (!view.is_on_cpu) {
-      view.keep = nb::borrow(sources[i].leaf).attr("detach")().attr("cpu")();
-      const LeafView near = reader_.read(view.keep.ptr(), "");
+      nb::object copied = nb::borrow(sources[i].leaf).attr("detach")().attr("cpu")();
+      LeafView near = reader_.read(copied.ptr(), "");
       view.data = near.data;
+      view.keep = near.keep.is_valid() ? std::move(near.keep) : std::move(copied);
       view.is_on_cpu = true;
     }
     if (view.dtype != column.fill.item.dtype) view = converted(view, column.fill.item);
@@ -296,6 +294,7 @@ void Batcher::make_room(std::size_t taken, std::size_t rows) {
 
 void Batcher::add(FillMode mode, nb::handle nest) {
   check_open();
+  if (mode == FillMode::kStack && add_alike(nest.ptr())) return;
   // Other threads may add while this call waits or copies: it works on its own data, in the memory
   // of the last call.
   std::vector<Source> sources = std::exchange(sources_, {});
@@ -328,6 +327,7 @@ void Batcher::add(FillMode mode, nb::handle nest) {
 }
 
 void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
+  const std::size_t structure = open->structure;
   std::vector<nb::object> leaves;
   leaves.reserve(open->columns.size());
   for (Column& column : open->columns) {
@@ -341,9 +341,11 @@ void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
       // A copy: JAX's array must not change when the memory is reused.
       array = nb::module_::import_("jax").attr("device_put")(array.attr("copy")(), options_.device);
     }
+    column.data = nullptr;
     leaves.push_back(std::move(array));
   }
-  finished_.push(fold(structures_[open->structure - 1].text, leaves));
+  spent_ = open;
+  finished_.push(fold(structures_[structure - 1].text, leaves));
 }
 
 bool Batcher::flush() {
@@ -373,12 +375,15 @@ nb::object Batcher::get_now() {
 }
 
 nb::object Batcher::get(nb::handle timeout_s) {
-  const TimePoint until = timeout_s.is_none() ? own_deadline() : deadline(timeout_s);
+  std::optional<TimePoint> until;
+  if (!timeout_s.is_none()) until = deadline(timeout_s);
   check_here();
+  if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
+  if (!until) until = own_deadline();
   while (true) {
     if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
     check_open();
-    if (without_gil([&] { return finished_.wait_for_batch(until, is_interrupted); })) continue;
+    if (without_gil([&] { return finished_.wait_for_batch(*until, is_interrupted); })) continue;
     raise(deadline_exceeded("no batch is finished; the open one has {} of {} rows", filled(),
                             options_.size));
   }

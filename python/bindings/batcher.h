@@ -53,16 +53,23 @@ class Batcher {
   bool is_closed() const { return finished_.is_closed(); }
 
  private:
+  // Copies of this size release the interpreter's lock.
+  static constexpr std::size_t kLargeBytes = 64 * 1024;
+
   struct Column {
     Framework framework = Framework::kNone;
     FillColumn fill;
-    nb::object target;          // the batch's array, or an unchanged object
-    std::byte* data = nullptr;  // null if torch copies, on a device
+    LeafLayout layout;                // of the first item's array
+    nb::object target;                // the batch's array, or an unchanged object
+    std::byte* data = nullptr;        // null if torch copies, on a device
+    const std::byte* item = nullptr;  // within a call of add_alike()
   };
   struct Open {
     FillMode mode = FillMode::kStack;
     std::size_t structure = 0;
     std::vector<Column> columns;
+    // Whether items like the first are stacked by a few short copies into memory of the batch.
+    bool is_plain = false;
     std::size_t filled = 0;  // rows reserved, copied or not
     // Calls that are copying, and may have released the interpreter's lock.
     std::atomic<std::size_t> copying = 0;
@@ -92,6 +99,8 @@ class Batcher {
   struct Structure {
     std::string text;
     std::vector<std::string> paths;  // of the columns
+    Nest::Node root;                 // with its keys in the order that came last
+    std::vector<std::size_t> column_of_leaf;
   };
   struct Source {
     LeafView view;
@@ -102,7 +111,19 @@ class Batcher {
   // Reads the leaves, which `leaves` then holds, in the order of columns. Returns their structure's
   // number.
   std::size_t read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources);
+  // The number of a structure that the cache of nests has no number for.
+  std::size_t note(const Nest& nest);
+  // Stacks an item whose arrays are all laid out as the first one's, which nearly every item is:
+  // without Python code, so that no other thread runs in between. False, with no effect, if it is
+  // another item, or the batch needs other means.
+  bool add_alike(PyObject* nest);
+  // Finds the elements of the arrays of `object`, which is to have the structure of `node`.
+  static bool find_elements(const Structure& structure, const Nest::Node& node, PyObject* object,
+                            std::vector<Column>& columns);
   std::shared_ptr<Open> open(FillMode mode, std::size_t structure, std::vector<Source>& sources);
+  // A finished batch of the same kind, whose columns the next one takes over; else null.
+  std::shared_ptr<Open> spent(FillMode mode, std::size_t structure,
+                              const std::vector<Source>& sources);
   // Checks an item against the open batch and converts it to its types. Returns its row count.
   std::size_t check(const Open& open, FillMode mode, std::size_t structure,
                     std::vector<Source>& sources);
@@ -126,6 +147,7 @@ class Batcher {
   std::deque<Structure> structures_;  // a number is an index here, plus 1
   std::vector<Source> sources_;
   std::shared_ptr<Open> open_;
+  std::shared_ptr<Open> spent_;  // the latest batch that was finished, without its arrays
   BatchQueue<nb::object> finished_;
   std::shared_ptr<BatchMemory> memory_;
 };

@@ -5,77 +5,14 @@
 #include <optional>
 #include <utility>
 
-#include <nanobind/ndarray.h>
-
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/dlpack_exchange.h"
 #include "python/bindings/env_results.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
 namespace {
-
-// DLPack's table of C functions, version 1: https://dmlc.github.io/dlpack/latest/c_api.html
-struct ExchangeTable {
-  std::uint32_t major;
-  std::uint32_t minor;
-  const ExchangeTable* previous;
-  void* functions[3];
-  int (*tensor_of)(void* object, void* tensor);
-};
-
-std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
-  if (dtype.lanes != 1) return std::nullopt;
-  const auto sized = [&](DType one, DType two, DType four, DType eight) -> std::optional<DType> {
-    switch (dtype.bits) {
-      case 8:
-        return one;
-      case 16:
-        return two;
-      case 32:
-        return four;
-      case 64:
-        return eight;
-      default:
-        return std::nullopt;
-    }
-  };
-  switch (static_cast<nb::dlpack::dtype_code>(dtype.code)) {
-    case nb::dlpack::dtype_code::Int:
-      return sized(DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64);
-    case nb::dlpack::dtype_code::UInt:
-      return sized(DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64);
-    case nb::dlpack::dtype_code::Float:
-      if (dtype.bits == 8) return std::nullopt;
-      return sized(DType::kFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64);
-    case nb::dlpack::dtype_code::Bfloat:
-      return DType::kBFloat16;
-    case nb::dlpack::dtype_code::Complex:
-      return dtype.bits == 64 ? DType::kComplex64 : DType::kComplex128;
-    case nb::dlpack::dtype_code::Bool:
-      return DType::kBool;
-    case nb::dlpack::dtype_code::Float8_E4M3FN:
-      return DType::kFloat8E4M3FN;
-    case nb::dlpack::dtype_code::Float8_E5M2:
-      return DType::kFloat8E5M2;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool is_row_major(const nb::dlpack::dltensor& tensor) {
-  if (tensor.strides == nullptr) return true;
-  // Without elements the strides have no meaning, and nothing is copied.
-  if (std::any_of(tensor.shape, tensor.shape + tensor.ndim, [](auto n) { return n == 0; })) {
-    return true;
-  }
-  std::int64_t expected = 1;
-  for (std::int32_t i = tensor.ndim; i-- > 0;) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
 
 Framework framework_of(PyObject* leaf) {
   const nb::object module =
@@ -84,6 +21,20 @@ Framework framework_of(PyObject* leaf) {
   const std::string name = str_of(module);
   if (name.starts_with("torch")) return Framework::kTorch;
   return name.starts_with("jax") ? Framework::kJax : Framework::kNumpy;
+}
+
+// Whether a type is torch's, or derived from one of torch's.
+bool is_torch_type(nb::handle type) {
+  for (const nb::handle base : nb::cast<nb::tuple>(type.attr("__mro__"))) {
+    const nb::object module = nb::getattr(base, "__module__", nb::none());
+    if (PyUnicode_Check(module.ptr()) && str_of(module).starts_with("torch")) return true;
+  }
+  return false;
+}
+
+// Whether torch has marked a tensor: its values are not those of its elements.
+bool is_marked(nb::handle tensor) {
+  return nb::cast<bool>(tensor.attr("is_conj")()) || nb::cast<bool>(tensor.attr("is_neg")());
 }
 
 bool is_array(PyObject* leaf) {
@@ -121,16 +72,8 @@ LeafView LeafReader::read_numpy(PyObject* leaf) const {
 bool LeafReader::read_exchange(PyObject* leaf, LeafView& view) {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(leaf));
   if (exchange_type_.ptr() != type) {
-    const nb::object capsule =
-        nb::getattr(nb::handle(type), "__dlpack_c_exchange_api__", nb::none());
-    if (capsule.is_none() || framework_of(leaf) != Framework::kTorch) return false;
-    const auto* const table = static_cast<const ExchangeTable*>(
-        PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-    if (table == nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-    if (table->major != 1 || table->tensor_of == nullptr) return false;
+    const ExchangeTable* const table = exchange_table(type);
+    if (table == nullptr || !is_torch_type(type)) return false;
     exchange_type_ = nb::borrow(type);
     exchange_ = table->tensor_of;
   }
@@ -140,15 +83,16 @@ bool LeafReader::read_exchange(PyObject* leaf, LeafView& view) {
     return false;
   }
   view.framework = Framework::kTorch;
-  view.is_on_cpu = tensor.device.device_type == nb::device::cpu::value ||
-                   tensor.device.device_type == 3;  // pinned
+  view.is_on_cpu = is_on_cpu(tensor);
   const std::optional<DType> dtype = dtype_of_dlpack(tensor.dtype);
   view.shape = {tensor.shape, static_cast<std::size_t>(tensor.ndim)};
   if (!dtype) return false;
   view.dtype = *dtype;
   if (!view.is_on_cpu) return true;
-  if (!is_row_major(tensor)) {
-    view.keep = nb::handle(leaf).attr("detach")().attr("contiguous")();
+  if (!is_row_major(tensor) || (may_be_marked(tensor) && is_marked(leaf))) {
+    const nb::object plain_values =
+        nb::handle(leaf).attr("detach")().attr("resolve_conj")().attr("resolve_neg")();
+    view.keep = plain_values.attr("contiguous")();
     LeafView plain;
     if (!read_exchange(view.keep.ptr(), plain)) return false;
     view.data = plain.data;
@@ -157,6 +101,63 @@ bool LeafReader::read_exchange(PyObject* leaf, LeafView& view) {
   }
   view.data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
   return true;
+}
+
+LeafLayout LeafLayout::of(DType dtype, std::span<const std::int64_t> shape) {
+  LeafLayout layout;
+  layout.dtype = dtype;
+  layout.shape.assign(shape.begin(), shape.end());
+  layout.exchanged = dlpack_dtype(dtype);
+  if (layout.exchanged) {
+    std::vector<std::int64_t> extents = layout.shape;
+    nb::dlpack::dltensor tensor;
+    tensor.dtype = *layout.exchanged;
+    tensor.ndim = static_cast<std::int32_t>(extents.size());
+    tensor.shape = extents.data();
+    if (may_be_marked(tensor)) layout.exchanged.reset();
+    const std::size_t size_bytes = dtype_size_bytes(dtype);
+    tensor.data = reinterpret_cast<void*>(size_bytes);
+    if (may_be_marked(tensor)) layout.pair_bit = size_bytes;
+  }
+  return layout;
+}
+
+const std::byte* LeafLayout::elements(PyObject* leaf) const {
+  const std::size_t rank = shape.size();
+  if (PyArray_CheckExact(leaf)) {
+    auto* const array = reinterpret_cast<PyArrayObject*>(leaf);
+    const npy_intp* const extents = PyArray_DIMS(array);
+    if (dtype_of(PyArray_DESCR(array)) != dtype || !PyArray_ISCARRAY_RO(array) ||
+        static_cast<std::size_t>(PyArray_NDIM(array)) != rank ||
+        (PyArray_BASE(array) != nullptr && is_overwritten_view(leaf))) {
+      return nullptr;
+    }
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (extents[i] != shape[i]) return nullptr;
+    }
+    return static_cast<const std::byte*>(PyArray_DATA(array));
+  }
+  const TorchTensors& torch = known_torch_tensors();
+  if (torch.table == nullptr || reinterpret_cast<PyObject*>(Py_TYPE(leaf)) != torch.type) {
+    return nullptr;
+  }
+  nb::dlpack::dltensor tensor;
+  if (torch.table->tensor_of(leaf, &tensor) != 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  if (tensor.dtype != exchanged || !is_on_cpu(tensor) ||
+      static_cast<std::size_t>(tensor.ndim) != rank) {
+    return nullptr;
+  }
+  std::int64_t stride = 1;
+  for (std::size_t i = rank; i-- > 0;) {
+    if (tensor.shape[i] != shape[i]) return nullptr;
+    if (tensor.strides != nullptr && tensor.strides[i] != stride && shape[i] != 1) return nullptr;
+    stride *= shape[i];
+  }
+  const auto* const data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+  return (reinterpret_cast<std::uintptr_t>(data) & pair_bit) == 0 ? data : nullptr;
 }
 
 // Any value that a step may hold (values.h), as a separate array.

@@ -4,14 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include "python/bindings/values.h"
 #include "reverie/tensor/dtype.h"
+#include "reverie/tensor/shape.h"
 
 namespace reverie::python {
 
@@ -28,6 +31,19 @@ struct LeafView {
   const std::byte* data = nullptr;
   bool is_on_cpu = true;
   nb::object keep;  // temporary objects
+};
+
+// The layout of one array, for the many that follow and have the same.
+struct LeafLayout {
+  static LeafLayout of(DType dtype, std::span<const std::int64_t> shape);
+  // The elements of a NumPy array or torch.Tensor (no subclass) with this layout, row-major on the
+  // CPU. Null for all else, and where only torch can tell. Runs no Python code.
+  const std::byte* elements(PyObject* leaf) const;
+
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  std::optional<nb::dlpack::dtype> exchanged;  // the type in DLPack; absent: torch has to be asked
+  std::uintptr_t pair_bit = 0;  // set in the addresses at which torch has to be asked
 };
 
 // Reads arrays, one after another. Caches the latest types.

@@ -4,6 +4,7 @@ import _thread
 import asyncio
 import random
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -144,6 +145,142 @@ def test_torch_in_torch_out():
     grown.stack(torch.ones(3, requires_grad=True))
     grown.stack(torch.zeros(3, dtype=torch.float64))
     assert grown.get().tolist() == [[1, 1, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("output", [None, "numpy", "torch"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_tensors_of_any_kind_in_any_order_make_torchs_own_stack(dim, output):
+    torch = pytest.importorskip("torch")
+
+    class Derived(torch.Tensor):
+        pass
+
+    forms = [
+        lambda t: t,
+        lambda t: t.clone(),
+        lambda t: t.T.contiguous().T,
+        lambda t: torch.stack([t, -t], 2)[:, :, 0],
+        lambda t: t.clone().requires_grad_(),
+        lambda t: torch.nn.Parameter(t.clone()),
+        lambda t: t.clone().as_subclass(Derived),
+        lambda t: t.double(),
+        lambda t: t.half(),
+        lambda t: t.numpy(),
+        lambda t: t.numpy()[:, ::-1].copy()[:, ::-1],
+        lambda t: t.numpy().astype(np.float64),
+    ]
+
+    def item(value, form):
+        one = value[0, 0] if dim == 0 else value[0, :1]
+        return {"x": form(value), "one": one, "none": value[:, :0], "n": one.numpy().astype(int)}
+
+    rng = random.Random(dim)
+    values = [torch.arange(6.0).reshape(2, 3) + 10 * i for i in range(160)]
+    batcher = reverie.Batcher(4, dim=dim, output=output)
+    for begin in range(0, len(values), 4):
+        rows = values[begin : begin + 4]
+        # The first one determines the element types.
+        given = [item(rows[0], forms[0]), *(item(row, rng.choice(forms)) for row in rows[1:])]
+        for one in given:
+            batcher.stack(dict(rng.sample(list(one.items()), len(one))))
+        batch = batcher.get()
+        assert isinstance(batch["x"], np.ndarray if output == "numpy" else torch.Tensor)
+        for name, array in batch.items():
+            expected = np.stack([np.asarray(item(row, forms[0])[name]) for row in rows], dim)
+            np.testing.assert_array_equal(np.asarray(array), expected, strict=True)
+
+
+def test_conjugated_and_negated_views_have_the_values_that_torch_shows():
+    torch = pytest.importorskip("torch")
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    views = {
+        "conjugates": z.conj(),
+        "turned": torch.outer(z, z).conj().T,
+        "imaginary": z.conj().imag,
+        "one": z[1:].conj().imag,
+        "reshaped": z[0].conj().imag.reshape(1),
+        "scalar": z[0].conj().imag,
+    }
+    assert any(view.is_conj() for view in views.values())
+    assert any(view.is_neg() for view in views.values())
+    plain = {name: view.clone().resolve_conj().resolve_neg() for name, view in views.items()}
+    for items in ((views, plain, views), (plain, views, plain)):
+        batcher = reverie.Batcher(3)
+        for one in items:
+            batcher.stack(one)
+        batch = batcher.get()
+        for name in views:
+            assert torch.equal(batch[name], torch.stack([plain[name]] * 3)), name
+
+
+def test_complex_halves_are_refused_as_numpy_has_none():
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them experimental
+        halves = torch.ones(2, dtype=torch.complex32)
+    with pytest.raises(UnsupportedTypeError, match="complex32"):
+        reverie.Batcher(2).stack(halves)
+
+
+def test_one_nest_that_changes_between_calls_is_read_anew():
+    torch = pytest.importorskip("torch")
+    batcher = reverie.Batcher(6)
+    nest = {"a": torch.zeros(4), "b": torch.zeros(1, dtype=torch.int64)}
+    batcher.stack(nest)
+    nest["a"] += 1  # in place
+    batcher.stack(nest)
+    nest["a"].set_(torch.full((8,), 2.0).untyped_storage(), 4, (4,), (1,))  # elsewhere
+    batcher.stack(nest)
+    nest["a"] = torch.tensor([[3.0, 0.0]] * 4)[:, 0]  # another layout
+    batcher.stack(nest)
+    nest["a"] = torch.full((3,), 9.0)
+    nest["b"] += 7
+    with pytest.raises(InvalidArgumentError, match="'a' has shape"):
+        batcher.stack(nest)
+    nest["a"].resize_(4).fill_(4)
+    nest["b"].zero_()
+    batcher.stack(nest)
+    batcher.stack({"b": nest["b"], "a": torch.full((4,), 5.0)})  # another order of the keys
+    batch = batcher.get()
+    assert batch["a"].tolist() == [[float(i)] * 4 for i in range(6)]
+    assert batch["b"].tolist() == [[0]] * 6
+
+
+def test_tensors_of_a_batch_are_as_torch_makes_them_and_outlive_the_batcher():
+    torch = pytest.importorskip("torch")
+    batcher = reverie.Batcher(2)
+    kept = []
+    for i in range(20):
+        for _ in range(2):
+            batcher.stack({"x": torch.full((3,), i), "y": torch.full((), i, dtype=torch.bool)})
+        kept.append(batcher.get())
+    del batcher
+    for i, batch in enumerate(kept):
+        assert batch["x"].tolist() == [[i] * 3] * 2
+        assert batch["y"].tolist() == [i != 0] * 2
+    x = kept[5]["x"]
+    assert (x.is_leaf, x.requires_grad, x.is_contiguous()) == (True, False, True)
+    x.numpy()[0, 0] = -1  # the same memory
+    assert x[0].tolist() == [-1, 5, 5]
+    assert (kept[5]["x"].float().requires_grad_() * 2).sum().item() == 48
+    # The last view may be dropped by any thread.
+    views = [batch["x"][1] for batch in kept]
+    kept.clear()
+    thread = threading.Thread(target=views.clear)
+    thread.start()
+    thread.join()
+    assert not views
+
+
+def test_memory_of_a_batch_of_tensors_that_is_gone_is_used_again():
+    torch = pytest.importorskip("torch")
+    batcher = reverie.Batcher(2)
+    places = set()
+    for i in range(10):
+        for _ in range(2):
+            batcher.stack(torch.full((1000,), i))
+        places.add(batcher.get().data_ptr())
+    assert len(places) <= 2
 
 
 def test_output_chooses_the_framework():

@@ -149,6 +149,9 @@ def test_tensors_of_torch_come_back_as_such(echo):
         torch.ones(4, dtype=torch.bfloat16),
         torch.zeros(0, 3),
         torch.ones(3, requires_grad=True),
+        torch.tensor([1 + 2j, 3 - 1j]).conj(),
+        torch.tensor([1 + 2j]).conj().imag,
+        torch.tensor(1 + 2j).conj().imag,
     ):
         got = echo([value])[0]
         assert isinstance(got, torch.Tensor)
