@@ -3,6 +3,7 @@
 // One item is a step of one environment. Batches have 64 environments, with actions drawn before.
 // Estimates: CartPole computes a sine, a cosine and three divisions, 20 to 30 ns; LunarLander 180
 // iterations over two joints and contacts, 10 to 15 us.
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,9 +88,9 @@ BENCHMARK_CAPTURE(BM_PoolStep, pendulum, "Pendulum-v1", 0);
 BENCHMARK_CAPTURE(BM_PoolStep, lunar_lander, "LunarLander-v3", 0);
 BENCHMARK_CAPTURE(BM_PoolStep, lunar_lander_on_2, "LunarLander-v3", 2)->UseRealTime();
 
-// The bound for two threads: each loops over 32 separate environments, and neither waits for the
-// other.
-void BM_RawLoops(benchmark::State& state, const std::string& id) {
+// The bounds for two threads: each loops over 32 separate environments. Either neither waits for
+// the other, or they meet after each step, since the step of a batch ends with its last row.
+void BM_RawLoops(benchmark::State& state, const std::string& id, bool they_meet) {
   constexpr std::size_t kThreads = 2;
   constexpr std::size_t kSteps = 100;
   std::vector<std::unique_ptr<NativePool>> pools;
@@ -102,14 +103,16 @@ void BM_RawLoops(benchmark::State& state, const std::string& id) {
     REVERIE_CHECK(pools.back()->reset(0, std::nullopt).ok());
     REVERIE_CHECK(pools.back()->wait(0, TimePoint::max()).ok());
   }
+  std::barrier meeting(kThreads);
   for (auto _ : state) {
     std::vector<std::thread> threads;
     for (const auto& pool : pools) {
-      threads.emplace_back([&pool] {
+      threads.emplace_back([&pool, &meeting, they_meet] {
         Actions actions(pool->spec(), pool->env_count());
         for (std::size_t step = 0; step < kSteps; ++step) {
           REVERIE_CHECK(pool->step(0, actions.next()).ok());
           REVERIE_CHECK(pool->wait(0, TimePoint::max()).ok());
+          if (they_meet) meeting.arrive_and_wait();
         }
       });
     }
@@ -117,7 +120,8 @@ void BM_RawLoops(benchmark::State& state, const std::string& id) {
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kEnvs * kSteps));
 }
-BENCHMARK_CAPTURE(BM_RawLoops, lunar_lander, "LunarLander-v3")->UseRealTime();
+BENCHMARK_CAPTURE(BM_RawLoops, lunar_lander, "LunarLander-v3", false)->UseRealTime();
+BENCHMARK_CAPTURE(BM_RawLoops, lunar_lander_meeting, "LunarLander-v3", true)->UseRealTime();
 
 }  // namespace
 }  // namespace reverie
