@@ -116,10 +116,14 @@ def test_each_is_logged_with_table_item_and_chunk(server, caplog):
     client = server.client()
     for _ in range(40):
         client.sample_batch("t", 16, timeout_s=30)
+
+    def lines(key):
+        return [line for line in caplog.messages if f"item {key} of table 't'" in line]
+
     for key in BAD_KEYS:
-        lines = [line for line in caplog.messages if f"item {key} of table 't'" in line]
-        assert len(lines) == 1
-        assert f"chunk {7000 + key}:" in lines[0]
+        eventually(lambda key=key: lines(key))
+        assert len(lines(key)) == 1
+        assert f"chunk {7000 + key}:" in lines(key)[0]
 
 
 def test_single_samples_leave_them_out(server, door):
