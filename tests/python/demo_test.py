@@ -161,3 +161,31 @@ def test_all_five_seeds_reach_the_goal(tmp_path, first_seed):
     assert process.returncode == 0, output + errors
     assert "Greedy return of at least 400 in 5 of 5 seeds" in output
     assert "Greedy return of at least 400 in 1 of 1 seed" in output
+
+
+@pytest.mark.parametrize(
+    ("means", "status"), [([450], 0), ([268, 450], 0), ([268, 399], 1), ([268, None], 1)]
+)
+def test_a_served_seed_that_misses_the_goal_gets_one_more(
+    tmp_path, monkeypatch, capsys, means, status
+):
+    from reverie.demo import cartpole, run
+    from reverie.demo.options import Options
+
+    def outcome(seed, mean):
+        curve = [(1, mean)]
+        return cartpole.Outcome(seed, run.FULL_STEPS, 1.0, run.FULL_STEPS, mean, mean, curve)
+
+    left = list(means)
+
+    def serve(_options, seed, _say, _restarts):
+        mean = left.pop(0)
+        return None if mean is None else outcome(seed, mean)
+
+    monkeypatch.setattr(
+        run.cartpole, "train", lambda seeds, _steps, _say: [outcome(s, 500) for s in seeds]
+    )
+    monkeypatch.setattr(run, "_serve", serve)
+    assert run.run(Options(out=tmp_path / "out", served_seeds=1)) == status
+    assert left == []
+    assert ("one more seed" in capsys.readouterr().out) == (len(means) > 1)
