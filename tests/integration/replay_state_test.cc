@@ -166,7 +166,7 @@ TEST_F(ReplayStateTest, AnotherNumberOfWritersIsRefused) {
                  StatusCode::kInvalidArgument, {"2 writers", "1"});
 }
 
-TEST_F(ReplayStateTest, EveryPrefixIsCutShort) {
+TEST_F(ReplayStateTest, EveryTruncatedPrefixIsRefused) {
   const checkpoint::LoadedCheckpoint from = loaded();
   const std::span<const std::byte> whole = from.manifest.payload;
   for (std::size_t size = 0; size < whole.size(); size += 1 + size / 50) {

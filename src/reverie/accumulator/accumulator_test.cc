@@ -139,7 +139,7 @@ class AccumulatorTest : public ::testing::Test {
   std::string address_;
 };
 
-TEST_F(AccumulatorTest, TrainsOneModelOnThreadsWhileMembersComeAndGo) {
+TEST_F(AccumulatorTest, TrainsOneModelOnThreadsWhileMembersJoinAndLeave) {
   constexpr int kLasting = 2;
   Seen seen;
   std::vector<std::thread> threads;
@@ -168,7 +168,7 @@ TEST_F(AccumulatorTest, TrainsOneModelOnThreadsWhileMembersComeAndGo) {
   EXPECT_EQ(seen.differences, 0);
 }
 
-TEST_F(AccumulatorTest, RefusesASecondOneAndOtherArrays) {
+TEST_F(AccumulatorTest, RefusesASecondAccumulatorAndMismatchedArrays) {
   Seen seen;
   Trainer trainer("m", address_, seen);
   const auto second = Accumulator::make(trainer.peer(), trainer.group(), Trainer::options());

@@ -17,7 +17,7 @@ std::vector<std::string> receivers(const GiftPlan& plan, const std::string& give
 
 using Names = std::vector<std::string>;
 
-TEST(GiftPlan, AsksMembersInTurnsAndTheLeaderLast) {
+TEST(GiftPlan, AsksMembersInTurnAndTheLeaderLast) {
   GiftPlan plan("leader");
   EXPECT_TRUE(plan.assign(at(0)).empty());
   plan.on_report("a", 0, true, at(0));
@@ -31,7 +31,7 @@ TEST(GiftPlan, AsksMembersInTurnsAndTheLeaderLast) {
   EXPECT_TRUE(plan.assign(at(2)).empty());
 }
 
-TEST(GiftPlan, AsksAnotherMemberWhenAProgramTakesLong) {
+TEST(GiftPlan, AsksAnotherMemberWhenTheFirstTakesTooLong) {
   GiftPlan plan("leader");
   plan.on_report("a", 0, true, at(0));
   plan.on_report("p", 1, false, at(0));
@@ -46,7 +46,7 @@ TEST(GiftPlan, AsksAnotherMemberWhenAProgramTakesLong) {
   EXPECT_EQ(plan.waits_since(), TimePoint::max());
 }
 
-TEST(GiftPlan, AsksAgainForAGiftThatIsLostAndForANewNeed) {
+TEST(GiftPlan, AsksAgainWhenAGiftIsLostAndWhenAMemberNeedsTheModelAgain) {
   GiftPlan plan("leader");
   plan.on_report("a", 0, true, at(0));
   plan.on_report("p", 1, false, at(0));
@@ -70,7 +70,7 @@ TEST(GiftPlan, AsksAgainForAGiftThatIsLostAndForANewNeed) {
   EXPECT_EQ(receivers(plan, "a"), Names{"p"});
 }
 
-TEST(GiftPlan, CountsWhatTheLeaderGivesToAll) {
+TEST(GiftPlan, GiveToAllServesWaitingMembers) {
   GiftPlan plan("leader");
   plan.on_report("a", 0, true, at(0));
   plan.on_report("p", 1, false, at(0));

@@ -179,7 +179,7 @@ class Losses {
 
 class ContinuousAgent : public ::testing::TestWithParam<Algorithm> {};
 
-TEST_P(ContinuousAgent, GradientsAreTheSlopesOfTheLosses) {
+TEST_P(ContinuousAgent, GradientsMatchTheSlopesOfTheLosses) {
   const Algorithm algorithm = GetParam();
   const TrainSettings settings = small(algorithm);
   const auto agent = make_agent(algorithm, two_numbers(), settings).value();
@@ -243,7 +243,7 @@ TEST_P(ContinuousAgent, AGradientThatIsNotFiniteChangesNothing) {
   EXPECT_EQ(agent->weights().version, 0u);
 }
 
-TEST_P(ContinuousAgent, ActionsKeepWithinTheEnvironmentsBounds) {
+TEST_P(ContinuousAgent, ActionsStayWithinTheEnvironmentsBounds) {
   TrainSettings settings = small(GetParam());
   settings.noise_sigma = 5;
   settings.warmup_steps = 10;
@@ -276,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(All, ContinuousAgent,
                            return std::string(algorithm_name(algorithm.param));
                          });
 
-TEST(ContinuousAgents, ThePolicyOfTd3HasItsTurnEveryOtherStep) {
+TEST(ContinuousAgents, Td3UpdatesItsPolicyEveryOtherStep) {
   const auto agent = make_agent(Algorithm::kTd3, two_numbers(), small(Algorithm::kTd3)).value();
   const auto learner = agent->make_learner(kBatch);
   TransitionBatch batch(two_numbers(), kBatch);

@@ -71,7 +71,7 @@ Expected expected(const nn::Mlp& mlp, const nn::Parameters& online, const nn::Pa
 
 class QAgentTest : public ::testing::TestWithParam<bool> {};
 
-TEST_P(QAgentTest, TheGradientIsTheSlopeOfTheLoss) {
+TEST_P(QAgentTest, TheGradientMatchesTheSlopeOfTheLoss) {
   const bool is_double = GetParam();
   const auto agent = make_q_agent(three_actions(), small(), is_double).value();
   const auto learner = agent->make_learner(kBatch);
@@ -149,7 +149,7 @@ TEST(QAgent, AGradientThatIsNotFiniteIsRefusedAndNamesTheLayer) {
   EXPECT_TRUE(agent->step(gradients, 0, 1).ok());
 }
 
-TEST(QAgent, ExploresByTheScheduleAndElseTakesTheBest) {
+TEST(QAgent, ExploresByTheScheduleAndOtherwiseTakesTheBestAction) {
   TrainSettings settings = small();
   settings.steps = 1'000;
   settings.epsilon_share = 0.5;
@@ -176,7 +176,7 @@ TEST(QAgent, ExploresByTheScheduleAndElseTakesTheBest) {
   EXPECT_NEAR(others, 1'000, 130);  // 2/3 of the random half; 5 deviations
 }
 
-TEST(QAgent, ContinuousActionsAreRefusedWithTheAlgorithmsThatTakeThem) {
+TEST(QAgent, RefusesContinuousActionsAndNamesAlgorithmsThatSupportThem) {
   AgentSpec spec;
   spec.obs_width = 3;
   spec.action_width = 1;

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Duration, OfSecondsSaturatesInsteadOfOverflowing) {
+TEST(Duration, FromSecondsSaturatesInsteadOfOverflowing) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(seconds(1.5), milliseconds(1500));
   EXPECT_EQ(seconds(-2.0), milliseconds(-2000));
@@ -21,11 +21,11 @@ TEST(Duration, OfSecondsSaturatesInsteadOfOverflowing) {
   EXPECT_EQ(seconds(std::nan("")), Duration(0));
 }
 
-TEST(Duration, ComesBackFromSeconds) {
+TEST(Duration, SurvivesARoundTripThroughSeconds) {
   EXPECT_DOUBLE_EQ(to_seconds(seconds(0.25)), 0.25);
 }
 
-TEST(TimePoint, FarAheadIsNeverNotThePast) {
+TEST(TimePoint, AddingADurationSaturatesInsteadOfOverflowing) {
   const TimePoint now{100};
   EXPECT_EQ(now + Duration::max(), TimePoint::max());
   EXPECT_EQ((now + Duration(5)).ns, 105);
@@ -33,7 +33,7 @@ TEST(TimePoint, FarAheadIsNeverNotThePast) {
   EXPECT_LT(now, TimePoint::max());
 }
 
-TEST(SystemClock, NeverGoesBack) {
+TEST(SystemClock, NeverGoesBackwards) {
   TimePoint last = Clock::system().now();
   for (int i = 0; i < 1'000; ++i) {
     const TimePoint now = Clock::system().now();
@@ -42,7 +42,7 @@ TEST(SystemClock, NeverGoesBack) {
   }
 }
 
-TEST(SystemClock, SaysThatADeadlineIsPast) {
+TEST(SystemClock, WaitUntilReturnsFalsePastTheDeadline) {
   Mutex mutex;
   CondVar condition;
   MutexLock lock(mutex);
@@ -54,7 +54,7 @@ TEST(SystemClock, SaysThatADeadlineIsPast) {
   EXPECT_GE(clock.now(), soon);
 }
 
-TEST(ManualClock, StandsStillUntilItIsMoved) {
+TEST(ManualClock, AdvancesOnlyWhenTold) {
   ManualClock clock;
   const TimePoint start = clock.now();
   EXPECT_EQ(clock.now(), start);
@@ -62,7 +62,7 @@ TEST(ManualClock, StandsStillUntilItIsMoved) {
   EXPECT_EQ(clock.now() - start, seconds(3));
 }
 
-TEST(ManualClock, SaysAtOnceThatADeadlineIsPast) {
+TEST(ManualClock, WaitUntilReturnsFalseAtOncePastTheDeadline) {
   ManualClock clock;
   Mutex mutex;
   CondVar condition;
@@ -70,7 +70,7 @@ TEST(ManualClock, SaysAtOnceThatADeadlineIsPast) {
   EXPECT_FALSE(clock.wait_until(condition, mutex, clock.now()));
 }
 
-TEST(ManualClock, LetsAWaiterGoWhenItsDeadlinePasses) {
+TEST(ManualClock, WakesAWaiterWhenItsDeadlinePasses) {
   ManualClock clock;
   Mutex mutex;
   CondVar condition;
@@ -88,7 +88,7 @@ TEST(ManualClock, LetsAWaiterGoWhenItsDeadlinePasses) {
   EXPECT_EQ(woken, deadline);
 }
 
-TEST(ManualClock, LetsAWaiterGoWhenItIsNotified) {
+TEST(ManualClock, WakesAWaiterWhenItIsNotified) {
   ManualClock clock;
   Mutex mutex;
   CondVar condition;

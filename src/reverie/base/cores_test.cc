@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(Cores, AQuotaIsRoundedUpAndNoneIsNone) {
+TEST(Cores, AQuotaIsRoundedUpAndAMissingOneIsZero) {
   EXPECT_EQ(cores_of_quota("200000 100000"), 2u);
   EXPECT_EQ(cores_of_quota("150000 100000\n"), 2u);
   EXPECT_EQ(cores_of_quota("1000 100000"), 1u);
@@ -16,7 +16,7 @@ TEST(Cores, AQuotaIsRoundedUpAndNoneIsNone) {
   }
 }
 
-TEST(Cores, ThereIsOneAtLeastAndNoMoreThanTheProcessMayRunOn) {
+TEST(Cores, AreAtLeastOneAndAtMostTheHardwareThreads) {
   EXPECT_GE(available_cores(), 1u);
   EXPECT_LE(available_cores(), std::max(1u, std::thread::hardware_concurrency()));
 }

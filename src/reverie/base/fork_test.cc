@@ -25,7 +25,7 @@ int status_of_child(F in_child) {
   return WEXITSTATUS(status);
 }
 
-TEST(ForkGuard, LetsItsOwnProcessIn) {
+TEST(ForkGuard, AcceptsItsOwnProcess) {
   const ForkGuard guard;
   EXPECT_TRUE(guard.check("store").ok());
 }
@@ -43,18 +43,18 @@ TEST(ForkGuard, RefusesAForkedChildAndNamesTheHandle) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(ForkGuard, StillLetsTheParentInAfterAFork) {
+TEST(ForkGuard, AcceptsTheParentAfterAFork) {
   const ForkGuard guard;
   EXPECT_EQ(status_of_child([] { return 0; }), 0);
   EXPECT_TRUE(guard.check("store").ok());
 }
 
-TEST(ForkGuard, MadeInTheChildServesTheChild) {
+TEST(ForkGuard, AcceptsTheChildInWhichItWasMade) {
   const int status = status_of_child([] { return ForkGuard().check("store").ok() ? 0 : 1; });
   EXPECT_EQ(status, 0);
 }
 
-TEST(ForkGuard, TellsGenerationsApart) {
+TEST(ForkGuard, DistinguishesForkGenerations) {
   const std::uint32_t here = fork_generation();
   const int status = status_of_child([here] {
     const ForkGuard guard;
@@ -64,7 +64,7 @@ TEST(ForkGuard, TellsGenerationsApart) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
+TEST(ForkGuard, LeaveToParentNeitherJoinsNorDestroys) {
   struct Held {
     explicit Held(bool& ended) : is_ended(ended) {}
     ~Held() { is_ended = true; }
@@ -85,7 +85,7 @@ TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
 }
 
 // A condition variable's destructor, pthread_cond_destroy(), waits for its waiters.
-TEST(ForkGuard, AChildDropsWhatAThreadOfTheParentWaitsFor) {
+TEST(ForkGuard, AChildCanDropAConditionVariableThatAParentThreadWaitsOn) {
   auto condition = std::make_unique<CondVar>();
   Mutex mutex;
   bool waits = false;

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-TEST(Helpers, EachPartIsDoneOnceBeforeTheCallReturns) {
+TEST(Helpers, EachPartRunsOnceBeforeTheCallReturns) {
   for (const std::size_t count : {0u, 1u, 2u, 100u}) {
     std::vector<int> done(count);  // one element per part, so no two threads share one
     run_in_parts(count, [&](std::size_t part) { ++done[part]; });
@@ -31,7 +31,7 @@ TEST(Helpers, SeveralCallersAtOnceDoNotWaitForEachOther) {
   EXPECT_EQ(done.load(), 4 * 50 * 8);
 }
 
-TEST(Helpers, APartThatTakesLongerHoldsNobodyElseBack) {
+TEST(Helpers, ASlowPartDoesNotDelayTheOthers) {
   std::atomic<int> others{0};
   std::atomic<bool> is_alone{false};
   run_in_parts(5, [&](std::size_t part) {

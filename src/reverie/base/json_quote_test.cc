@@ -5,7 +5,7 @@
 namespace reverie {
 namespace {
 
-TEST(JsonQuote, EscapesWhatAStringOfJsonMayNotContain) {
+TEST(JsonQuote, EscapesCharactersThatJsonStringsMayNotContain) {
   EXPECT_EQ(json_quote(""), R"("")");
   EXPECT_EQ(json_quote("obs/position"), R"("obs/position")");
   EXPECT_EQ(json_quote("a\"b\\c"), R"("a\"b\\c")");

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(Machine, LoadsFromAFarMemoryTakeLonger) {
+TEST(Machine, LoadsBeyondTheCacheTakeLonger) {
   const MemoryLimits near = measure_memory(16 << 10).value();
   const MemoryLimits far = measure_memory(64 << 20).value();
   EXPECT_GT(near.load_ns, 0.1);
@@ -16,7 +16,7 @@ TEST(Machine, LoadsFromAFarMemoryTakeLonger) {
   EXPECT_GT(far.copy_bytes_per_s, 1e8);
 }
 
-TEST(Machine, RefusesWhatIsTooSmallToMeasureOrTooLargeToHave) {
+TEST(Machine, RefusesSizesTooSmallToMeasureOrTooLargeToAllocate) {
   expect_refused(measure_memory(100).status(), StatusCode::kInvalidArgument, {"100", "4096"});
   expect_refused(measure_memory(~std::size_t{0} / 4).status(), StatusCode::kResourceExhausted, {});
 }

@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-TEST(Mutex, IsAWordOfFourBytes) {
+TEST(Mutex, IsFourBytesLarge) {
   EXPECT_EQ(sizeof(Mutex), 4u);
 }
 
@@ -20,7 +20,7 @@ bool is_free(Mutex& mutex) REVERIE_NO_THREAD_SAFETY_ANALYSIS {
   return taken;
 }
 
-TEST(Mutex, CannotBeTakenTwice) {
+TEST(Mutex, CannotBeLockedTwice) {
   Mutex mutex;
   EXPECT_TRUE(is_free(mutex));
   {
@@ -30,18 +30,18 @@ TEST(Mutex, CannotBeTakenTwice) {
   EXPECT_TRUE(is_free(mutex));
 }
 
-TEST(Mutex, CanBeAssertedWhereItIsHeld) {
+TEST(Mutex, AssertHeldPassesWhileItIsHeld) {
   Mutex mutex;
   MutexLock lock(mutex);
   mutex.assert_held();
 }
 
-TEST(MutexDeathTest, AssertingAFreeLockIsABrokenInvariant) {
+TEST(MutexDeathTest, AssertHeldAbortsWhileItIsFree) {
   const Mutex mutex;
   EXPECT_DEATH(mutex.assert_held(), "invariant broken");
 }
 
-TEST(Mutex, LosesNoCountBetweenThreads) {
+TEST(Mutex, LosesNoIncrementBetweenThreads) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 20'000;
   Mutex mutex;
@@ -59,7 +59,7 @@ TEST(Mutex, LosesNoCountBetweenThreads) {
   EXPECT_EQ(count, kThreads * kRounds);
 }
 
-TEST(Mutex, WakesAThreadThatWentToSleepOnIt) {
+TEST(Mutex, WakesAThreadThatSleepsOnIt) {
   Mutex mutex;
   bool entered = false;
   mutex.lock();

@@ -24,7 +24,7 @@ TEST(Normal, DrawsFollowTheNormalDistribution) {
   EXPECT_LT(distance, 2.7 / std::sqrt(static_cast<double>(draws.size())));
 }
 
-TEST(Normal, TheTwoOfAPairAreUncorrelated) {
+TEST(Normal, TheNumbersOfAPairAreUncorrelated) {
   Random random(std::uint64_t{18});
   double sum = 0;
   constexpr int kPairs = 100'000;

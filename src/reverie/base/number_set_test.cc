@@ -8,7 +8,7 @@
 namespace reverie {
 namespace {
 
-TEST(NumberSet, HoldsWhatAPlainSetHolds) {
+TEST(NumberSet, AgreesWithAStdSet) {
   std::mt19937 rng(5);
   NumberSet numbers;
   std::set<std::uint64_t> model;
@@ -30,7 +30,7 @@ TEST(NumberSet, HoldsWhatAPlainSetHolds) {
   }
 }
 
-TEST(NumberSet, NumbersInOrderAreOneRun) {
+TEST(NumberSet, ConsecutiveNumbersFormOneRun) {
   NumberSet numbers;
   for (std::uint64_t number = 1; number <= 1000; ++number) numbers.add(number);
   EXPECT_EQ(numbers.run_count(), 1u);
@@ -39,7 +39,7 @@ TEST(NumberSet, NumbersInOrderAreOneRun) {
   EXPECT_FALSE(numbers.contains(0));
 }
 
-TEST(NumberSet, BeyondTheBoundTheOldestRunGoes) {
+TEST(NumberSet, TheOldestRunIsDroppedBeyondTheBound) {
   NumberSet numbers;
   for (std::uint64_t run = 0; run <= NumberSet::kRunsMax; ++run) numbers.add(2 * run);
   EXPECT_EQ(numbers.run_count(), NumberSet::kRunsMax);

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(OptionReader, GivesWhatIsThereAndTheFallbackForWhatIsNot) {
+TEST(OptionReader, ReturnsGivenOptionsAndDefaultsForAbsentOnes) {
   const Options options = {{"x", 1.5}, {"n", std::int64_t{3}}, {"on", true}};
   OptionReader reader(options);
   EXPECT_EQ(reader.number("x", 0), 1.5);
@@ -19,7 +19,7 @@ TEST(OptionReader, GivesWhatIsThereAndTheFallbackForWhatIsNot) {
   EXPECT_TRUE(reader.finish().ok());
 }
 
-TEST(OptionReader, AWrongTypeIsTheErrorOfTheEnd) {
+TEST(OptionReader, FinishRefusesAWrongType) {
   for (const OptionValue& wrong : {OptionValue(std::string("high")), OptionValue(true)}) {
     const Options options = {{"x", wrong}};
     OptionReader reader(options);
@@ -32,7 +32,7 @@ TEST(OptionReader, AWrongTypeIsTheErrorOfTheEnd) {
   expect_refused(reader.finish(), StatusCode::kInvalidArgument, {"'on' must be true or false"});
 }
 
-TEST(OptionReader, WhatWasNotAskedForIsRefusedWithWhatIsKnown) {
+TEST(OptionReader, FinishRefusesUnknownOptionsAndListsTheKnownOnes) {
   const Options options = {{"gravty", 1.0}};
   OptionReader reader(options);
   reader.number("gravity", 0);

@@ -5,13 +5,13 @@
 namespace reverie {
 namespace {
 
-TEST(Random, SameSeedSameDraws) {
+TEST(Random, TheSameSeedGivesTheSameDraws) {
   Random a(std::uint64_t{7});
   Random b(std::uint64_t{7});
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(a.next(), b.next());
 }
 
-TEST(Random, DrawsAreThoseOfXoshiro256PlusPlusSeededThroughSplitMix64) {
+TEST(Random, DrawsMatchXoshiro256PlusPlusSeededWithSplitMix64) {
   // SplitMix64(0) gives the outputs that its authors publish. The draws come from a separate
   // implementation, which gives the published draws for the state {1, 2, 3, 4}.
   EXPECT_EQ(mix64(0), 0xe220a8397b1dcdafu);
@@ -23,7 +23,7 @@ TEST(Random, DrawsAreThoseOfXoshiro256PlusPlusSeededThroughSplitMix64) {
   }
 }
 
-TEST(Random, WithoutASeedTellsTheOneThatRepeatsItsDraws) {
+TEST(Random, WithoutASeedReportsOneThatRepeatsItsDraws) {
   Random drawn(std::nullopt);
   Random again(drawn.seed());
   for (int i = 0; i < 100; ++i) ASSERT_EQ(drawn.next(), again.next());

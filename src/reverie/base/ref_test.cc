@@ -25,7 +25,7 @@ TEST(Ref, IsOneWordWide) {
   EXPECT_EQ(sizeof(Ref<Thing>), sizeof(void*));
 }
 
-TEST(Ref, TheLastOneDeletesTheObject) {
+TEST(Ref, TheLastRefDeletesTheObject) {
   int deleted = 0;
   {
     const Ref<Thing> first = make_ref<Thing>(7, deleted);
@@ -62,7 +62,7 @@ TEST(Ref, AssignmentReleasesWhatItHeld) {
   EXPECT_EQ(deleted, 2);
 }
 
-TEST(Ref, IsARefToConstToo) {
+TEST(Ref, ConvertsToARefToConst) {
   int deleted = 0;
   const Ref<Thing> ref = make_ref<Thing>(7, deleted);
   const Ref<const Thing> view = ref;
@@ -71,7 +71,7 @@ TEST(Ref, IsARefToConstToo) {
   EXPECT_FALSE((std::is_convertible_v<Ref<const Thing>, Ref<Thing>>));
 }
 
-TEST(Ref, CanGiveItsCountUpAndTakeItBack) {
+TEST(Ref, ReleaseGivesUpTheCountAndAdoptTakesItBack) {
   int deleted = 0;
   Thing* const raw = make_ref<Thing>(7, deleted).release();
   EXPECT_EQ(deleted, 0);
@@ -84,12 +84,12 @@ TEST(Ref, CanGiveItsCountUpAndTakeItBack) {
   EXPECT_EQ(deleted, 1);
 }
 
-TEST(Ref, SharingNothingIsEmpty) {
+TEST(Ref, SharingNullGivesAnEmptyRef) {
   EXPECT_FALSE(Ref<Thing>::share(nullptr));
   EXPECT_FALSE(Ref<Thing>());
 }
 
-TEST(Ref, CountsRightFromManyThreads) {
+TEST(Ref, CountsCorrectlyFromManyThreads) {
   int deleted = 0;
   {
     const Ref<Thing> ref = make_ref<Thing>(7, deleted);

@@ -39,12 +39,12 @@ class SpinTest : public ::testing::Test {
   Spinner spinner_;
 };
 
-TEST_F(SpinTest, WhatIsThereIsFound) {
+TEST_F(SpinTest, FindsAResultThatIsReady) {
   EXPECT_TRUE(finds());
   EXPECT_TRUE(finds());
 }
 
-TEST_F(SpinTest, EachLookInVainIsFollowedByTwiceAsManyWaitsWithoutOne) {
+TEST_F(SpinTest, EachFailedPollDoublesTheWaitsWithoutPolling) {
   for (const int skips : {1, 2, 4, 8, 16, 32, 64, 64}) {
     ASSERT_TRUE(looks_in_vain());
     for (int i = 0; i < skips; ++i)
@@ -52,7 +52,7 @@ TEST_F(SpinTest, EachLookInVainIsFollowedByTwiceAsManyWaitsWithoutOne) {
   }
 }
 
-TEST_F(SpinTest, AFindIsLookedForAgainTheNextTime) {
+TEST_F(SpinTest, ASuccessfulPollResetsTheBackoff) {
   ASSERT_TRUE(looks_in_vain());
   ASSERT_FALSE(finds()) << "it sleeps at once";
   ASSERT_TRUE(finds());
@@ -62,7 +62,7 @@ TEST_F(SpinTest, AFindIsLookedForAgainTheNextTime) {
 }
 
 // The thread lost its core while it polled, whether the result came or not.
-TEST_F(SpinTest, AThreadThatLostItsCoreSleepsAtOnceForLong) {
+TEST_F(SpinTest, AThreadThatLostItsCoreSkipsPollingForManyWaits) {
   for (const bool comes : {false, true}) {
     SCOPED_TRACE(comes);
     for (const int skips : {64, 128, 256, 512, 1024, 1024}) {
@@ -81,11 +81,11 @@ TEST_F(SpinTest, AThreadThatLostItsCoreSleepsAtOnceForLong) {
   }
 }
 
-TEST_F(SpinTest, WhatAlwaysComesSoonIsAlwaysLookedFor) {
+TEST_F(SpinTest, PollsEveryTimeIfResultsAlwaysComeSoon) {
   for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(finds(std::chrono::microseconds(45)));
 }
 
-TEST_F(SpinTest, LongLooksAreForAQuarterOfTheTime) {
+TEST_F(SpinTest, LongPollsAreMadeForAFractionOfTheWaits) {
   using std::chrono::microseconds;
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(finds(microseconds(100))) << "enough to wake others up";
   int found = 0;

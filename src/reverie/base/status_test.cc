@@ -18,7 +18,7 @@ TEST(Status, IsOkByDefaultAndOwnsNothing) {
   EXPECT_EQ(status.to_string(), "OK");
 }
 
-TEST(Status, MakersGiveTheirCodeAndTheFormattedText) {
+TEST(Status, FactoriesSetTheirCodeAndFormatTheMessage) {
   const Status status = out_of_range("slice ends at {}; the history holds {} steps", 9, 4);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
@@ -49,11 +49,11 @@ TEST(Status, CodesHaveTheNumbersAndNamesOfGrpc) {
   }
 }
 
-TEST(Status, ANumberThatIsNoCodeHasAName) {
+TEST(Status, AnInvalidCodeIsNamedUnknown) {
   EXPECT_EQ(status_code_name(static_cast<StatusCode>(99)), "UNKNOWN");
 }
 
-TEST(Status, EachMakerHasACodeOfItsOwn) {
+TEST(Status, EachFactoryHasItsOwnCode) {
   const Status all[] = {cancelled("x"),           invalid_argument("x"), deadline_exceeded("x"),
                         not_found("x"),           already_exists("x"),   resource_exhausted("x"),
                         failed_precondition("x"), out_of_range("x"),     unimplemented("x"),
@@ -70,17 +70,17 @@ TEST(Status, ContextComesBeforeTheMessageAndKeepsTheCode) {
   EXPECT_EQ(status.message(), "table 'replay': no such column");
 }
 
-TEST(Status, ContextLeavesOkAlone) {
+TEST(Status, ContextLeavesOkUnchanged) {
   EXPECT_EQ(Status().with_context("table 'replay'"), Status());
 }
 
-TEST(Status, EqualsByCodeAndMessage) {
+TEST(Status, ComparesByCodeAndMessage) {
   EXPECT_EQ(not_found("a"), not_found("a"));
   EXPECT_FALSE(not_found("a") == not_found("b"));
   EXPECT_FALSE(not_found("a") == data_loss("a"));
 }
 
-TEST(StatusDeathTest, AnErrorWithoutACodeIsABrokenInvariant) {
+TEST(StatusDeathTest, MakingAnErrorWithTheOkCodeAborts) {
   EXPECT_DEATH((void)Status(StatusCode::kOk, "x"), "invariant broken.*status.cc");
 }
 
@@ -95,7 +95,7 @@ TEST(Result, HoldsAValueOrAStatus) {
   EXPECT_EQ(error.status().code(), StatusCode::kNotFound);
 }
 
-TEST(Result, MovesAValueThatCannotBeCopiedOut) {
+TEST(Result, MovesOutAValueThatCannotBeCopied) {
   Result<std::unique_ptr<int>> result = std::make_unique<int>(3);
   const std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 3);
@@ -108,12 +108,12 @@ TEST(Result, LetsItsValueBeChangedInPlace) {
   EXPECT_EQ(result.value(), "abc");
 }
 
-TEST(ResultDeathTest, TheValueOfAnErrorIsABrokenInvariant) {
+TEST(ResultDeathTest, ReadingTheValueOfAnErrorAborts) {
   const Result<int> error = not_found("no");
   EXPECT_DEATH((void)error.value(), "invariant broken: ok");
 }
 
-TEST(ResultDeathTest, AnOkStatusIsNoResult) {
+TEST(ResultDeathTest, MakingAResultFromAnOkStatusAborts) {
   EXPECT_DEATH((void)Result<int>(Status()), "invariant broken");
 }
 
@@ -129,7 +129,7 @@ Status count_steps(bool fail, int& steps) {
   return {};
 }
 
-TEST(ReturnIfError, LeavesTheFunctionOnlyOnAnError) {
+TEST(ReturnIfError, ReturnsFromTheFunctionOnlyOnAnError) {
   int steps = 0;
   EXPECT_TRUE(count_steps(false, steps).ok());
   EXPECT_EQ(steps, 2);
@@ -150,7 +150,7 @@ Result<int> sum(int a, int b) {
   return *left + *right;
 }
 
-TEST(AssignOrReturn, TakesTheValueOrHandsTheErrorOn) {
+TEST(AssignOrReturn, AssignsTheValueOrReturnsTheError) {
   EXPECT_EQ(*sum(2, 3), 5);
   EXPECT_EQ(sum(-1, 3).status().message(), "value is -1; it must be >= 0");
   EXPECT_EQ(sum(1, -3).status().message(), "value is -3; it must be >= 0");

@@ -16,7 +16,7 @@ std::vector<std::byte> pattern(std::size_t size) {
   return bytes;
 }
 
-TEST(StreamCopy, CopiesEverySizeAtEveryAlignmentAndNothingBeside) {
+TEST(StreamCopy, CopiesAnySizeAtAnyAlignmentWithoutWritingOutside) {
   constexpr std::size_t kMargin = 128;
   const std::vector<std::byte> from = pattern(kStreamCopyMin + 3 * kMargin);
   for (const std::size_t size :
@@ -37,7 +37,7 @@ TEST(StreamCopy, CopiesEverySizeAtEveryAlignmentAndNothingBeside) {
   }
 }
 
-TEST(StreamCopy, AThreadThatIsToldSeesTheBytes) {
+TEST(StreamCopy, AnotherThreadSeesTheBytesAfterAReleaseStore) {
   constexpr std::size_t kSize = kStreamCopyMin * 2;
   std::vector<std::byte> to(kSize);
   std::atomic<int> round{0};

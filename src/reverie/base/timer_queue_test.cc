@@ -46,7 +46,7 @@ class TimerQueueTest : public ::testing::Test {
   TimerQueue timers_{clock_};
 };
 
-TEST_F(TimerQueueTest, RunsEachOnceInTheOrderOfTheirTimes) {
+TEST_F(TimerQueueTest, RunsEachTimerOnceInTimeOrder) {
   timers_.schedule(in(2), runs_.add(2));
   timers_.schedule(in(3), runs_.add(3));
   timers_.schedule(in(1), runs_.add(1));  // earlier than the time for which the thread sleeps
@@ -58,13 +58,13 @@ TEST_F(TimerQueueTest, RunsEachOnceInTheOrderOfTheirTimes) {
   EXPECT_EQ(runs_.numbers(), (Numbers{1, 2, 3}));
 }
 
-TEST_F(TimerQueueTest, RunsThoseOfOneTimeInTheOrderInWhichTheyCame) {
+TEST_F(TimerQueueTest, RunsTimersOfTheSameTimeInTheOrderScheduled) {
   for (int i = 0; i < 5; ++i) timers_.schedule(clock_.now(), runs_.add(i));
   ASSERT_TRUE(eventually([&] { return runs_.count() == 5; }));
   EXPECT_EQ(runs_.numbers(), (Numbers{0, 1, 2, 3, 4}));
 }
 
-TEST_F(TimerQueueTest, ACancelledOneNeverRunsAndIsFreed) {
+TEST_F(TimerQueueTest, ACancelledTimerNeverRunsAndIsFreed) {
   auto held = std::make_shared<int>(0);
   const TimePoint when = in(1);
   const std::uint64_t id = timers_.schedule(when, [held] {});
@@ -78,7 +78,7 @@ TEST_F(TimerQueueTest, ACancelledOneNeverRunsAndIsFreed) {
   ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));
 }
 
-TEST_F(TimerQueueTest, MayBeScheduledAndCancelledFromACallback) {
+TEST_F(TimerQueueTest, TimersMayBeScheduledAndCancelledFromACallback) {
   const TimePoint later = in(2);
   const std::uint64_t dropped = timers_.schedule(later, runs_.add(9));
   timers_.schedule(in(1), [&] {
@@ -91,7 +91,7 @@ TEST_F(TimerQueueTest, MayBeScheduledAndCancelledFromACallback) {
   EXPECT_EQ(runs_.numbers(), (Numbers{1}));
 }
 
-TEST_F(TimerQueueTest, RunsNothingOnceItIsStopped) {
+TEST_F(TimerQueueTest, RunsNothingAfterStop) {
   timers_.schedule(in(1), runs_.add(1));
   timers_.stop();
   timers_.stop();

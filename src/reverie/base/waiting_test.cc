@@ -5,7 +5,7 @@
 namespace reverie {
 namespace {
 
-TEST(Waiting, ALookFindsWhatIsThereWithoutAnyTime) {
+TEST(Waiting, LookForChecksOnceEvenForZeroTime) {
   int looks = 0;
   EXPECT_TRUE(look_for([&] { return ++looks > 0; }, Duration::zero()));
   EXPECT_EQ(looks, 1);
@@ -13,14 +13,14 @@ TEST(Waiting, ALookFindsWhatIsThereWithoutAnyTime) {
   EXPECT_EQ(looks, 2);
 }
 
-TEST(Waiting, LooksGoOnWhereThereAreCoresForIt) {
+TEST(Waiting, LookForPollsOnlyOnMoreThanOneCore) {
   int looks = 0;
   const bool found = look_for([&] { return ++looks == 100; }, std::chrono::hours(1));
   EXPECT_EQ(found, available_cores() > 1);
   EXPECT_EQ(looks, found ? 100 : 1);
 }
 
-TEST(Waiting, ALookInVainEnds) {
+TEST(Waiting, LookForGivesUpAfterItsTime) {
   EXPECT_FALSE(look_for([] { return false; }, std::chrono::microseconds(10)));
 }
 

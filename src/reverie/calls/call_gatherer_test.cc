@@ -45,7 +45,7 @@ TEST_F(CallGathererTest, ClosesABatchAtItsSizeAndCallsOneThread) {
   EXPECT_EQ(numbers(gatherer.take()), (std::vector<std::uint64_t>{3, 4}));
 }
 
-TEST_F(CallGathererTest, ClosesABatchWhenItsFirstCallHasWaited) {
+TEST_F(CallGathererTest, ClosesABatchWhenItsFirstCallHasWaitedLongEnough) {
   CallGatherer gatherer({.size = 8, .max_wait = milliseconds(5)}, clock_);
   EXPECT_TRUE(add(gatherer, 1));
   clock_.advance(milliseconds(4));
@@ -57,7 +57,7 @@ TEST_F(CallGathererTest, ClosesABatchWhenItsFirstCallHasWaited) {
   EXPECT_EQ(gatherer.time_left(), std::nullopt);
 }
 
-TEST_F(CallGathererTest, TakesWhatWaitsWhereItIsDynamicOrItsServerSaysSo) {
+TEST_F(CallGathererTest, TakesAPartialBatchIfDynamicOrIfItsServerAsks) {
   CallGatherer dynamic({.size = 2, .max_wait = std::nullopt, .is_dynamic = true}, clock_);
   EXPECT_TRUE(add(dynamic, 1));
   EXPECT_EQ(numbers(dynamic.take()), (std::vector<std::uint64_t>{1}));
@@ -74,7 +74,7 @@ TEST_F(CallGathererTest, TakesWhatWaitsWhereItIsDynamicOrItsServerSaysSo) {
   EXPECT_EQ(numbers(early.take(9)), (std::vector<std::uint64_t>{3}));
 }
 
-TEST_F(CallGathererTest, DropsWhatWasWithdrawnAndRefusesCallsOnceItIsClosed) {
+TEST_F(CallGathererTest, DropsWithdrawnCallsAndRefusesCallsAfterClose) {
   CallGatherer gatherer({.size = 2, .max_wait = std::nullopt, .is_served = false}, clock_);
   EXPECT_FALSE(add(gatherer, 1)) << "nobody asked to be told";
   gatherer.notify_on_next();
@@ -91,7 +91,7 @@ TEST_F(CallGathererTest, DropsWhatWasWithdrawnAndRefusesCallsOnceItIsClosed) {
   EXPECT_TRUE(gatherer.take(1).empty());
 }
 
-TEST(CallGatherer, GivesEachCallOnceToThreadsThatTakeAndEndsTheirWaits) {
+TEST(CallGatherer, GivesEachCallToOneThreadAndCloseEndsTheWaits) {
   constexpr std::uint64_t kCalls = 2'000;
   CallGatherer gatherer({.size = 7, .max_wait = milliseconds(1)});
   std::atomic<std::uint64_t> taken{0};

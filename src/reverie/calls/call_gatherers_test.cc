@@ -34,7 +34,7 @@ TEST(CallGatherers, WithdrawARequestFromTheGathererThatHasIt) {
   EXPECT_TRUE(all.withdraw({1, 1})) << "one that has ended is left out";
 }
 
-TEST(CallGatherers, CloseAll) {
+TEST(CallGatherers, CloseEveryGatherer) {
   CallGatherers all;
   const auto gatherer = std::make_shared<CallGatherer>(CallGatherer::Options{});
   all.add(gatherer);

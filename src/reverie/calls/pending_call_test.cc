@@ -83,7 +83,7 @@ class PendingCallTest : public ::testing::Test {
   std::shared_ptr<Peer> caller_ = open_peer("caller");
 };
 
-TEST_F(PendingCallTest, IsDoneWithTheAnswerAndNotBefore) {
+TEST_F(PendingCallTest, IsDoneOnlyOnceTheAnswerArrives) {
   const auto call = begin();
   EXPECT_EQ(call->peer(), "server");
   EXPECT_EQ(call->function(), "hold");
@@ -105,7 +105,7 @@ TEST_F(PendingCallTest, EndsWhenItIsCancelled) {
   call->cancel();  // the call has ended already
 }
 
-TEST_F(PendingCallTest, EndsAtItsDeadlineThoughNoThreadWaits) {
+TEST_F(PendingCallTest, EndsAtItsDeadline) {
   CallOptions options;
   options.deadline = Clock::system().now();
   const auto call = begin(options);
@@ -113,7 +113,7 @@ TEST_F(PendingCallTest, EndsAtItsDeadlineThoughNoThreadWaits) {
   EXPECT_EQ(call->result().status.code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(PendingCallTest, TellsOnceHoweverOftenItWasAskedTo) {
+TEST_F(PendingCallTest, NotifiesOnceHoweverOftenItWasAsked) {
   const auto call = begin();
   EXPECT_TRUE(call->notify_when_done());
   EXPECT_TRUE(call->notify_when_done());
@@ -124,7 +124,7 @@ TEST_F(PendingCallTest, TellsOnceHoweverOftenItWasAskedTo) {
   EXPECT_FALSE(call->notify_when_done());
 }
 
-TEST_F(PendingCallTest, TellsNothingThatWasNotAskedFor) {
+TEST_F(PendingCallTest, NotifiesOnlyIfAsked) {
   const auto quiet = begin();
   const auto loud = begin();
   EXPECT_TRUE(loud->notify_when_done());
@@ -135,7 +135,7 @@ TEST_F(PendingCallTest, TellsNothingThatWasNotAskedFor) {
   EXPECT_FALSE(quiet->notify_when_done()) << "it is done, and its caller knows";
 }
 
-TEST_F(PendingCallTest, EndsWithItsPeerAndOutlivesIt) {
+TEST_F(PendingCallTest, IsCancelledWithItsPeerAndOutlivesIt) {
   const auto call = begin();
   caller_.reset();
   ASSERT_TRUE(call->wait_until(late()));
@@ -143,7 +143,7 @@ TEST_F(PendingCallTest, EndsWithItsPeerAndOutlivesIt) {
   call->cancel();
 }
 
-TEST_F(PendingCallTest, IsNotBegunByAPeerThatIsClosed) {
+TEST_F(PendingCallTest, CannotBeginOnAClosedPeer) {
   caller_->close();
   const auto call = PendingCall::begin(caller_, "server", "hold", number_payload(1), {});
   EXPECT_EQ(call.status().code(), StatusCode::kFailedPrecondition);

@@ -35,7 +35,7 @@ class ServingQueueTest : public ::testing::Test {
   }();
 };
 
-TEST_F(ServingQueueTest, GivesTasksInTheirOrder) {
+TEST_F(ServingQueueTest, GivesTasksInOrder) {
   for (const std::uint64_t call : {1u, 2u, 3u}) queue_.push(request(call));
   std::optional<ServingTask> first = queue_.take();
   ASSERT_TRUE(first);
@@ -47,7 +47,7 @@ TEST_F(ServingQueueTest, GivesTasksInTheirOrder) {
   EXPECT_FALSE(queue_.take());
 }
 
-TEST_F(ServingQueueTest, DoesNotHandOutARequestThatWasWithdrawn) {
+TEST_F(ServingQueueTest, DoesNotHandOutAWithdrawnRequest) {
   queue_.push(request(1));
   queue_.push(request(2));
   queue_.tell_withdrawn();
@@ -61,7 +61,7 @@ TEST_F(ServingQueueTest, DoesNotHandOutARequestThatWasWithdrawn) {
   EXPECT_FALSE(queue_.take());
 }
 
-TEST_F(ServingQueueTest, TellsOfRequestsThatWereHandedOutOnlyIfAskedTo) {
+TEST_F(ServingQueueTest, WithdrawingATakenRequestIsNotReportedUnlessAsked) {
   queue_.push(request(1));
   EXPECT_EQ(take(), 1u);
   queue_.withdraw({1, 1});
@@ -77,7 +77,7 @@ TEST_F(ServingQueueTest, SaysWhetherAThreadIsNeededForTheNextTask) {
   EXPECT_TRUE(queue_.take()->needs_help) << "that one is here, and has a task";
 }
 
-TEST_F(ServingQueueTest, CountsOnNoThreadThatCouldNotBeStarted) {
+TEST_F(ServingQueueTest, DoesNotCountOnAThreadThatFailedToStart) {
   for (std::uint64_t call = 1; call <= 2; ++call) queue_.push(request(call));
   EXPECT_TRUE(queue_.take()->needs_help);
   queue_.expect_thread();
@@ -105,7 +105,7 @@ TEST_F(ServingQueueTest, WakesAThreadForEachTaskAndAllWhenItCloses) {
   EXPECT_EQ(ended, 3);
 }
 
-TEST_F(ServingQueueTest, LetsNoMoreThreadsWaitThanItNeeds) {
+TEST_F(ServingQueueTest, EndsIdleThreadsBeyondTheMaximum) {
   std::atomic<std::size_t> ended{0};
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ServingQueue::kIdleMax + 2; ++i) {
@@ -119,7 +119,7 @@ TEST_F(ServingQueueTest, LetsNoMoreThreadsWaitThanItNeeds) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(ServingQueueTest, ThreadsBeyondItsBoundEndAndTheOthersServeOn) {
+TEST_F(ServingQueueTest, ThreadsBeyondANewBoundEndAndTheOthersKeepServing) {
   std::atomic<std::uint64_t> sum{0};
   std::atomic<std::size_t> ended{0};
   std::vector<std::thread> threads;
@@ -144,7 +144,7 @@ TEST_F(ServingQueueTest, ThreadsBeyondItsBoundEndAndTheOthersServeOn) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(ServingQueueTest, GivesWhatIsLeftAfterItIsClosed) {
+TEST_F(ServingQueueTest, GivesRemainingTasksAfterClose) {
   queue_.push(request(1));
   queue_.close();
   ASSERT_TRUE(queue_.wait(*peer_));

@@ -25,7 +25,7 @@ TimePoint in_a_minute() {
 
 // --- Messages.
 
-TEST(StreamWire, MessagesComeBackAsTheyWereWritten) {
+TEST(StreamWire, MessagesSurviveARoundTrip) {
   for (const StreamAsk ask : {StreamAsk::kNext, StreamAsk::kSend, StreamAsk::kFinish,
                               StreamAsk::kWatch, StreamAsk::kClose}) {
     StreamMessage message{7, ask, 3, {}};
@@ -49,7 +49,7 @@ TEST(StreamWire, MessagesComeBackAsTheyWereWritten) {
   }
 }
 
-TEST(StreamWire, RubbishIsRefused) {
+TEST(StreamWire, TruncatedMessagesAreRefusedAndDamagedOnesAreHarmless) {
   const Payload good = encode_stream_message({7, StreamAsk::kSend, 3, number_payload(42)});
   for (std::size_t size = 0; size < good.head.size(); ++size) {
     Payload cut;
@@ -88,7 +88,7 @@ TEST(StreamCore, AValueAnswersTheCallThatWaitsForItsNumber) {
   EXPECT_FALSE(core.has_room());
 }
 
-TEST(StreamCore, TheEndWaitsForTheCallerToAsk) {
+TEST(StreamCore, TheEndIsSentWhenTheCallerAsksForIt) {
   StreamCore core;
   StreamCore::Answers answers;
   core.end(number_payload(9), answers);
@@ -106,7 +106,7 @@ TEST(StreamCore, TheEndWaitsForTheCallerToAsk) {
   ASSERT_EQ(answers.size(), 2u) << "what is asked for beyond the end is answered at once";
 }
 
-TEST(StreamCore, SentValuesAreTakenInTheirOrderAndAnsweredThen) {
+TEST(StreamCore, SentValuesAreTakenInOrderAndAnsweredWhenTaken) {
   StreamCore core;
   StreamCore::Answers answers;
   core.send(1, number_payload(21), stream_call(2), answers);
@@ -241,7 +241,7 @@ TEST_F(StreamTest, ClosingReachesTheServer) {
   EXPECT_FALSE((*late_one->next(in_a_minute())).has_value());
 }
 
-TEST_F(StreamTest, ACallerThatIsGoneEndsItsStreams) {
+TEST_F(StreamTest, ClosingTheCallerEndsItsStreams) {
   const auto stream = open("count", 1000);
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());
   caller_->close();
@@ -316,7 +316,7 @@ TEST_F(StreamTest, ClosingEndsTheWaitOfAnotherThread) {
   reader.join();
 }
 
-TEST_F(StreamTest, BadUsesAreRefused) {
+TEST_F(StreamTest, InvalidUsesAreRefused) {
   EXPECT_EQ(StreamServer::make(server_).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(streams_->define("count", nullptr).code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(StreamReader::open(caller_, "server", "count", {}, {0}).status().code(),
@@ -331,7 +331,7 @@ TEST_F(StreamTest, BadUsesAreRefused) {
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());
 }
 
-TEST_F(StreamTest, ItsServerMayEndBeforeItsReaders) {
+TEST_F(StreamTest, TheServerMayEndBeforeItsReaders) {
   const auto stream = open("count", 1000);
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());
   streams_.reset();

@@ -31,7 +31,7 @@ std::vector<ItemKey> keys_of(const OpenDraws& open) {
   return {batch.keys().begin(), batch.keys().end()};
 }
 
-TEST(OpenDraws, KeepWhatIsNotReceivedInTheOrderOfTheDraws) {
+TEST(OpenDraws, KeepUnreceivedSamplesInDrawOrder) {
   const Ref<Chunk> chunk = testing::float_chunk(1, 4);
   std::vector<Item> items;
   for (const ItemKey key : {7u, 3u, 9u}) items.push_back(item_over(*chunk, key, 1.0, 0, 1));

@@ -99,7 +99,7 @@ class BatchStreamTest : public ::testing::Test {
   std::shared_ptr<Faucet> service_ = std::make_shared<Faucet>();
 };
 
-TEST_F(BatchStreamTest, BatchesComeInOrderAndTheLastIsCutShort) {
+TEST_F(BatchStreamTest, BatchesComeInOrderAndTheLastIsShorter) {
   service_->add_ones(7);
   BatchStream stream(service_, options(3));
   EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
@@ -119,7 +119,7 @@ TEST_F(BatchStreamTest, ALastBatchMayBeDropped) {
   EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(BatchStreamTest, NothingIsDrawnAheadFromATableWhoseItemsLeaveWithTheirSamples) {
+TEST_F(BatchStreamTest, NothingIsDrawnAheadFromATableThatRemovesSampledItems) {
   service_->spent_after["replay"] = 1;
   service_->add_ones(9);
   {
@@ -132,7 +132,7 @@ TEST_F(BatchStreamTest, NothingIsDrawnAheadFromATableWhoseItemsLeaveWithTheirSam
   EXPECT_EQ(service_->asked.size(), 1u);
 }
 
-TEST_F(BatchStreamTest, WhatWasNotTakenGoesBack) {
+TEST_F(BatchStreamTest, UntakenSamplesAreReturned) {
   service_->spent_after["replay"] = 1;
   service_->add_ones(9);
   BatchStreamOptions ahead = options(3);
@@ -147,7 +147,7 @@ TEST_F(BatchStreamTest, WhatWasNotTakenGoesBack) {
   }
 }
 
-TEST_F(BatchStreamTest, AFarServiceIsAskedForTheNextBatchWhileOneIsMade) {
+TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheNextBatchWhileOneIsMade) {
   service_->add_ones(100);
   BatchStreamOptions far = options(5);
   far.is_far = true;
@@ -158,7 +158,7 @@ TEST_F(BatchStreamTest, AFarServiceIsAskedForTheNextBatchWhileOneIsMade) {
   EXPECT_GE(service_->asked.size(), 2u);
 }
 
-TEST_F(BatchStreamTest, AFarServiceHasTheRequestsOfAllBatchesAheadAndOfTheOneThatIsWaitedFor) {
+TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheAwaitedBatchAndAllBatchesAhead) {
   service_->add_ones(100);
   const auto far = std::make_shared<FarFaucet>(service_);
   BatchStreamOptions asking = options(2);
@@ -185,7 +185,7 @@ TEST_F(BatchStreamTest, AFarServiceHasTheRequestsOfAllBatchesAheadAndOfTheOneTha
   EXPECT_EQ(far->waiting_count(), 0u) << "nobody waits for them any more";
 }
 
-TEST_F(BatchStreamTest, RequestsAheadHaveABound) {
+TEST_F(BatchStreamTest, RequestsAheadAreBounded) {
   const auto far = std::make_shared<FarFaucet>(service_);
   BatchStreamOptions asking = options(2);
   asking.timeout = {};
@@ -197,7 +197,7 @@ TEST_F(BatchStreamTest, RequestsAheadHaveABound) {
   EXPECT_LE(far->waiting_count(), 9u);
 }
 
-TEST_F(BatchStreamTest, WeightsAreThoseOfTheBatch) {
+TEST_F(BatchStreamTest, WeightsAreComputedOverTheBatch) {
   service_->add_ones(4);
   BatchStreamOptions weighed = options(4);
   weighed.weighing.beta = 0.5;
@@ -205,7 +205,7 @@ TEST_F(BatchStreamTest, WeightsAreThoseOfTheBatch) {
   EXPECT_EQ(stream.next({}).value().weights, (std::vector<float>{1, 1, 1, 1}));
 }
 
-TEST_F(BatchStreamTest, WeightsOverATableThatDoesNotTellAreRefused) {
+TEST_F(BatchStreamTest, WeightsOverATableWithoutItsLeastProbabilityAreRefused) {
   service_->add_ones(4);
   BatchStreamOptions weighed = options(4);
   weighed.weighing = {0.5, /*over_table=*/true};

@@ -55,14 +55,14 @@ class PackerTest {
   Random random_{std::uint64_t{1}};
 };
 
-TEST(ChunkPacker, AutoCompressesLargeIntegersAndLeavesTheRest) {
+TEST(ChunkPacker, AutoCompressesLargeIntegersAndLeavesTheRestRaw) {
   PackerTest test(CodecChoice::kAuto);
   EXPECT_EQ(test.seal(false), (std::vector<CodecId>{CodecId::kLz4, CodecId::kRaw, CodecId::kRaw}));
   EXPECT_GT(test.packer().packed_row_bytes(), 408);
   EXPECT_LT(test.packer().packed_row_bytes(), 808 * 0.7);
 }
 
-TEST(ChunkPacker, WhoNamesACodecGetsItWhereAColumnShrinks) {
+TEST(ChunkPacker, AChosenCodecIsUsedForColumnsThatShrink) {
   for (const auto& [choice, codec] : {std::pair(CodecChoice::kLz4, CodecId::kLz4),
                                       std::pair(CodecChoice::kZstd, CodecId::kZstd)}) {
     PackerTest test(choice);
@@ -73,7 +73,7 @@ TEST(ChunkPacker, WhoNamesACodecGetsItWhereAColumnShrinks) {
   EXPECT_TRUE(raw.seal(false).empty());
 }
 
-TEST(ChunkPacker, NoiseIsLeftAloneAfterThreeTriesAndLookedAtAgainLater) {
+TEST(ChunkPacker, NoiseIsSkippedAfterThreeTriesAndTriedAgainLater) {
   PackerTest test(CodecChoice::kAuto);
   std::vector<int> tried;  // the chunks for which the packer tried the column
   for (int chunk = 0; chunk < 400; ++chunk) {
@@ -87,7 +87,7 @@ TEST(ChunkPacker, NoiseIsLeftAloneAfterThreeTriesAndLookedAtAgainLater) {
   FAIL() << "pictures that came later were never found";
 }
 
-TEST(ChunkPacker, APartlyFilledChunkGivesItsEmptyRowsBackToo) {
+TEST(ChunkPacker, APartlyFilledChunkIsPackedAndAnEmptyOneIsNot) {
   PackerTest test(CodecChoice::kAuto);
   EXPECT_FALSE(test.seal(false, 3).empty());
   EXPECT_TRUE(test.seal(false, 0).empty());

@@ -48,26 +48,26 @@ double bytes_kept_per_byte_used(double step_bytes, std::uint64_t episode, std::u
   return kept / (static_cast<double>(used) * step_bytes);
 }
 
-TEST(ChunkTuner, LongEpisodesCostTenBytesAStepAtMost) {
+TEST(ChunkTuner, LongEpisodesCostAtMostTenBytesPerStep) {
   for (const std::uint64_t episode : {1'000u, 5'000u}) {
     const double kept = bytes_kept_per_byte_used(400, episode, 1, 1, 40'000);
     EXPECT_LE((kept - 1) * 400, 10) << "episodes of " << episode;
   }
 }
 
-TEST(ChunkTuner, ShortEpisodesWasteAThirdAtMost) {
+TEST(ChunkTuner, ShortEpisodesWasteAtMostAThird) {
   for (std::uint64_t episode = 10; episode <= 20; ++episode) {
     EXPECT_LE(bytes_kept_per_byte_used(400, episode, 1, 1, 4'000), 1.35)
         << "episodes of " << episode;
   }
 }
 
-TEST(ChunkTuner, SparseItemsKeepTwiceTheirRowsAtMost) {
+TEST(ChunkTuner, SparseItemsKeepAtMostTwiceTheirRows) {
   EXPECT_LE(bytes_kept_per_byte_used(400, 1'000, 4, 40, 40'000), 2.0);
   EXPECT_LE(bytes_kept_per_byte_used(4'000, 1'000, 4, 40, 40'000), 2.0);
 }
 
-TEST(ChunkTuner, BoundsAreRowsBytesAndTheRunItself) {
+TEST(ChunkTuner, TheLengthIsBoundedByRowsBytesAndTheRun) {
   ChunkTuner tuner;
   tuner.use_rows(0, 1'000'000);
   EXPECT_EQ(tuner.chunk_length(4, 1), 256u);
@@ -84,7 +84,7 @@ TEST(ChunkTuner, BoundsAreRowsBytesAndTheRunItself) {
   EXPECT_EQ(short_runs.chunk_length(1, 1'000), 16u) << "a block has 16 bytes at least";
 }
 
-TEST(ChunkTuner, ChunksThatAreCompressedAreLonger) {
+TEST(ChunkTuner, CompressedChunksAreLonger) {
   ChunkTuner tuner;
   tuner.use_rows(0, 10'000);
   EXPECT_EQ(tuner.chunk_length(7'080, 1), 9u);
@@ -124,7 +124,7 @@ TEST(ChunkTuner, FollowsEpisodesThatBecomeShorter) {
   EXPECT_LE(tuner.chunk_length(400, 1), 4u);  // sqrt(2 * 15 * 112 / 400) = 2.9, with a tolerance
 }
 
-TEST(ChunkTuner, BeforeItemsRowsThatCanBeReferredToCountAsTheirRun) {
+TEST(ChunkTuner, BeforeTheFirstItemAllReferableRowsCountAsARun) {
   const ChunkTuner tuner;
   EXPECT_EQ(tuner.chunk_length(400, 0), 2u);       // for runs of 8
   EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // an item may use the whole episode

@@ -47,7 +47,7 @@ TEST_F(InsertStep, StoresTheStepOnceForAllTables) {
   EXPECT_EQ(second.priority, std::nullopt);
 }
 
-TEST_F(InsertStep, StepsThatAreAlikeShareWhatTheyHaveInCommon) {
+TEST_F(InsertStep, StepsOfTheSameKindShareASchemaAndALayout) {
   service_.add_table("t");
   StepKinds kinds;
   const InsertTarget target{"t", 1.0};
@@ -86,7 +86,7 @@ TEST_F(InsertStep, StepsThatAreAlikeShareWhatTheyHaveInCommon) {
   }
 }
 
-TEST_F(InsertStep, SaysHowManyTablesHaveTheItem) {
+TEST_F(InsertStep, AnErrorSaysHowManyTablesHaveTheItem) {
   service_.add_table("t");
   const Status status = insert({{"t", 1.0}, {"nowhere", 1.0}});
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

@@ -63,7 +63,7 @@ TEST_F(ItemReaderTest, ItemsOfOneRequestAreTakenOneByOneAcrossItsGroups) {
   EXPECT_EQ(asked(), (std::vector<std::size_t>{1, 4, 5})) << "no more than were asked for";
 }
 
-TEST_F(ItemReaderTest, NothingIsDrawnAheadFromATableWhoseItemsLeaveWithTheirSamples) {
+TEST_F(ItemReaderTest, NothingIsDrawnAheadFromATableThatRemovesSampledItems) {
   service_->spent_after["replay"] = 1;
   service_->add_ones(10);
   ItemReader items = reader(6);
@@ -73,7 +73,7 @@ TEST_F(ItemReaderTest, NothingIsDrawnAheadFromATableWhoseItemsLeaveWithTheirSamp
   EXPECT_EQ(known_->find("replay"), false);
 }
 
-TEST_F(ItemReaderTest, ATableThatIsNotKnownIsNotDrawnAheadEither) {
+TEST_F(ItemReaderTest, NothingIsDrawnAheadFromAnUnknownTable) {
   service_->add_ones(10);
   ItemReader items = reader(6);
   Status end;
@@ -82,7 +82,7 @@ TEST_F(ItemReaderTest, ATableThatIsNotKnownIsNotDrawnAheadEither) {
   EXPECT_EQ(known_->find("replay"), std::nullopt);
 }
 
-TEST_F(ItemReaderTest, WhatOneReaderLearnsAnotherKnows) {
+TEST_F(ItemReaderTest, ReadersShareWhatTheyLearnAboutATable) {
   service_->spent_after["replay"] = 0;
   service_->add_ones(20);
   Status end;
@@ -96,7 +96,7 @@ TEST_F(ItemReaderTest, WhatOneReaderLearnsAnotherKnows) {
   EXPECT_EQ(asked(), (std::vector<std::size_t>{1, 4, 1}));
 }
 
-TEST_F(ItemReaderTest, AFewItemsAreNotWorthTheQuestion) {
+TEST_F(ItemReaderTest, AFewItemsAreReadWithoutQueryingTheTable) {
   service_->spent_after["replay"] = 0;
   service_->add_ones(10);
   ItemReader items = reader(4);
@@ -105,7 +105,7 @@ TEST_F(ItemReaderTest, AFewItemsAreNotWorthTheQuestion) {
   EXPECT_EQ(known_->find("replay"), std::nullopt);
 }
 
-TEST_F(ItemReaderTest, AStoreOfThisProcessIsAskedForOneAtATime) {
+TEST_F(ItemReaderTest, ALocalStoreIsAskedForOneItemAtATime) {
   service_->spent_after["replay"] = 0;
   service_->add_ones(10);
   ItemReader items = reader(6, /*is_local=*/true);
@@ -114,7 +114,7 @@ TEST_F(ItemReaderTest, AStoreOfThisProcessIsAskedForOneAtATime) {
   EXPECT_EQ(asked(), std::vector<std::size_t>(6, 1));
 }
 
-TEST_F(ItemReaderTest, AReaderGoesOnWhenItemsComeAfterATimeout) {
+TEST_F(ItemReaderTest, AReaderContinuesWhenItemsComeAfterATimeout) {
   service_->add_ones(1);
   ItemReader items = reader(2);
   Status end;

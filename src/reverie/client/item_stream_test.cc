@@ -38,7 +38,7 @@ class ItemStreamTest : public ::testing::Test {
   std::shared_ptr<Faucet> service_ = std::make_shared<Faucet>();
 };
 
-TEST_F(ItemStreamTest, ItemsComeInOrderUntilNoneIsInTime) {
+TEST_F(ItemStreamTest, ItemsComeInOrderUntilATimeout) {
   service_->add_ones(7);
   ItemStream stream(service_, options());
   Status end;
@@ -47,7 +47,7 @@ TEST_F(ItemStreamTest, ItemsComeInOrderUntilNoneIsInTime) {
   EXPECT_FALSE(stream.next_now().has_value());
 }
 
-TEST_F(ItemStreamTest, TheBoundOnSamplesIsAnEndOfItsOwn) {
+TEST_F(ItemStreamTest, ReachingTheSampleBoundEndsWithOutOfRange) {
   service_->add_ones(100);
   ItemStreamOptions bounded = options();
   bounded.samples_max = 8;
@@ -57,7 +57,7 @@ TEST_F(ItemStreamTest, TheBoundOnSamplesIsAnEndOfItsOwn) {
   EXPECT_EQ(end.code(), StatusCode::kOutOfRange);
 }
 
-TEST_F(ItemStreamTest, WhatIsUnusedGoesBackInFrontOfWhatWasNotTaken) {
+TEST_F(ItemStreamTest, UnusedItemsAreReturnedBeforeThoseNotTaken) {
   service_->spent_after["replay"] = 1;
   service_->add_ones(6);
   ItemStreamOptions spent = options();
@@ -76,7 +76,7 @@ TEST_F(ItemStreamTest, WhatIsUnusedGoesBackInFrontOfWhatWasNotTaken) {
   }
 }
 
-TEST_F(ItemStreamTest, NothingGoesBackToATableWhoseItemsStay) {
+TEST_F(ItemStreamTest, NothingIsReturnedToATableThatKeepsSampledItems) {
   service_->add_ones(6);
   ItemStream stream(service_, options());
   FedSamples fed = stream.next({}).value();

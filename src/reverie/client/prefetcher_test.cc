@@ -29,7 +29,7 @@ Result<int> wait_for_ever(const WaitOptions& wait) {
   return cancelled("interrupted");
 }
 
-TEST(Prefetcher, HandsOutWhatWasMadeInOrderAndThenTheReason) {
+TEST(Prefetcher, HandsOutValuesInOrderAndThenTheError) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
   for (int i = 0; i < 100; ++i) EXPECT_EQ(*prefetcher.next({}).value(), i);
@@ -39,7 +39,7 @@ TEST(Prefetcher, HandsOutWhatWasMadeInOrderAndThenTheReason) {
   EXPECT_EQ(made, 101) << "the thread has stopped";
 }
 
-TEST(Prefetcher, WhatIsThereIsTakenWithoutAWait) {
+TEST(Prefetcher, NextNowTakesAReadyValueWithoutWaiting) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
   for (int i = 0; i < 100; ++i) {
@@ -51,7 +51,7 @@ TEST(Prefetcher, WhatIsThereIsTakenWithoutAWait) {
   EXPECT_FALSE(prefetcher.next_now().has_value());
 }
 
-TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {
+TEST(Prefetcher, MakesAtMostOneMoreThanTheQueueHolds) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(2, numbers(1'000, made));
   for (int taken = 1; taken <= 50; ++taken) {
@@ -60,7 +60,7 @@ TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {
   }
 }
 
-TEST(Prefetcher, WithoutDepthItMakesWhatSomebodyWaitsFor) {
+TEST(Prefetcher, WithZeroDepthOnlyAwaitedValuesAreMade) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(0, numbers(1'000, made));
   EXPECT_EQ(made, 0);
@@ -71,7 +71,7 @@ TEST(Prefetcher, WithoutDepthItMakesWhatSomebodyWaitsFor) {
   EXPECT_TRUE(prefetcher.close().empty());
 }
 
-TEST(Prefetcher, CloseGivesBackWhatNobodyHad) {
+TEST(Prefetcher, CloseReturnsTheValuesNotTaken) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(1'000, made));
   EXPECT_EQ(*prefetcher.next({}).value(), 0);
@@ -95,7 +95,7 @@ TEST(Prefetcher, CloseEndsBothSidesOfAWait) {
   prefetcher.close();
 }
 
-TEST(Prefetcher, AnInterruptedWaitLeavesTheOthersAlone) {
+TEST(Prefetcher, AnInterruptedWaitDoesNotAffectLaterOnes) {
   std::atomic<bool> may_go_on{false};
   Prefetcher<int> prefetcher(1, [&](const WaitOptions& wait) -> Result<int> {
     EXPECT_TRUE(test::eventually([&] { return may_go_on || wait.interrupted(); }));
@@ -108,7 +108,7 @@ TEST(Prefetcher, AnInterruptedWaitLeavesTheOthersAlone) {
   EXPECT_EQ(prefetcher.next({}).value(), 7);
 }
 
-TEST(Prefetcher, SeveralThreadsMakeWhatOneWouldAndEndWithTheLast) {
+TEST(Prefetcher, SeveralThreadsMakeEachValueOnceAndThenAllEnd) {
   std::atomic<int> made{0};
   const auto make = [&](const WaitOptions&) -> Result<int> {
     const int number = made++;
@@ -125,14 +125,14 @@ TEST(Prefetcher, SeveralThreadsMakeWhatOneWouldAndEndWithTheLast) {
   EXPECT_EQ(made, 103);
 }
 
-TEST(Prefetcher, OneThreadsFailureEndsTheOthersWaits) {
+TEST(Prefetcher, AFailureInOneThreadEndsTheWaitsOfTheOthers) {
   const std::vector<Prefetcher<int>::Make> makes = {
       wait_for_ever, [](const WaitOptions&) -> Result<int> { return not_found("no table"); }};
   Prefetcher<int> prefetcher(2, makes);
   EXPECT_EQ(prefetcher.next({}).status().message(), "no table");
 }
 
-TEST(Prefetcher, ALateOneThatNobodyWaitedForIsMadeAgain) {
+TEST(Prefetcher, AValueThatTimesOutUnawaitedIsMadeAgain) {
   std::atomic<int> calls{0};
   std::atomic<bool> may_make{false};
   const auto make = [&](const WaitOptions& wait) -> Result<int> {

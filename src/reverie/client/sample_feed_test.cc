@@ -29,7 +29,7 @@ class SampleFeedTest : public ::testing::Test {
   std::shared_ptr<Faucet> service_ = std::make_shared<Faucet>();
 };
 
-TEST_F(SampleFeedTest, NeighboursThatAreAlikeAreOneGroup) {
+TEST_F(SampleFeedTest, AdjacentItemsOfTheSameShapeFormOneGroup) {
   for (const auto& [number, rows] : {std::pair{7, 1u}, {8, 2u}, {9, 2u}, {10, 3u}, {11, 1u}}) {
     service_->add(number, rows);
   }
@@ -72,7 +72,7 @@ TEST_F(SampleFeedTest, RequestsStayWithinTheirBytes) {
   EXPECT_GT(drawn(items), 5u);
 }
 
-TEST_F(SampleFeedTest, OneThatIsToldThatItMayAsksForSeveralAtOnce) {
+TEST_F(SampleFeedTest, RequestsGrowAfterTheMaximumIsRaised) {
   service_->add_ones(100);
   SampleFeed items = feed(1);
   EXPECT_EQ(drawn(items), 1u);
@@ -81,7 +81,7 @@ TEST_F(SampleFeedTest, OneThatIsToldThatItMayAsksForSeveralAtOnce) {
   for (const std::size_t count : {4, 8, 16, 32}) EXPECT_EQ(drawn(items), count);
 }
 
-TEST_F(SampleFeedTest, WhatCameOfARequestIsHandedOutAndTheNextAsksForLess) {
+TEST_F(SampleFeedTest, APartialResponseIsHandedOutAndTheNextRequestIsSmaller) {
   service_->add_ones(1 + 2 + 4 + 3);
   SampleFeed items = feed(16);
   for (const std::size_t count : {1, 2, 4, 3}) EXPECT_EQ(drawn(items), count);
@@ -90,7 +90,7 @@ TEST_F(SampleFeedTest, WhatCameOfARequestIsHandedOutAndTheNextAsksForLess) {
   EXPECT_EQ(service_->asked.back(), (Faucet::Asked{1, 1, false}));
 }
 
-TEST_F(SampleFeedTest, WhoWaitsInVainForSeveralWaitsForOne) {
+TEST_F(SampleFeedTest, AfterWaitingInVainForSeveralItAsksForOne) {
   service_->add_ones(3);
   SampleFeed items = feed(16);
   EXPECT_EQ(drawn(items), 1u);
@@ -101,20 +101,20 @@ TEST_F(SampleFeedTest, WhoWaitsInVainForSeveralWaitsForOne) {
   EXPECT_EQ(service_->asked[3], (Faucet::Asked{1, 1, false}));
 }
 
-TEST_F(SampleFeedTest, TheTimeoutIsTheEnd) {
+TEST_F(SampleFeedTest, ATimeoutEndsTheFeed) {
   SampleFeed items = feed(16, /*is_local=*/false, nullptr, Duration::zero());
   EXPECT_EQ(items({}).status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(service_->asked.size(), 1u);
 }
 
-TEST_F(SampleFeedTest, AServiceOfThisProcessIsAskedForAllThereIs) {
+TEST_F(SampleFeedTest, ALocalServiceIsAskedForAFullRequestAtOnce) {
   service_->add_ones(5);
   SampleFeed items = feed(16, /*is_local=*/true);
   EXPECT_EQ(drawn(items), 5u);
   EXPECT_EQ(service_->asked[0], (Faucet::Asked{16, 1, false}));
 }
 
-TEST_F(SampleFeedTest, FeedsThatShareABudgetDrawNoMoreTogether) {
+TEST_F(SampleFeedTest, FeedsThatShareABudgetDrawNoMoreThanIt) {
   service_->add_ones(100);
   const auto budget = std::make_shared<SampleFeed::Budget>(11);
   SampleFeed one = feed(4, /*is_local=*/false, budget);
@@ -127,7 +127,7 @@ TEST_F(SampleFeedTest, FeedsThatShareABudgetDrawNoMoreTogether) {
   }
 }
 
-TEST_F(SampleFeedTest, WhatWasNotDrawnGoesBackIntoTheBudget) {
+TEST_F(SampleFeedTest, UndrawnSamplesReturnToTheBudget) {
   service_->add_ones(2);
   const auto budget = std::make_shared<SampleFeed::Budget>(10);
   SampleFeed items = feed(8, /*is_local=*/true, budget);

@@ -181,7 +181,7 @@ TEST_F(StepBufferRefusal, AColumnThatDoesNotExist) {
   expect_refused(append({{17, f32(1)}}), StatusCode::kInvalidArgument, {"17", "2 columns"});
 }
 
-TEST_F(StepBufferRefusal, AFirstValueOfNoTypeOrShape) {
+TEST_F(StepBufferRefusal, AFirstValueWithAnInvalidTypeOrShape) {
   const ColumnId fresh = buffer_->column("fresh");
   Value value = f32(1);
   value.dtype = static_cast<DType>(200);
@@ -194,14 +194,14 @@ TEST_F(StepBufferRefusal, AFirstValueOfNoTypeOrShape) {
   EXPECT_EQ(buffer_->column_spec(fresh), nullptr) << "a refused value gave the column its type";
 }
 
-TEST_F(StepBufferRefusal, AStepThatIsRefusedLeavesNewColumnsWithoutAType) {
+TEST_F(StepBufferRefusal, ARefusedStepLeavesNewColumnsWithoutAType) {
   const ColumnId fresh = buffer_->column("fresh");
   EXPECT_FALSE(append({{fresh, i64(1)}, {obs_, f32(1)}}).ok());
   EXPECT_EQ(buffer_->column_spec(fresh), nullptr);
   EXPECT_TRUE(append({{fresh, f32(1)}}).ok());
 }
 
-TEST_F(StepBufferRefusal, StringsThatAreNotElementsBehindTheirLengths) {
+TEST_F(StepBufferRefusal, StringsThatDoNotMatchTheirLengths) {
   const ColumnId fresh = buffer_->column("fresh");
   Value value = strings({2}, {"one", "two"});
   value.bytes.pop_back();
@@ -218,14 +218,14 @@ TEST_F(StepBufferRefusal, ZeroBounds) {
   EXPECT_FALSE(StepBuffer::make({.chunk_length = 0}, Allocator::heap(), 1).ok());
 }
 
-TEST_F(StepBufferRefusal, ConfigureOfAColumnWithStepsThatWereNotFlushed) {
+TEST_F(StepBufferRefusal, ConfiguringAColumnWithUnflushedSteps) {
   expect_refused(buffer_->configure("obs", {.num_keep_alive_refs = 9}),
                  StatusCode::kFailedPrecondition, {"'obs'", "flush"});
   buffer_->note_flush();
   EXPECT_TRUE(buffer_->configure("obs", {.num_keep_alive_refs = 9}).ok());
 }
 
-TEST_F(StepBufferRefusal, CellsThatAreNotThereSayWhy) {
+TEST_F(StepBufferRefusal, MissingCellsSayWhy) {
   ASSERT_TRUE(append({{obs_, f32s({1, 2})}}).ok());
   ASSERT_TRUE(append({{obs_, f32s({1, 2})}}).ok());
   const ColumnId fresh = buffer_->column("fresh");
@@ -239,7 +239,7 @@ TEST_F(StepBufferRefusal, CellsThatAreNotThereSayWhy) {
   expect_refused(why(fresh, 0), StatusCode::kFailedPrecondition, {"'fresh'", "no values yet"});
 }
 
-TEST(StepBuffer, ConfiguredColumnsLeaveAndTheOthersKeepTheirCells) {
+TEST(StepBuffer, ConfiguringAColumnExpiresOnlyItsOwnCells) {
   const auto buffer = make_buffer({.num_keep_alive_refs = 4, .chunk_length = 8});
   const ColumnId a = buffer->column("a");
   const ColumnId b = buffer->column("b");
@@ -322,7 +322,7 @@ TEST(StepBuffer, UnsetCellsAreZero) {
   EXPECT_TRUE(chunk.row_bytes(buffer->chunk_column(c), pieces.front().offset).empty());
 }
 
-TEST(StepBuffer, AStepWhoseChunkCannotBeHadChangesNothing) {
+TEST(StepBuffer, AStepWithoutMemoryForItsChunkChangesNothing) {
   class ShortAllocator final : public Allocator {
    public:
     Result<Buffer> allocate(std::size_t size_bytes) override {
@@ -350,7 +350,7 @@ TEST(StepBuffer, AStepWhoseChunkCannotBeHadChangesNothing) {
   EXPECT_EQ(bytes_of(buffer->cell(b, 0)->bytes), x.bytes);
 }
 
-TEST(StepBuffer, ChunksOfAnEpisodeAreItsOwn) {
+TEST(StepBuffer, EpisodesDoNotShareChunks) {
   const auto buffer = make_buffer({.num_keep_alive_refs = 9, .chunk_length = 4});
   const ColumnId a = buffer->column("a");
   const Value x = f32(1);

@@ -100,7 +100,7 @@ TEST_F(TrajectoryWriterTest, ItemsOverTheSameStepsShareTheirChunkAndLayout) {
   EXPECT_NE(first.key, second.key);
 }
 
-TEST_F(TrajectoryWriterTest, ItemsOfOneKindShareALayoutForEachCut) {
+TEST_F(TrajectoryWriterTest, ItemsOfTheSameShapeShareALayoutPerPieceCount) {
   std::map<std::uint32_t, const Layout*> layouts;
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(append_x(static_cast<float>(i)).ok());
@@ -115,7 +115,7 @@ TEST_F(TrajectoryWriterTest, ItemsOfOneKindShareALayoutForEachCut) {
 }
 
 // Rows [4, 2, 0] and [1, 3]: such slices must not be merged into one run.
-TEST_F(TrajectoryWriterTest, RowsThatAreNoNeighboursStayApart) {
+TEST_F(TrajectoryWriterTest, NonAdjacentRowsStaySeparate) {
   open({.chunks = {.num_keep_alive_refs = 9, .chunk_length = 9}});
   for (int i = 0; i < 5; ++i)
     ASSERT_TRUE(append({{"x", f32(static_cast<float>(i))}, {"y", i64(i)}}).ok());
@@ -134,7 +134,7 @@ TEST_F(TrajectoryWriterTest, RowsThatAreNoNeighboursStayApart) {
   EXPECT_TRUE(check_trajectory(trajectory.view()).ok());
 }
 
-TEST_F(TrajectoryWriterTest, SingleStepsThatAreNeighboursAreOnePiece) {
+TEST_F(TrajectoryWriterTest, AdjacentSingleStepsFormOnePiece) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(append_x(static_cast<float>(i)).ok());
   const std::vector<StepRange> one_by_one = {{0, 1}, {1, 1}, {2, 1}};
   const TrajectoryColumn column{"x", writer_->column("x"), one_by_one};
@@ -142,7 +142,7 @@ TEST_F(TrajectoryWriterTest, SingleStepsThatAreNeighboursAreOnePiece) {
   EXPECT_EQ(service_->item("replay", 0).trajectory.pieces().size(), 1u);
 }
 
-TEST_F(TrajectoryWriterTest, AnItemMayReferToTheStepThatIsOpen) {
+TEST_F(TrajectoryWriterTest, AnItemMayReferToTheOpenStep) {
   ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(10)}}).ok());
   ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());
   ASSERT_TRUE(create({0, 2}).ok());
@@ -157,7 +157,7 @@ TEST_F(TrajectoryWriterTest, AnItemMayReferToTheStepThatIsOpen) {
 }
 
 // The service that sends the item only sees complete rows, which are never written again.
-TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
+TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepPublishesItsRow) {
   ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(10)}}).ok());
   ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());
   ASSERT_TRUE(create({0, 2}).ok());
@@ -184,7 +184,7 @@ TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
 
 // When a column first appears in the open step, the row moves to a chunk that has the column; an
 // item that refers to the row keeps the old chunk.
-TEST_F(TrajectoryWriterTest, AColumnMayComeInTheStepThatIsOpen) {
+TEST_F(TrajectoryWriterTest, AColumnMayFirstAppearInTheOpenStep) {
   ASSERT_TRUE(append({{"x", f32(1)}}, /*partial=*/true).ok());
   ASSERT_TRUE(create({0, 1}).ok());
   ASSERT_TRUE(append({{"late", i64(5)}}, /*partial=*/true).ok());
@@ -220,7 +220,7 @@ TEST_F(TrajectoryWriterTest, ItemsOutliveTheWriterAndItsHistory) {
   EXPECT_EQ(rows_of(service_->item("replay", 0).trajectory, 0), Cells{text("kept").bytes});
 }
 
-TEST_F(TrajectoryWriterTest, RowsThatNoItemUsesGoWhenTheyExpire) {
+TEST_F(TrajectoryWriterTest, RowsThatNoItemUsesAreFreedWhenTheyExpire) {
   class CountingAllocator final : public Allocator, public BufferOwner {
    public:
     Result<Buffer> allocate(std::size_t size_bytes) override {
@@ -262,7 +262,7 @@ TEST_F(TrajectoryWriterTest, AFullTableQueuesItemsInOrder) {
   }
 }
 
-TEST_F(TrajectoryWriterTest, AFlushSaysAtItsDeadlineHowManyItemsWait) {
+TEST_F(TrajectoryWriterTest, AFlushThatTimesOutSaysHowManyItemsWait) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   ASSERT_TRUE(create({0, 1}, "full").ok());
@@ -274,7 +274,7 @@ TEST_F(TrajectoryWriterTest, AFlushSaysAtItsDeadlineHowManyItemsWait) {
   EXPECT_TRUE(writer_->flush(1, clock_.now(), {}).ok());
 }
 
-TEST_F(TrajectoryWriterTest, AnEpisodeWhoseFlushTimesOutGoesOn) {
+TEST_F(TrajectoryWriterTest, AnEpisodeContinuesWhenItsFlushTimesOut) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());
@@ -323,7 +323,7 @@ TEST_F(TrajectoryWriterTest, AWaitCanBeInterrupted) {
   EXPECT_EQ(asked, 3);
 }
 
-TEST_F(TrajectoryWriterTest, ALossIsToldOnceAndTheWriterGoesOn) {
+TEST_F(TrajectoryWriterTest, ALossIsReportedOnceAndTheWriterContinues) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   ASSERT_TRUE(create({0, 1}, "full").ok());
@@ -348,7 +348,7 @@ TEST_F(TrajectoryWriterTest, ALossEndsAFlush) {
   expect_refused(status, StatusCode::kUnavailable, {"1 queued item", "'full'", "gone"});
 }
 
-TEST_F(TrajectoryWriterTest, AnItemThatTheTableRefusesAtOnceIsRefused) {
+TEST_F(TrajectoryWriterTest, WithoutValidationARefusalByTheTableIsReturned) {
   open({.validate_items = false});
   ASSERT_TRUE(append_x(1).ok());
   EXPECT_EQ(create({0, 1}, "nowhere").code(), StatusCode::kNotFound);
@@ -364,7 +364,7 @@ TEST_F(TrajectoryWriterTest, UnknownTablesAreRefusedWithTheListOfTables) {
   EXPECT_TRUE(create_last().ok());
 }
 
-TEST_F(TrajectoryWriterTest, SignaturesAreFetchedOnceAndHeldTo) {
+TEST_F(TrajectoryWriterTest, SignaturesAreFetchedOnceAndEnforced) {
   service_->add_table("typed", FakeReplayService::kUnlimited,
                       Signature{{{"x", DType::kFloat32, {2}}}, ""});
   service_->add_table("double", FakeReplayService::kUnlimited,
@@ -379,7 +379,7 @@ TEST_F(TrajectoryWriterTest, SignaturesAreFetchedOnceAndHeldTo) {
   EXPECT_EQ(service_->size("typed"), 3u);
 }
 
-TEST_F(TrajectoryWriterTest, RefusesItemsThatMeanNothing) {
+TEST_F(TrajectoryWriterTest, RefusesInvalidItems) {
   ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(1)}}).ok());
   ASSERT_TRUE(append_x(2).ok());
   expect_refused(create({0, 1}, "replay", std::numeric_limits<double>::quiet_NaN()),
@@ -486,7 +486,7 @@ TEST_F(TrajectoryWriterTest, AWriterDroppedUnclosedWarnsWithTheNumberOfItemsLost
   EXPECT_EQ(service_->waiting("full"), 0u);
 }
 
-TEST_F(TrajectoryWriterTest, AWriterDroppedUnclosedTellsOfLosses) {
+TEST_F(TrajectoryWriterTest, AWriterDroppedUnclosedReportsLosses) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   ASSERT_TRUE(create({0, 1}, "full").ok());
@@ -497,7 +497,7 @@ TEST_F(TrajectoryWriterTest, AWriterDroppedUnclosedTellsOfLosses) {
   EXPECT_NE(log.lines[0].find("'full'"), std::string::npos) << log.lines[0];
 }
 
-TEST_F(TrajectoryWriterTest, AWriterWithNothingToLoseGoesInSilence) {
+TEST_F(TrajectoryWriterTest, AWriterWithNothingToLoseIsDestroyedWithoutAWarning) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   CapturedLog log;
@@ -511,7 +511,7 @@ TEST_F(TrajectoryWriterTest, AWriterWithNothingToLoseGoesInSilence) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-TEST_F(TrajectoryWriterTest, ServicesThatGoFirstLeaveTheWriterWithItsLoss) {
+TEST_F(TrajectoryWriterTest, ClosingTheServiceFirstReportsTheLossToTheWriter) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());
   ASSERT_TRUE(create({0, 1}, "full").ok());
@@ -566,7 +566,7 @@ TEST_F(TrajectoryWriterTest, ASeedDecidesTheKeys) {
 
 // Random steps, partial steps, episodes, and items over random slices. The model keeps every cell
 // ever written; each item must hold the model's rows, at once and at the end.
-TEST_F(TrajectoryWriterTest, ItemsHoldWhatAModelThatForgetsNothingHolds) {
+TEST_F(TrajectoryWriterTest, ItemsAgreeWithAModelThatForgetsNothing) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Random random(seed);
     service_->drop_items("replay");

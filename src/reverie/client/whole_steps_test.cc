@@ -53,13 +53,13 @@ TEST_F(WholeStepsTest, AnItemHasAllColumnsOfTheLastSteps) {
   EXPECT_EQ(stored.layout->structure(), R"({"b":0,"a":1})");
 }
 
-TEST_F(WholeStepsTest, MoreStepsThanThereAreAreRefused) {
+TEST_F(WholeStepsTest, MoreStepsThanWereAppendedAreRefused) {
   const auto columns = steps_.last(4, 3, writer_->next_step());
   EXPECT_EQ(columns.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(columns.status().message(), "num_timesteps is 4, but 3 steps were appended");
 }
 
-TEST_F(WholeStepsTest, AStepOfOtherColumnsIsRefusedByTheNameOfTheNewOne) {
+TEST_F(WholeStepsTest, AStepWithOtherColumnsIsRefusedNamingTheNewOne) {
   EXPECT_FALSE(steps_.empty());
   const Status other = steps_.refusal(std::vector<std::string>{"a", "b", "c"});
   EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);

@@ -22,7 +22,7 @@ TEST(ByteArrays, ReadWhatWasWritten) {
   EXPECT_TRUE(check_done(in, "it").ok());
 }
 
-TEST(ByteArrays, TakesNoMemoryForACountThatTheBytesCannotHold) {
+TEST(ByteArrays, RefuseACountThatTheBytesCannotHold) {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u64(std::uint64_t{1} << 60).u32(7);
   ByteReader in(bytes);
@@ -30,7 +30,7 @@ TEST(ByteArrays, TakesNoMemoryForACountThatTheBytesCannotHold) {
   EXPECT_EQ(check_done(in, "it").code(), StatusCode::kDataLoss);
 }
 
-TEST(ByteArrays, EveryPrefixIsCutShort) {
+TEST(ByteArrays, EveryTruncatedPrefixIsRefused) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
   const std::array<std::uint32_t, 4> numbers{1, 2, 3, 4};

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-TEST(BytePlanes, SplitDifferencesToTheRowBeforeByTheirBytes) {
+TEST(BytePlanes, SplitDifferencesFromThePreviousRowByBytes) {
   const std::vector<std::uint16_t> rows = {1000, 7, 1001, 7, 1003, 7};
   const PlaneShape shape{.rows = 3, .row_elements = 2, .element_bytes = 2};
   std::vector<std::byte> planes(shape.size_bytes());
@@ -19,7 +19,7 @@ TEST(BytePlanes, SplitDifferencesToTheRowBeforeByTheirBytes) {
   EXPECT_EQ(planes, value_of(DType::kUInt8, {12}, expected).bytes);
 }
 
-TEST(BytePlanes, GiveAnyNumbersBack) {
+TEST(BytePlanes, RestoreAnyNumbers) {
   Random random(std::uint64_t{1});
   for (const std::size_t element_bytes : {2u, 4u, 8u}) {
     for (const bool is_float : {false, true}) {

@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Zstd, CodecSuite, ::testing::Values(CodecId::kZstd));
 INSTANTIATE_TEST_SUITE_P(Reverb, CodecSuite, ::testing::Values(CodecId::kReverb));
 INSTANTIATE_TEST_SUITE_P(ReverbDelta, CodecSuite, ::testing::Values(CodecId::kReverbDelta));
 
-TEST(RawCodec, RowsOfFixedSizeAreTheBytesThemselves) {
+TEST(RawCodec, FixedSizeRowsAreStoredAsTheirBytes) {
   const TensorSpec spec{"x", DType::kFloat32, {2}};
   const auto a = f32s({1, 2}).bytes;
   const auto b = f32s({3, 4}).bytes;
@@ -23,7 +23,7 @@ TEST(RawCodec, RowsOfFixedSizeAreTheBytesThemselves) {
   EXPECT_EQ(out, f32s({1, 2, 3, 4}).bytes);
 }
 
-TEST(RawCodec, RowsOfVaryingSizeStandBehindTheirSizes) {
+TEST(RawCodec, VaryingSizeRowsAreStoredAfterTheirSizes) {
   const TensorSpec spec{"x", DType::kBytes, {}};
   const auto row = text("ab").bytes;
   const std::vector<RowSpan> rows = {row, {}};
@@ -34,7 +34,7 @@ TEST(RawCodec, RowsOfVaryingSizeStandBehindTheirSizes) {
 }
 
 // Wrong lengths, and any mistake of a Snappy block, are found without decoding.
-TEST(ColumnCodec, TellsWrongLengthsWithoutDecoding) {
+TEST(ColumnCodec, DetectsWrongLengthsWithoutDecoding) {
   const auto row = f32s({1, 2, 3, 4}).bytes;
   const std::vector<RowSpan> rows(5, row);
   const TensorSpec spec{"x", DType::kFloat32, {4}};
@@ -49,7 +49,7 @@ TEST(ColumnCodec, TellsWrongLengthsWithoutDecoding) {
   }
 }
 
-TEST(ColumnCodec, TellsAnyDamageOfASnappyBlockWithoutDecoding) {
+TEST(ColumnCodec, DetectsAnyDamageToASnappyBlockWithoutDecoding) {
   const TensorSpec spec{"x", DType::kFloat32, {4}};
   std::vector<float> numbers(40);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 7);
@@ -78,13 +78,13 @@ TEST(ColumnCodec, TellsAnyDamageOfASnappyBlockWithoutDecoding) {
   EXPECT_FALSE(check_column(CodecId::kReverb, strings, 2, texts).ok());
 }
 
-TEST(ColumnCodec, BoundsWhatAChunkMayUnfoldTo) {
+TEST(ColumnCodec, BoundsTheDecodedSizeOfAChunk) {
   EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax, 1));
   EXPECT_FALSE(may_unfold_to(kUnfoldedBytesMax + 8, kUnfoldedBytesMax / kUnfoldedRatioMax));
   EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax * 4, kUnfoldedBytesMax / 2));
 }
 
-TEST(ColumnCodec, RefusesACodecThatItDoesNotKnow) {
+TEST(ColumnCodec, RefusesAnUnknownCodec) {
   const auto unknown = static_cast<CodecId>(77);
   const TensorSpec spec{"x", DType::kFloat32, {}};
   expect_refused(decode_column(unknown, spec, 0, {}).status(), StatusCode::kDataLoss,

@@ -29,7 +29,7 @@ std::vector<Bytes> frames(std::size_t count) {
   return rows;
 }
 
-TEST(ColumnDecoder, GivesRowsInWhateverOrderTheyAreAskedFor) {
+TEST(ColumnDecoder, GivesRowsInAnyOrder) {
   Random random(std::uint64_t{1});
   const TensorSpec counts{"counts", DType::kInt32, {4}};
   std::vector<Bytes> numbers;
@@ -53,7 +53,7 @@ TEST(ColumnDecoder, GivesRowsInWhateverOrderTheyAreAskedFor) {
   }
 }
 
-TEST(ColumnDecoder, PicturesAndCountersTakeAFractionOfTheirBytes) {
+TEST(ColumnDecoder, ImagesAndCountersCompressToAFractionOfTheirSize) {
   for (const CodecId codec : {CodecId::kLz4, CodecId::kZstd}) {
     EXPECT_LT(encode(codec, kFrames, frames(40)).size(), 40 * kSide * kSide / 4);
     std::vector<Bytes> counters;
@@ -62,7 +62,7 @@ TEST(ColumnDecoder, PicturesAndCountersTakeAFractionOfTheirBytes) {
   }
 }
 
-TEST(ColumnDecoder, NoiseTakesNoMoreThanAHeaderBeyondItsBytes) {
+TEST(ColumnDecoder, NoiseGrowsByNoMoreThanAHeader) {
   Random random(std::uint64_t{2});
   std::vector<Bytes> rows(10, Bytes(kSide * kSide));
   for (Bytes& row : rows) {
@@ -73,7 +73,7 @@ TEST(ColumnDecoder, NoiseTakesNoMoreThanAHeaderBeyondItsBytes) {
   }
 }
 
-TEST(ColumnDecoder, BytesThatShrankBeyondTheBoundAreStoredInAFormThatIsBelieved) {
+TEST(ColumnDecoder, ColumnsThatShrinkBeyondTheBoundStayDecodable) {
   // Rows without changes would be encoded to nearly nothing, which a reader could not tell from a
   // decompression bomb.
   const TensorSpec spec{"still", DType::kUInt8, {1'000'000}};
@@ -88,7 +88,7 @@ TEST(ColumnDecoder, BytesThatShrankBeyondTheBoundAreStoredInAFormThatIsBelieved)
   }
 }
 
-TEST(ColumnDecoder, HeadersThatPromiseMoreThanTheirBytesCanHoldTakeNoMemory) {
+TEST(ColumnDecoder, HeadersThatClaimMoreThanTheirBytesCanHoldTakeNoMemory) {
   const auto header = [](int first, std::uint32_t plain_bytes, std::size_t size) {
     Bytes bytes(size);
     bytes[0] = static_cast<std::byte>(first);
@@ -112,7 +112,7 @@ TEST(ColumnDecoder, HeadersThatPromiseMoreThanTheirBytesCanHoldTakeNoMemory) {
   EXPECT_TRUE(open(kFrames, 1, header(0x80, 400, 405)).ok());
 }
 
-TEST(ColumnDecoder, DamageIsRefusedOrGivesRowsOfTheRightSize) {
+TEST(ColumnDecoder, DamagedBytesAreRefusedOrGiveRowsOfTheRightSize) {
   Random random(std::uint64_t{3});
   ColumnDecoder decoder;
   for (const CodecId codec : {CodecId::kLz4, CodecId::kZstd}) {

@@ -27,14 +27,14 @@ std::uint32_t by_bits(std::span<const std::byte> bytes) {
 }
 
 // The vectors of RFC 3720, appendix B.4, and the usual check value.
-TEST(Crc32c, IsThatOfThePublishedVectors) {
+TEST(Crc32c, MatchesThePublishedVectors) {
   EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283u);
   EXPECT_EQ(crc32c(std::vector<std::byte>(32)), 0x8a9136aau);
   EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xff})), 0x62a8ab43u);
   EXPECT_EQ(crc32c({}), 0u);
 }
 
-TEST(Crc32c, IsTheSameByInstructionByTablesAndByBitsAndGoesOn) {
+TEST(Crc32c, AgreesInAllImplementationsAndContinuesFromAPrefix) {
   Random random(7);
   std::vector<std::byte> bytes(300);
   for (std::byte& b : bytes) b = static_cast<std::byte>(random.below(256));
@@ -62,7 +62,7 @@ TEST(ByteStream, ReadsWhatWasWrittenLittleEndian) {
   EXPECT_TRUE(in.is_done());
 }
 
-TEST(ByteStream, AReaderThatRunsOutSaysSoAndAnswersZeros) {
+TEST(ByteStream, AReaderThatRunsOutReportsItAndReturnsZeros) {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u32(1'000'000).u32(5);
   ByteReader in(bytes);

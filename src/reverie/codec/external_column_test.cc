@@ -17,14 +17,14 @@ std::vector<std::byte> external_bytes(const ExternalRange& range) {
   return bytes;
 }
 
-TEST(ExternalColumn, ARangeComesBackAsItWas) {
+TEST(ExternalColumn, ARangeSurvivesARoundTrip) {
   const ExternalRange range{"videos/7.raw", 128, std::uint64_t{9} << 40, 12};
   const auto read = read_external(kExternalFrames, external_bytes(range));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(*read, range);
 }
 
-TEST(ExternalColumn, WhatNamesNoPartOfAFileIsRefused) {
+TEST(ExternalColumn, InvalidRangesAreRefused) {
   const ExternalRange good{"a", 1, 2, 0};
   std::vector<ExternalRange> bad(5, good);
   bad[0].file = "";

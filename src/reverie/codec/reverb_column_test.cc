@@ -15,7 +15,7 @@ std::vector<std::byte> bytes_from(std::initializer_list<int> values) {
 }
 
 // The bytes that a dm-reverb client was observed to send.
-TEST(ReverbColumn, StringsAreTheirLengthsAndThenTheirBytes) {
+TEST(ReverbColumn, StringsAreEncodedAsLengthsFollowedByBytes) {
   const TensorSpec spec{"words", DType::kBytes, {3}};
   const std::vector<std::byte> row = strings({3}, {"a", "bcd", ""}).bytes;
   const std::vector<RowSpan> rows = {row};
@@ -27,7 +27,7 @@ TEST(ReverbColumn, StringsAreTheirLengthsAndThenTheirBytes) {
   EXPECT_EQ(bytes_of((*decoded)[0]), row);
 }
 
-TEST(ReverbColumn, AnEmptyColumnIsTheOneByteThatSaysSo) {
+TEST(ReverbColumn, AnEmptyColumnIsEncodedAsOneZeroByte) {
   const TensorSpec spec{"none", DType::kFloat32, {0}};
   const std::vector<RowSpan> rows = {{}};
   std::vector<std::byte> out;
@@ -35,7 +35,7 @@ TEST(ReverbColumn, AnEmptyColumnIsTheOneByteThatSaysSo) {
   EXPECT_EQ(out, bytes_from({0}));
 }
 
-TEST(ReverbColumn, ADifferenceIsToTheRowBeforeAndWrapsAround) {
+TEST(ReverbColumn, DeltasAreFromThePreviousRowAndWrapAround) {
   const TensorSpec spec{"x", DType::kUInt8, {2}};
   const std::vector<std::byte> plain = bytes_from({250, 1, 4, 0, 3, 255});
   const std::vector<RowSpan> rows = {std::span(plain).subspan(0, 2), std::span(plain).subspan(2, 2),
@@ -52,7 +52,7 @@ TEST(ReverbColumn, ADifferenceIsToTheRowBeforeAndWrapsAround) {
   for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(bytes_of((*decoded)[r]), bytes_of(rows[r]));
 }
 
-TEST(ReverbColumn, DeltaTouchesWholeNumbersWithAnAxisBesideTheRows) {
+TEST(ReverbColumn, DeltaAppliesToIntegersThatAreNotScalars) {
   EXPECT_TRUE(reverb_delta_applies({"", DType::kInt64, {1}}));
   EXPECT_TRUE(reverb_delta_applies({"", DType::kUInt8, {84, 84}}));
   EXPECT_FALSE(reverb_delta_applies({"", DType::kInt64, {}}));
@@ -61,7 +61,7 @@ TEST(ReverbColumn, DeltaTouchesWholeNumbersWithAnAxisBesideTheRows) {
   EXPECT_FALSE(reverb_delta_applies({"", DType::kString, {3}}));
 }
 
-TEST(ReverbColumn, ABlockThatAnnouncesMoreThanItCanHoldTakesNoMemory) {
+TEST(ReverbColumn, ABlockThatClaimsMoreThanItCanHoldIsRefused) {
   // Snappy's varint for 2^31 bytes, and nothing after it.
   const std::vector<std::byte> bytes = bytes_from({0x80, 0x80, 0x80, 0x80, 0x08, 0});
   expect_refused(

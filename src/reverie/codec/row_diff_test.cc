@@ -35,7 +35,7 @@ class RowDiffTest : public ::testing::TestWithParam<RowDiff::Kernel> {};
 INSTANTIATE_TEST_SUITE_P(Best, RowDiffTest, ::testing::Values(RowDiff::Kernel::kBest));
 INSTANTIATE_TEST_SUITE_P(Portable, RowDiffTest, ::testing::Values(RowDiff::Kernel::kPortable));
 
-TEST_P(RowDiffTest, RowsOfAnySizeComeBackOneAfterTheOther) {
+TEST_P(RowDiffTest, RowsOfAnySizeAreRestoredInSequence) {
   Random random(std::uint64_t{1});
   for (const std::size_t row_bytes : {1u, 7u, 63u, 64u, 65u, 512u, 513u, 4096u, 7056u}) {
     for (const std::uint64_t percent : {0u, 1u, 30u, 100u}) {
@@ -57,7 +57,7 @@ TEST_P(RowDiffTest, RowsOfAnySizeComeBackOneAfterTheOther) {
   }
 }
 
-TEST_P(RowDiffTest, ARecordCutShortIsRefused) {
+TEST_P(RowDiffTest, ATruncatedRecordIsRefused) {
   Random random(std::uint64_t{2});
   const RowDiff diff(300, GetParam());
   const Bytes records = records_of(diff, random_rows(300, 1, 50, random));
@@ -68,7 +68,7 @@ TEST_P(RowDiffTest, ARecordCutShortIsRefused) {
   }
 }
 
-TEST_P(RowDiffTest, BitsBehindTheRowsEndAreRefused) {
+TEST_P(RowDiffTest, BitsBeyondTheEndOfTheRowAreRefused) {
   const RowDiff diff(70, GetParam());  // two blocks, the last of 6 bytes
   Bytes row(diff.padded_bytes());
   Bytes third_block(1 + 8 + 1);
@@ -84,7 +84,7 @@ TEST_P(RowDiffTest, BitsBehindTheRowsEndAreRefused) {
   EXPECT_NE(diff.apply(byte_70.data(), byte_70.data() + byte_70.size(), row.data()), nullptr);
 }
 
-TEST_P(RowDiffTest, AnyBytesAreRefusedOrAreARecord) {
+TEST_P(RowDiffTest, RandomBytesAreRefusedOrAppliedWithinBounds) {
   Random random(std::uint64_t{3});
   const RowDiff diff(200, GetParam());
   Bytes row(diff.padded_bytes());
@@ -99,7 +99,7 @@ TEST_P(RowDiffTest, AnyBytesAreRefusedOrAreARecord) {
   }
 }
 
-TEST(RowDiff, ARecordHoldsWhatChangedAndNothingElse) {
+TEST(RowDiff, ARecordHoldsOnlyTheChangedBytes) {
   Bytes before(128, std::byte{9});
   Bytes row = before;
   row[65] = std::byte{1};

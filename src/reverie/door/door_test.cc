@@ -90,7 +90,7 @@ class DoorTest : public ::testing::Test {
       REVERIE_GUARDED_BY(mutex_);
 };
 
-TEST_F(DoorTest, ADoorWithOneProtocolHandsAConnectionOnBeforeItsFirstByte) {
+TEST_F(DoorTest, ASingleProtocolGetsAConnectionBeforeItsFirstByte) {
   open({{"h2", "PRI"}});
   const auto client = connect_to(listen());
   const Guest& incoming = await_guest();
@@ -100,7 +100,7 @@ TEST_F(DoorTest, ADoorWithOneProtocolHandsAConnectionOnBeforeItsFirstByte) {
   EXPECT_EQ(client->received(5), "hello");
 }
 
-TEST_F(DoorTest, FirstBytesChooseTheProtocolHoweverTheyCome) {
+TEST_F(DoorTest, FirstBytesSelectTheProtocolHoweverTheyAreSplit) {
   open({{"h2", "PRI * HTTP/2.0"}, {"http/1.1", "GET "}});
   const std::string address = listen();
   const auto page = connect_to(address);
@@ -122,7 +122,7 @@ TEST_F(DoorTest, FirstBytesChooseTheProtocolHoweverTheyCome) {
       << "no byte is lost between the door and the protocol";
 }
 
-TEST_F(DoorTest, BytesOfNoProtocolCloseTheConnection) {
+TEST_F(DoorTest, BytesOfAnUnknownProtocolCloseTheConnection) {
   open({{"h2", "PRI * HTTP/2.0"}, {"http/1.1", "GET "}});
   const auto client = connect_to(listen("unix:@reverie-door-test"));
   client->send("SSH-2.0-");
@@ -132,7 +132,7 @@ TEST_F(DoorTest, BytesOfNoProtocolCloseTheConnection) {
   EXPECT_TRUE(eventually([&] { return door_->connection_count() == 0; }));
 }
 
-TEST_F(DoorTest, AConnectionThatSaysNothingIsClosedInTime) {
+TEST_F(DoorTest, ASilentConnectionIsClosedAfterATimeout) {
   DoorOptions options;
   options.first_bytes_timeout = std::chrono::milliseconds(1);
   open({{"h2", "PRI"}, {"http/1.1", "GET "}}, options);
@@ -142,7 +142,7 @@ TEST_F(DoorTest, AConnectionThatSaysNothingIsClosedInTime) {
   EXPECT_TRUE(eventually([&] { return door_->connection_count() == 0; }));
 }
 
-TEST_F(DoorTest, OverTlsTheClientNamesTheProtocolOrItsFirstBytesDo) {
+TEST_F(DoorTest, OverTlsTheClientOrItsFirstBytesSelectTheProtocol) {
   DoorOptions options;
   options.tls = test::server_tls();
   open({{"h2", "PRI"}, {"http/1.1", "GET "}}, options);
@@ -155,7 +155,7 @@ TEST_F(DoorTest, OverTlsTheClientNamesTheProtocolOrItsFirstBytesDo) {
   EXPECT_EQ(await_guest().protocol, "h2") << "the door's first protocol";
 }
 
-TEST_F(DoorTest, OtherMachinesAreNotLetInWithoutASecret) {
+TEST_F(DoorTest, ListeningToOtherMachinesWithoutASecretIsRefused) {
   open({{"h2", "PRI"}});
   const Status refused = door_->check({"0.0.0.0:0"});
   EXPECT_FALSE(refused.ok());
@@ -166,7 +166,7 @@ TEST_F(DoorTest, OtherMachinesAreNotLetInWithoutASecret) {
   EXPECT_TRUE(door_->check({"0.0.0.0:0"}).ok());
 }
 
-TEST_F(DoorTest, AConnectionKeepsItsPlaceUntilItsProtocolLetsGoOfIt) {
+TEST_F(DoorTest, AConnectionIsCountedUntilItsProtocolReleasesIt) {
   DoorOptions options;
   options.connection_count_max = 1;
   open({{"h2", "PRI"}}, options);
@@ -184,7 +184,7 @@ TEST_F(DoorTest, AConnectionKeepsItsPlaceUntilItsProtocolLetsGoOfIt) {
   await_guest();
 }
 
-TEST_F(DoorTest, AClosedDoorLetsNobodyInAndClosesWhoHasNotSpokenYet) {
+TEST_F(DoorTest, AClosedDoorRefusesToListenAndClosesSilentConnections) {
   open({{"h2", "PRI"}, {"http/1.1", "GET "}});
   const std::string address = listen();
   const auto silent = connect_to(address);

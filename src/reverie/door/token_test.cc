@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(Token, IsPrintableTextWithoutSpacesAround) {
+TEST(Token, IsPrintableTextWithoutSurroundingSpaces) {
   for (const char* const good : {"", "secret", "a b", "!#$%&'*+-.^_`|~", "eyJhbGciOi.J9"}) {
     EXPECT_TRUE(check_token(good).ok()) << good;
   }

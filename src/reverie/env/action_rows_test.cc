@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-TEST(ActionRows, EnvironmentsAreNamedOnceAndExist) {
+TEST(ActionRows, EnvironmentIdsMustExistAndBeDistinct) {
   EXPECT_TRUE(check_env_ids(std::vector<std::int32_t>{2, 0, 1}, 3).ok());
   EXPECT_TRUE(check_env_ids({}, 3).ok());
   for (const std::vector<std::int32_t>& wrong : {std::vector<std::int32_t>{3}, {-1}, {1, 0, 1}}) {
@@ -18,7 +18,7 @@ TEST(ActionRows, EnvironmentsAreNamedOnceAndExist) {
   }
 }
 
-TEST(ActionRows, DiscreteActionsAreBelowTheirNumber) {
+TEST(ActionRows, DiscreteActionsMustBeBelowTheirCount) {
   EXPECT_TRUE(check_discrete_actions(std::vector<std::int64_t>{0, 4, 2}, 5).ok());
   const Status above = check_discrete_actions(std::vector<std::int64_t>{0, 5}, 5);
   EXPECT_EQ(above.code(), StatusCode::kInvalidArgument);

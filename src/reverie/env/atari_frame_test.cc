@@ -43,7 +43,7 @@ Picture resized(const Picture& grey, int height, int width, int small_height, in
   return out;
 }
 
-TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
+TEST(AtariFrames, EachImageMatchesTheReferenceHoweverFewRowsChanged) {
   constexpr int kWidth = 75;  // four blocks of 16 pixels and one of 11
   Random random(3);
   AtariFrames frames = AtariFrames::make(21, kWidth, 8, 30).value();
@@ -75,7 +75,7 @@ TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
   }
 }
 
-TEST(AtariFrames, AnUnknownColourIsAskedFor) {
+TEST(AtariFrames, AFrameIsNotTakenUntilItsColoursAreLearned) {
   AtariFrames frames = AtariFrames::make(2, 2, 1, 1).value();
   const Picture screen = {1, 2, 3, 4};
   EXPECT_FALSE(frames.take(0, screen));
@@ -87,7 +87,7 @@ TEST(AtariFrames, AnUnknownColourIsAskedFor) {
   EXPECT_EQ(frames.picture()[0], 20);
 }
 
-TEST(AtariFrames, APictureOfOneGreyStaysThatGrey) {
+TEST(AtariFrames, AUniformGreyStaysTheSameGrey) {
   AtariFrames frames = AtariFrames::make(210, 160, 84, 84).value();
   const Picture screen(210 * 160, 7);
   const Picture grey(210 * 160, 255);
@@ -98,7 +98,7 @@ TEST(AtariFrames, APictureOfOneGreyStaysThatGrey) {
   for (const std::uint8_t pixel : frames.picture()) ASSERT_EQ(pixel, 255);
 }
 
-TEST(AtariFrames, RefusesExtentsThatMakeNoPicture) {
+TEST(AtariFrames, RefusesInvalidImageSizes) {
   expect_refused(AtariFrames::make(210, 160, 0, 84).status(), StatusCode::kInvalidArgument,
                  {"0 x 84"});
   expect_refused(AtariFrames::make(210, 160, 84, 5000).status(), StatusCode::kInvalidArgument,

@@ -17,7 +17,7 @@ TimePoint never() {
   return TimePoint::max();
 }
 
-TEST(BatchQueue, BatchesComeInTheirOrder) {
+TEST(BatchQueue, BatchesComeInOrder) {
   BatchQueue<std::unique_ptr<int>> queue(2);
   EXPECT_FALSE(queue.pop().has_value());
   for (int i = 0; i < 3; ++i) {
@@ -44,7 +44,7 @@ TEST(BatchQueue, AWaitEndsWhenItIsInterrupted) {
   EXPECT_EQ(asked, 3);
 }
 
-TEST(BatchQueue, ClosingEndsEveryWaitAndLeavesWhatIsThere) {
+TEST(BatchQueue, ClosingEndsEveryWaitAndKeepsQueuedBatches) {
   BatchQueue<int> queue(1);
   queue.push(7);
   std::thread waits_for_room([&] { EXPECT_TRUE(queue.wait_for_room(never(), {})); });
@@ -86,7 +86,7 @@ TEST(BatchQueue, EveryBatchIsTakenOnce) {
   EXPECT_EQ(sum, kBatches * (kBatches + 1) / 2);
 }
 
-TEST(BatchQueue, ACallbackIsCalledOnceWhenThereIsABatchOrNeverWillBe) {
+TEST(BatchQueue, ACallbackIsCalledOnceWhenABatchIsReadyOrNeverWillBe) {
   BatchQueue<int> queue(1);
   int calls = 0;
   const auto count = [&] { ++calls; };
@@ -105,7 +105,7 @@ TEST(BatchQueue, ACallbackIsCalledOnceWhenThereIsABatchOrNeverWillBe) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST(BatchQueue, AChangeElsewhereEndsAWaitForIt) {
+TEST(BatchQueue, ChangeWakesAWaitForAnotherCondition) {
   BatchQueue<int> queue(1);
   std::atomic<bool> predicate = false;
   std::thread waits(

@@ -54,7 +54,7 @@ TEST(BatcherFill, StackingPutsEachItemAtItsIndexOfTheNewDimension) {
   }
 }
 
-TEST(BatcherFill, CatenatingSplitsAnItemWhereTheBatchIsFull) {
+TEST(BatcherFill, ConcatenatingSplitsAnItemAtTheEndOfTheBatch) {
   const FillColumn column = fill_column(FillMode::kCat, spec_of({2, 5, 3}), 4, 1).value();
   EXPECT_EQ(column.batch_shape, (Shape{2, 4, 3}));
   EXPECT_EQ(item_rows(FillMode::kCat, column, Shape{2, 9, 3}).value(), 9u);
@@ -73,7 +73,7 @@ TEST(BatcherFill, CatenatingSplitsAnItemWhereTheBatchIsFull) {
   }
 }
 
-TEST(BatcherFill, RefusesItemsThatAreNotLikeTheFirst) {
+TEST(BatcherFill, RefusesItemsOfUnsuitableShapes) {
   expect_refused(fill_column(FillMode::kStack, spec_of({2}), 4, 2).status(),
                  StatusCode::kInvalidArgument, {"'x'", "(2,)", "stack along dim 2"});
   expect_refused(fill_column(FillMode::kCat, spec_of({}), 4, 0).status(),

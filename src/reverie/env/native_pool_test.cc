@@ -125,7 +125,7 @@ class GatedPool : public ::testing::Test {
   ~GatedPool() override { gate().open(); }
 };
 
-TEST(NativePool, AnEpisodeThatEndsBeginsAgainAndLeavesItsLastObservation) {
+TEST(NativePool, AnEndedEpisodeRestartsAndKeepsItsFinalObservation) {
   for (const std::size_t threads : {0, 1, 3}) {
     const auto pool = open_pool({.env_count = 5, .thread_count = threads});
     const NativeRows& rows = pool->arrays(0)->rows;
@@ -146,7 +146,7 @@ TEST(NativePool, AnEpisodeThatEndsBeginsAgainAndLeavesItsLastObservation) {
   }
 }
 
-TEST(NativePool, EveryEnvironmentOfEveryBatchHasASeedOfItsOwn) {
+TEST(NativePool, EveryEnvironmentOfEveryBatchHasItsOwnSeed) {
   const auto pool = open_pool({.env_count = 3, .batch_count = 2, .thread_count = 0, .seed = 10});
   const auto all = open_pool({.env_count = 6, .thread_count = 2, .seed = 10});
   for (const std::size_t batch : {0, 1}) expect_ok(pool->reset(batch, std::nullopt));
@@ -159,7 +159,7 @@ TEST(NativePool, EveryEnvironmentOfEveryBatchHasASeedOfItsOwn) {
   }
 }
 
-TEST(NativePool, ThreadsFollowTheCostUnlessTheyAreGiven) {
+TEST(NativePool, TheThreadCountFollowsTheStepCostUnlessGiven) {
   EXPECT_EQ(open_pool({.env_count = 64}, "CartPole-v1")->thread_count(), 0u);
   EXPECT_GE(open_pool({.env_count = 64})->thread_count(), 1u);
   EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // one environment needs no thread
@@ -203,7 +203,7 @@ TEST(NativePool, ContinuousActionsMustBeFinite) {
   }
 }
 
-TEST(NativePool, AStepNeedsAResetAndTheLastResult) {
+TEST(NativePool, AStepRequiresAResetAndThatTheLastResultWasTaken) {
   for (const std::size_t threads : {0, 2}) {
     const auto pool = open_pool({.env_count = 3, .batch_count = 2, .thread_count = threads});
     expect_refused(step(*pool, 0), StatusCode::kFailedPrecondition, {"reset()"});
@@ -220,7 +220,7 @@ TEST(NativePool, AStepNeedsAResetAndTheLastResult) {
   }
 }
 
-TEST(NativePool, AFirstStepResetsWhereThatIsWanted) {
+TEST(NativePool, TheFirstStepResetsIfRequested) {
   const auto pool = open_pool({.env_count = 3, .thread_count = 0, .first_step_resets = true});
   const NativeRows& rows = pool->arrays(0)->rows;
   for (int i = 0; i < 3; ++i) {
@@ -231,7 +231,7 @@ TEST(NativePool, AFirstStepResetsWhereThatIsWanted) {
   }
 }
 
-TEST(NativePool, AResetMayTakeThePlaceOfAResultThatNobodyTook) {
+TEST(NativePool, AResetMayReplaceAnUntakenResult) {
   const auto pool = open_pool({.env_count = 3, .thread_count = 0});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -241,7 +241,7 @@ TEST(NativePool, AResetMayTakeThePlaceOfAResultThatNobodyTook) {
   EXPECT_EQ(count_of(*pool, 0), 0);
 }
 
-TEST_F(GatedPool, WhileABatchIsUnderWayAnotherIsStepped) {
+TEST_F(GatedPool, AnotherBatchCanStepWhileOneIsInProgress) {
   const auto pool = open_pool({.env_count = 1, .batch_count = 2, .thread_count = 2});
   for (const std::size_t batch : {0, 1}) {
     expect_ok(pool->reset(batch, std::nullopt));
@@ -259,7 +259,7 @@ TEST_F(GatedPool, WhileABatchIsUnderWayAnotherIsStepped) {
   EXPECT_EQ(count_of(*pool, 0, 0), 1);
 }
 
-TEST_F(GatedPool, ABatchUnderWayTakesNothingElse) {
+TEST_F(GatedPool, ABatchInProgressAcceptsNothingElse) {
   const auto pool = open_pool({.env_count = 2, .thread_count = 1});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -273,7 +273,7 @@ TEST_F(GatedPool, ABatchUnderWayTakesNothingElse) {
   expect_ok(take(*pool));
 }
 
-TEST_F(GatedPool, AResetWaitsForTheStepThatIsUnderWay) {
+TEST_F(GatedPool, AResetWaitsForTheStepInProgress) {
   const auto pool = open_pool({.env_count = 2, .thread_count = 1});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -286,7 +286,7 @@ TEST_F(GatedPool, AResetWaitsForTheStepThatIsUnderWay) {
   EXPECT_EQ(count_of(*pool, 0), 0);
 }
 
-TEST_F(GatedPool, ADeadlineLeavesTheStepUnderWay) {
+TEST_F(GatedPool, ATimedOutWaitLeavesTheStepRunning) {
   ManualClock clock;
   const auto pool = open_pool({.env_count = 2, .thread_count = 1, .clock = &clock});
   expect_ok(pool->reset(0, std::nullopt));
@@ -314,7 +314,7 @@ TEST_F(GatedPool, AWaitCanBeInterrupted) {
   expect_ok(take(*pool));
 }
 
-TEST_F(GatedPool, ClosingLetsTheStepEndAndRefusesTheNext) {
+TEST_F(GatedPool, ClosingFinishesTheStepInProgressAndRefusesTheNext) {
   const auto pool = open_pool({.env_count = 4, .thread_count = 2});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -330,7 +330,7 @@ TEST_F(GatedPool, ClosingLetsTheStepEndAndRefusesTheNext) {
   expect_refused(pool->reset(0, 1), StatusCode::kFailedPrecondition, {"closed"});
 }
 
-TEST_F(GatedPool, APoolMayBeDroppedWhileABatchIsUnderWay) {
+TEST_F(GatedPool, APoolMayBeDestroyedWhileABatchIsInProgress) {
   auto pool = open_pool({.env_count = 4, .thread_count = 2});
   const std::shared_ptr<NativeArrays> arrays = pool->arrays(0);
   expect_ok(pool->reset(0, std::nullopt));
@@ -341,7 +341,7 @@ TEST_F(GatedPool, APoolMayBeDroppedWhileABatchIsUnderWay) {
   EXPECT_EQ(reinterpret_cast<const float*>(arrays->rows.observation)[1], 1);
 }
 
-TEST(NativePool, ManyBatchesFromManyThreads) {
+TEST(NativePool, ManyThreadsCanStepManyBatches) {
   constexpr std::size_t kBatches = 4;
   const auto pool = open_pool({.env_count = 13, .batch_count = kBatches, .thread_count = 3});
   std::vector<std::thread> callers;
@@ -361,7 +361,7 @@ TEST(NativePool, ManyBatchesFromManyThreads) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(NativePool, WhatAnEnvironmentLacksIsSaid) {
+TEST(NativePool, UnsupportedOperationsNameTheEnvironment) {
   const auto pool = open_pool({.env_count = 1, .thread_count = 0});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -371,7 +371,7 @@ TEST(NativePool, WhatAnEnvironmentLacksIsSaid) {
   expect_refused(pool->get_state(0, 1).status(), StatusCode::kOutOfRange, {"env_index is 1"});
 }
 
-TEST(NativePool, AForkedChildIsRefusedAndEnds) {
+TEST(NativePool, AForkedChildIsRefusedAndCanExit) {
   const auto pool = open_pool({.env_count = 4, .thread_count = 2});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -393,7 +393,7 @@ TEST(NativePool, AForkedChildIsRefusedAndEnds) {
   expect_ok(take(*pool));
 }
 
-TEST_F(GatedPool, AForkedChildEndsThoughAStepIsUnderWay) {
+TEST_F(GatedPool, AForkedChildCanExitDuringAStep) {
   auto pool = open_pool({.env_count = 4, .thread_count = 2});
   expect_ok(pool->reset(0, std::nullopt));
   expect_ok(take(*pool));
@@ -415,7 +415,7 @@ TEST_F(GatedPool, AForkedChildEndsThoughAStepIsUnderWay) {
 }
 
 // Three pools that differ only in when they reset an episode give the same steps.
-TEST(NativePool, ShowsTheEndOfAnEpisodeOneStepBeforeItsResetWhenToldTo) {
+TEST(NativePool, NextStepAutoresetShowsTheEndOfAnEpisodeBeforeItsReset) {
   NativePoolOptions options;
   options.env_count = 3;
   options.seed = 7;
@@ -458,7 +458,7 @@ TEST(NativePool, ShowsTheEndOfAnEpisodeOneStepBeforeItsResetWhenToldTo) {
   }
 }
 
-TEST(NativePool, ResetsSomeEnvironmentsAndLeavesTheOthersAsTheyAre) {
+TEST(NativePool, ResetSomeLeavesTheOtherEnvironmentsUnchanged) {
   NativePoolOptions options;
   options.env_count = 3;
   options.seed = 7;

@@ -14,7 +14,7 @@ class NativeRegistryTest : public ::testing::Test {
   NativeRegistry registry_;
 };
 
-TEST_F(NativeRegistryTest, ANameThatIsMisspeltBringsTheNamesNearIt) {
+TEST_F(NativeRegistryTest, AMisspeltNameSuggestsSimilarNames) {
   for (const std::string_view id : {"CartPole", "cartpole-v1", "CartPole-v2", "Cartpol-v1"}) {
     const Status status = registry_.make(id, {}, 1).status();
     expect_refused(status, StatusCode::kNotFound, {std::string(id), "near it are: CartPole-v1"});
@@ -23,18 +23,18 @@ TEST_F(NativeRegistryTest, ANameThatIsMisspeltBringsTheNamesNearIt) {
                  {"near it are: MountainCar-v0"});
 }
 
-TEST_F(NativeRegistryTest, ANameFarFromAllBringsThemAll) {
+TEST_F(NativeRegistryTest, ANameUnlikeAnyOtherListsAllNames) {
   expect_refused(registry_.make("Tetris", {}, 1).status(), StatusCode::kNotFound,
                  {"there are: Acrobot-v1, CartPole-v1, MountainCar-v0"});
   expect_refused(NativeRegistry().make("", {}, 1).status(), StatusCode::kNotFound,
                  {"there are: none"});
 }
 
-TEST_F(NativeRegistryTest, ANameIsTakenOnce) {
+TEST_F(NativeRegistryTest, ADuplicateNameIsRefused) {
   expect_refused(add_classic_control(registry_), StatusCode::kAlreadyExists, {"'CartPole-v1'"});
 }
 
-TEST_F(NativeRegistryTest, OptionsAreRefusedUnderTheNameOfTheEnvironment) {
+TEST_F(NativeRegistryTest, RefusedOptionsNameTheEnvironment) {
   expect_refused(registry_.make("Pendulum-v1", {{"gravity", 9.8}}, 1).status(),
                  StatusCode::kInvalidArgument, {"Pendulum-v1", "'gravity'", "known are: g"});
   expect_refused(registry_.make("Pendulum-v1", {{"g", true}}, 1).status(),

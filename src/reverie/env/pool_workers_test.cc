@@ -14,14 +14,14 @@ ChildProcess::Options shell(std::string program) {
   return options;
 }
 
-TEST(PoolWorkers, OneThatWasNotStartedIsNotThere) {
+TEST(PoolWorkers, AWorkerThatWasNotStartedHasNoProcess) {
   PoolWorkers workers(1);
   EXPECT_EQ(workers.end_text(0), "was not started");
   EXPECT_FALSE(workers.pid(0));
   workers.end_all(Duration::zero());
 }
 
-TEST(PoolWorkers, OneThatLivesIsReplacedByTheNext) {
+TEST(PoolWorkers, StartingAWorkerAgainReplacesIt) {
   PoolWorkers workers(2);
   const int first = workers.start(1, shell("exec sleep 600")).value();
   EXPECT_FALSE(workers.end_text(1));
@@ -33,7 +33,7 @@ TEST(PoolWorkers, OneThatLivesIsReplacedByTheNext) {
   EXPECT_FALSE(workers.pid(1));
 }
 
-TEST(PoolWorkers, OneThatEndedSaysHow) {
+TEST(PoolWorkers, AnExitedWorkerReportsItsStatus) {
   PoolWorkers workers(1);
   ASSERT_TRUE(workers.start(0, shell("exit 3")).ok());
   std::optional<std::string> end;
@@ -46,7 +46,7 @@ TEST(PoolWorkers, OneThatEndedSaysHow) {
   EXPECT_FALSE(workers.pid(0));
 }
 
-TEST(PoolWorkers, AThreadLivesUntilItIsSaidToHaveEnded) {
+TEST(PoolWorkers, AThreadCountsAsRunningUntilItIsReportedAsEnded) {
   PoolWorkers workers(1);
   workers.set_thread(0, std::nullopt);
   EXPECT_FALSE(workers.end_text(0));

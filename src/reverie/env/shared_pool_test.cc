@@ -16,7 +16,7 @@
 namespace reverie {
 namespace {
 
-TEST(SharedLayout, DealsEachEnvironmentToOneWorker) {
+TEST(SharedLayout, AssignsEachEnvironmentToOneWorker) {
   for (std::size_t envs = 1; envs < 40; ++envs) {
     for (std::size_t workers = 1; workers <= envs; ++workers) {
       const SharedLayout layout = SharedLayout::make(shape_of(envs, 1, workers)).value();
@@ -32,7 +32,7 @@ TEST(SharedLayout, DealsEachEnvironmentToOneWorker) {
   }
 }
 
-TEST(SharedLayout, NoTwoArraysOverlapAndLargeOnesBeginAtAPage) {
+TEST(SharedLayout, ArraysDoNotOverlapAndLargeOnesArePageAligned) {
   PoolShape shape = shape_of(5, 3, 2);
   shape.observation = {{"picture", DType::kUInt8, {210, 160, 3}}, {"speed", DType::kFloat64, {}}};
   shape.info = {{"lives", DType::kInt32, {}}};
@@ -57,7 +57,7 @@ TEST(SharedLayout, NoTwoArraysOverlapAndLargeOnesBeginAtAPage) {
   EXPECT_LE(taken.back().second, layout.size_bytes());
 }
 
-TEST(SharedLayout, RefusesWhatCannotBe) {
+TEST(SharedLayout, RefusesInvalidShapes) {
   const auto refused = [](const PoolShape& shape, const char* part) {
     expect_refused(SharedLayout::make(shape).status(), StatusCode::kInvalidArgument, {part});
   };
@@ -76,7 +76,7 @@ TEST(SharedLayout, RefusesWhatCannotBe) {
   refused(large, "TiB");
 }
 
-TEST(SharedPool, EachBatchHoldsWhatItsOwnStepsMadeOfIt) {
+TEST(SharedPool, EachBatchHoldsTheResultsOfItsOwnSteps) {
   PoolOfThreads threads(shape_of(7, 3, 3));
   for (std::size_t batch = 0; batch < 3; ++batch) {
     ASSERT_TRUE(threads.wait(batch, threads.reset(batch)).ok());
@@ -104,7 +104,7 @@ TEST(SharedPool, EachBatchHoldsWhatItsOwnStepsMadeOfIt) {
   }
 }
 
-TEST(SharedPool, AStepInFlightIsNotSteppedAgainButAResetOvertakesIt) {
+TEST(SharedPool, ASecondStepInFlightIsRefusedButAResetOvertakesIt) {
   PoolOfThreads threads(shape_of(4, 1, 2));
   ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());
   const std::uint32_t step = threads.pool.post(0, PoolOp::kStep).value();
@@ -118,7 +118,7 @@ TEST(SharedPool, AStepInFlightIsNotSteppedAgainButAResetOvertakesIt) {
   EXPECT_TRUE(threads.pool.check_idle(0).ok());
 }
 
-TEST(SharedPool, AnEnvironmentThatRaisedIsNamedUntilItIsReset) {
+TEST(SharedPool, AFailedEnvironmentIsNamedUntilItIsReset) {
   PoolOfThreads threads(shape_of(6, 2, 3));
   ASSERT_TRUE(threads.wait(1, threads.reset(1)).ok());
   for (std::size_t env = 0; env < 6; ++env) threads.action(1, env) = env == 3 ? -1 : 1;
@@ -134,7 +134,7 @@ TEST(SharedPool, AnEnvironmentThatRaisedIsNamedUntilItIsReset) {
   EXPECT_FALSE(threads.pool.failure(1));
 }
 
-TEST(SharedPool, AWorkerThatEndedIsLateAndItsSuccessorBeginsAnew) {
+TEST(SharedPool, ADeadWorkerIsLateAndItsSuccessorStartsNewEpisodes) {
   PoolOfThreads threads(shape_of(4, 1, 2));
   ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());
   for (std::size_t env = 0; env < 4; ++env) threads.action(0, env) = env == 3 ? -2 : 1;
@@ -158,7 +158,7 @@ TEST(SharedPool, AWorkerThatEndedIsLateAndItsSuccessorBeginsAnew) {
   EXPECT_EQ(threads.count(0, 3), 3 + 7);
 }
 
-TEST(SharedPool, GivesWhicheverEnvironmentsAreReadyEachOnceAStep) {
+TEST(SharedPool, ReturnsReadyEnvironmentsOncePerStep) {
   constexpr std::size_t kEnvs = 9;
   PoolOfThreads threads(shape_of(kEnvs, 1, 4));
   std::vector<std::int32_t> all(kEnvs);
@@ -186,7 +186,7 @@ TEST(SharedPool, GivesWhicheverEnvironmentsAreReadyEachOnceAStep) {
   EXPECT_TRUE(threads.pool.check_idle(all).ok());
 }
 
-TEST(SharedPool, EnvironmentsInFlightWithAWorkerThatEndedComeFromItsSuccessor) {
+TEST(SharedPool, EnvironmentsOfADeadWorkerAreReturnedByItsSuccessor) {
   PoolOfThreads threads(shape_of(4, 1, 2));
   const std::vector<std::int32_t> all = {0, 1, 2, 3};
   std::vector<std::int32_t> ready;

@@ -43,7 +43,7 @@ class WatchedPoolTest : public ::testing::Test {
   int replaced_ = 0;
 };
 
-TEST_F(WatchedPoolTest, RowsThatComeAreNoFailure) {
+TEST_F(WatchedPoolTest, ACompletedStepIsNotAFailure) {
   reset();
   const auto waited = step({3, 4}, patient());
   EXPECT_TRUE(waited.status.ok());
@@ -51,7 +51,7 @@ TEST_F(WatchedPoolTest, RowsThatComeAreNoFailure) {
   EXPECT_EQ(threads_.count(0, 1), 1 + 7 + 4);
 }
 
-TEST_F(WatchedPoolTest, AnEnvironmentThatRaisedIsNamedWithItsText) {
+TEST_F(WatchedPoolTest, AFailedEnvironmentIsNamedWithItsError) {
   reset();
   const auto waited = step({1, -1}, patient());
   ASSERT_TRUE(waited.failure);
@@ -62,7 +62,7 @@ TEST_F(WatchedPoolTest, AnEnvironmentThatRaisedIsNamedWithItsText) {
       << waited.failure->text;
 }
 
-TEST_F(WatchedPoolTest, AWorkerThatHasEndedIsFoundAndNamed) {
+TEST_F(WatchedPoolTest, ADeadWorkerIsDetectedAndNamed) {
   reset();
   WatchedPool::Waiter waiter;
   waiter.may_go_on = [this] {
@@ -77,7 +77,7 @@ TEST_F(WatchedPoolTest, AWorkerThatHasEndedIsFoundAndNamed) {
   EXPECT_TRUE(contains(waited.failure->text, "environment 0 of batch 0")) << waited.failure->text;
 }
 
-TEST_F(WatchedPoolTest, AWaitGoesOnWhereAWorkerIsReplaced) {
+TEST_F(WatchedPoolTest, AWaitContinuesIfAWorkerIsReplaced) {
   reset();
   WatchedPool::Waiter waiter;
   waiter.may_go_on = [this] {
@@ -96,7 +96,7 @@ TEST_F(WatchedPoolTest, AWaitGoesOnWhereAWorkerIsReplaced) {
   EXPECT_EQ(replaced_, 1);
 }
 
-TEST_F(WatchedPoolTest, AWaitThatIsStoppedIsCancelledAndAsksForNoReplacement) {
+TEST_F(WatchedPoolTest, AnInterruptedWaitIsCancelledWithoutReplacingWorkers) {
   reset();
   WatchedPool::Waiter waiter;
   waiter.may_go_on = [] { return false; };
@@ -107,13 +107,13 @@ TEST_F(WatchedPoolTest, AWaitThatIsStoppedIsCancelledAndAsksForNoReplacement) {
   EXPECT_EQ(replaced_, 0);
 }
 
-TEST_F(WatchedPoolTest, FewerInFlightThanAreWaitedForIsRefused) {
+TEST_F(WatchedPoolTest, WaitingForMoreThanAreInFlightIsRefused) {
   const auto waited = first_ready_.wait(0, 0, soon(), patient(), ready_);
   EXPECT_EQ(waited.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(contains(waited.status.message(), "0 environments are in flight"));
 }
 
-TEST_F(WatchedPoolTest, WhicheverIsReadyFirstIsGiven) {
+TEST_F(WatchedPoolTest, TheFirstReadyEnvironmentIsReturned) {
   const std::vector<std::int32_t> both = {0, 1};
   ASSERT_TRUE(threads_.pool.post_envs(both, PoolOp::kReset).ok());
   for (int i = 0; i < 2; ++i) {

@@ -58,7 +58,7 @@ std::vector<T> elements(const BatchColumn& column) {
   return values;
 }
 
-TEST(Batch, IsOneArrayAColumnWithItemsAndRowsInFront) {
+TEST(Batch, HasOneArrayPerColumnWithItemAndRowAxesFirst) {
   Items items;
   const Ref<Chunk> a = items.chunk(0, 4);
   const Ref<Chunk> b = items.chunk(10, 2);
@@ -74,7 +74,7 @@ TEST(Batch, IsOneArrayAColumnWithItemsAndRowsInFront) {
   EXPECT_TRUE(batch.lengths.empty());
 }
 
-TEST(Batch, OfSqueezedColumnsHasNoAxisOfRows) {
+TEST(Batch, OfSqueezedColumnsHasNoRowAxis) {
   Items items;
   const Ref<Chunk> a = items.chunk(0, 4);
   items.add({{a.get(), 3, 1}}, /*squeezed=*/true);
@@ -86,7 +86,7 @@ TEST(Batch, OfSqueezedColumnsHasNoAxisOfRows) {
   EXPECT_EQ(elements<std::int64_t>(batch.columns[1]), (std::vector<std::int64_t>{3, 1}));
 }
 
-TEST(Batch, PadsShorterItemsWithZerosBehindAndSaysTheirLengths) {
+TEST(Batch, PadsShorterItemsWithTrailingZerosAndReportsLengths) {
   Items items;
   const Ref<Chunk> a = items.chunk(1, 4);
   items.add({{a.get(), 0, 1}});
@@ -188,7 +188,7 @@ TEST(Batch, AgreesWithRowsCopiedOneByOne) {
   }
 }
 
-TEST(Batch, OfStringsIsTheirElementsOneAfterTheOther) {
+TEST(Batch, OfStringsConcatenatesTheirElements) {
   const TensorSpec spec{"words", DType::kString, {2}};
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{spec});
   const Ref<Chunk> chunk = Chunk::open(schema, {}, 3, 100, Allocator::heap()).value();
@@ -208,7 +208,7 @@ TEST(Batch, OfStringsIsTheirElementsOneAfterTheOther) {
   EXPECT_EQ(batch.lengths, (std::vector<std::int64_t>{1, 2}));
 }
 
-TEST(Batch, IntoAnEarlierOneKeepsItsBuffersWhereTheyFit) {
+TEST(Batch, AssembledIntoAnEarlierOneReusesBuffersThatFit) {
   Items items;
   const Ref<Chunk> a = items.chunk(0, 4);
   items.add({{a.get(), 0, 1}});
@@ -226,7 +226,7 @@ TEST(Batch, IntoAnEarlierOneKeepsItsBuffersWhereTheyFit) {
   EXPECT_EQ(elements<std::int64_t>(batch.columns[1]), (std::vector<std::int64_t>{2, 3}));
 }
 
-TEST(Batch, RefusesItemsThatAreNotAlike) {
+TEST(Batch, RefusesItemsWithDifferentLayouts) {
   const Items maker;
   const Ref<Chunk> a = maker.chunk(0, 4);
   const std::vector<Piece> piece = {{a.get(), 0, 1}};
@@ -250,12 +250,12 @@ TEST(Batch, RefusesItemsThatAreNotAlike) {
   expect_refused(status({x, n}, "list"), StatusCode::kInvalidArgument, {"list", "nest"});
 }
 
-TEST(Batch, RefusesToBeOfNoItems) {
+TEST(Batch, RefusesAnEmptySample) {
   const SampleBatch none;
   expect_refused(assemble(none, {}).status(), StatusCode::kInvalidArgument, {"no items"});
 }
 
-TEST(Batch, RefusesDamagedChunksAndRowsTheyDoNotHave) {
+TEST(Batch, RefusesDamagedChunksAndRowsOutsideThem) {
   const TensorSpec spec{"x", DType::kFloat32, {2}};
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{spec});
   const auto encoded = [&](std::size_t bytes) {
@@ -273,7 +273,7 @@ TEST(Batch, RefusesDamagedChunksAndRowsTheyDoNotHave) {
   expect_refused(status(*encoded(16), 2), StatusCode::kDataLoss, {"'x'", "row 2", "2 rows"});
 }
 
-TEST(Batch, TakesItsMemoryFromTheAllocatorAndSaysWhenThereIsNone) {
+TEST(Batch, AllocatesFromTheAllocatorAndReportsItsFailure) {
   class NoMemory final : public Allocator {
    public:
     Result<Buffer> allocate(std::size_t) override { return resource_exhausted("none left"); }

@@ -189,7 +189,7 @@ TEST_F(GroupTest, ReducesWithinEachHostAndThenBetweenHosts) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
-TEST_F(GroupTest, AMemberThatIsLostEndsARoundOnAllHosts) {
+TEST_F(GroupTest, ALostMemberEndsARoundOnAllHosts) {
   std::vector<std::unique_ptr<Group>> groups;
   for (std::size_t i = 0; i < 5; ++i) {
     Group::Options options;
@@ -230,7 +230,7 @@ TEST_F(GroupTest, AMemberThatIsLostEndsARoundOnAllHosts) {
   }
 }
 
-TEST_F(GroupTest, OtherArraysOnAnotherHostAreRefusedByName) {
+TEST_F(GroupTest, DifferingArraysOnAnotherHostAreRefusedByName) {
   std::vector<std::unique_ptr<Group>> groups;
   for (std::size_t i = 0; i < 4; ++i) {
     Group::Options options;
@@ -297,7 +297,7 @@ TEST_F(GroupTest, OrdersMembersAndGathersTheirValues) {
   }
 }
 
-TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundByName) {
+TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundAndIsNamed) {
   auto groups = join_all(3);
   const std::vector<float> ones(10, 1.0f);
   auto round = sum(*groups[0], ones);
@@ -319,7 +319,7 @@ TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundByName) {
   EXPECT_EQ(floats_of(**second)[9], 2.0f);
 }
 
-TEST_F(GroupTest, OtherArraysAreRefusedByName) {
+TEST_F(GroupTest, DifferingArraysAreRefusedByName) {
   const auto groups = join_all(2);
   const std::vector<float> some(10);
   const std::vector<float> more(11);
@@ -333,7 +333,7 @@ TEST_F(GroupTest, OtherArraysAreRefusedByName) {
   }
 }
 
-TEST_F(GroupTest, ARoundThatIsCancelledOrLateEndsOnAll) {
+TEST_F(GroupTest, ACancelledOrLateRoundEndsOnAllMembers) {
   const auto groups = join_all(2);
   const std::vector<float> some(10);
   auto first = sum(*groups[0], some);
@@ -366,7 +366,7 @@ TEST_F(GroupTest, ARoundThatIsCancelledOrLateEndsOnAll) {
             StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(GroupTest, WhatCannotBeIsRefused) {
+TEST_F(GroupTest, InvalidUsesAreRefused) {
   const auto peer = make_peer("alone");
   Group::Options options;
   EXPECT_EQ(Group::join(peer, options).status().code(), StatusCode::kInvalidArgument);

@@ -159,7 +159,7 @@ TEST(ReduceRound, GivesTheSameBytesInAnyOrderOfArrival) {
 }
 
 // Arrays of many types and sizes, some empty, in many parts that end in the middle of arrays.
-TEST(ReduceRound, ReducesNestsAsOneArrayAfterTheOther) {
+TEST(ReduceRound, ReducesNestedArraysOneAfterTheOther) {
   Random random(5);
   constexpr std::size_t kCount = 4;
   std::vector<std::vector<double>> a(kCount);
@@ -196,7 +196,7 @@ TEST(ReduceRound, ReducesNestsAsOneArrayAfterTheOther) {
 }
 
 // 1 + 15 * 2^-11 rounds to 1 + 2^-7 if it is summed in float32; summed in halves it would stay 1.
-TEST(ReduceRound, HalvesAreRoundedOnce) {
+TEST(ReduceRound, HalfPrecisionSumsAreRoundedOnce) {
   Random random(9);
   std::vector<std::vector<std::uint16_t>> halves(16,
                                                  std::vector<std::uint16_t>(1, 0x1000));  // 2^-11
@@ -209,7 +209,7 @@ TEST(ReduceRound, HalvesAreRoundedOnce) {
   EXPECT_EQ(values_of<std::uint16_t>(mean, 7, 0)[0], 0x2c08);
 }
 
-TEST(ReduceRound, EachMemberSendsTwiceTheDataAtMost) {
+TEST(ReduceRound, EachMemberSendsAtMostTwiceTheData) {
   Random random(1);
   constexpr std::size_t kFloats = 1'000'000;
   for (const std::size_t count : {2u, 4u, 7u, 8u}) {
@@ -224,7 +224,7 @@ TEST(ReduceRound, EachMemberSendsTwiceTheDataAtMost) {
   }
 }
 
-TEST(ReduceRound, PartsThatNobodySendsAreRefused) {
+TEST(ReduceRound, InvalidPartsAreRefused) {
   const std::vector<float> zeros(100);
   const std::vector<ReduceLeaf> leaves = {leaf("z", DType::kFloat32, zeros)};
   auto layout = ReduceLayout::make(ReduceOp::kSum, leaves, 3);
@@ -250,7 +250,7 @@ TEST(ReduceRound, PartsThatNobodySendsAreRefused) {
   EXPECT_EQ(out.size(), 2u);
 }
 
-TEST(ReduceLayout, NamesTheArrayThatIsWrong) {
+TEST(ReduceLayout, NamesTheInvalidArray) {
   const std::vector<std::int32_t> numbers(6);
   ReduceLeaf wrong = leaf("layer/weight", DType::kInt32, numbers);
   const auto mean = ReduceLayout::make(ReduceOp::kMean, {&wrong, 1}, 2);
@@ -261,7 +261,7 @@ TEST(ReduceLayout, NamesTheArrayThatIsWrong) {
   EXPECT_NE(sized.status().message().find("layer/weight"), std::string::npos);
 }
 
-TEST(ReduceLayout, TellsWhereTwoMembersDiffer) {
+TEST(ReduceLayout, ReportsWhereTwoMembersDiffer) {
   EXPECT_EQ(signature_difference("sum\na float32 (3,)", "sum\na float32 (3,)", "b"), "");
   EXPECT_EQ(signature_difference("sum\nw float32 (3,)", "sum\nw float32 (4,)", "b"),
             "'w float32 (3,)' here, 'w float32 (4,)' on 'b'");
@@ -269,7 +269,7 @@ TEST(ReduceLayout, TellsWhereTwoMembersDiffer) {
             "'w float32 (3,)' here, 'nothing' on 'b'");
 }
 
-TEST(GatherRound, GivesEachMemberTheValuesOfAll) {
+TEST(GatherRound, GivesEachMemberTheValuesOfAllMembers) {
   Random random(11);
   for (const std::size_t count : {1u, 2u, 5u, 9u}) {
     for (std::size_t tree = 0; tree < count; tree += 2) {

@@ -138,7 +138,7 @@ std::vector<std::byte> over_calls(const std::shared_ptr<const ReduceLayout>& lay
   return {buffers[0]->data(), buffers[0]->data() + layout->size_bytes()};
 }
 
-TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
+TEST(SharedRoundsTest, GiveTheSameBytesAsCallsForAllTypesAndOperations) {
   constexpr DType kTypes[] = {DType::kFloat32,  DType::kFloat64,   DType::kFloat16,
                               DType::kBFloat16, DType::kInt8,      DType::kInt64,
                               DType::kUInt16,   DType::kComplex64, DType::kBool};
@@ -182,7 +182,7 @@ TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
 }
 
 // The two steps within a host: all arrays to the first member, and its array to all.
-TEST(SharedRoundsTest, GoToTheFirstMemberAndComeBackFromIt) {
+TEST(SharedRoundsTest, ReduceToTheFirstMemberAndBroadcastItsArray) {
   Random random(11);
   for (const std::size_t count : {1u, 30'000u, 400'000u}) {  // small and large arrays
     ShareMembers members(3);
@@ -229,7 +229,7 @@ TEST(SharedRoundsTest, GoToTheFirstMemberAndComeBackFromIt) {
   }
 }
 
-TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
+TEST(SharedRoundsTest, RunConcurrentlyInAnyOrderAndReuseTheirMemory) {
   constexpr std::size_t kMembers = 3;
   constexpr std::size_t kNames = 20;
   constexpr std::size_t kCount = 50'000;
@@ -267,7 +267,7 @@ TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
   }
 }
 
-TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
+TEST(SharedRoundsTest, GiveNoMemberAResultWhenOneDropsOut) {
   Random random(3);
   ShareMembers group(3);
   for (const std::size_t count : {100u, 400'000u}) {
@@ -300,7 +300,7 @@ TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
   }
 }
 
-TEST(SharedRoundsTest, AMemberThatBringsSomethingElseIsNamed) {
+TEST(SharedRoundsTest, NameAMemberWithADifferentArray) {
   Random random(5);
   ShareMembers group(2);
   for (std::size_t m = 0; m < 2; ++m) {
@@ -315,7 +315,7 @@ TEST(SharedRoundsTest, AMemberThatBringsSomethingElseIsNamed) {
   EXPECT_EQ(ended[0].differs_with, group.ended[0].empty() ? 0u : 1u);
 }
 
-TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
+TEST(SharedRoundsTest, CorruptSharedMemoryEndsOnlyTheRounds) {
   Random random(13);
   std::size_t refused = 0;
   const auto layout = layout_of(ReduceOp::kSum, DType::kFloat32, 1000, 2);
@@ -345,7 +345,7 @@ TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
   EXPECT_GT(refused, 50u);
 }
 
-TEST(SharedRoundsTest, WhatHasNoRoomIsRefusedUntilThereIs) {
+TEST(SharedRoundsTest, RoundsWithoutRoomAreRefusedUntilThereIsRoom) {
   Random random(17);
   ShareMembers group(2, std::size_t{1} << 20);
   const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 150'000, 2);
@@ -371,7 +371,7 @@ TEST(SharedRoundsTest, WhatHasNoRoomIsRefusedUntilThereIs) {
   EXPECT_TRUE(group.ended[0][2].status.ok());
 }
 
-TEST(SharedRoundsTest, ThreadsThatWaitAndThreadsThatServeEndThem) {
+TEST(SharedRoundsTest, AreCompletedByWaitingAndServingThreads) {
   constexpr std::size_t kMembers = 4;
   constexpr std::uint64_t kRounds = 200;
   ShareMembers group(kMembers);
@@ -403,7 +403,7 @@ TEST(SharedRoundsTest, ThreadsThatWaitAndThreadsThatServeEndThem) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST(ShareSegmentTest, IsFoundByItsNonceAndLeavesNoDescriptorBehind) {
+TEST(ShareSegmentTest, IsFoundByItsNonceAndLeaksNoDescriptor) {
   const std::size_t before = open_descriptors();
   {
     auto first = ShareSegment::make(2, kWindow);
@@ -423,7 +423,7 @@ TEST(ShareSegmentTest, IsFoundByItsNonceAndLeavesNoDescriptorBehind) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(ShareSegmentTest, GivesTheMemoryOfItsWindowBack) {
+TEST(ShareSegmentTest, ReleasesTheMemoryOfItsWindow) {
   auto segment = ShareSegment::make(2, kWindow);
   ASSERT_TRUE(segment.ok());
   (*segment)->window()[12345] = std::byte{7};

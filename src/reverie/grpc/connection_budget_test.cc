@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 constexpr std::size_t kOwn = ConnectionBudget::kOwnBytes;
 
-TEST(ConnectionBudget, CountsWhatIsBeyondItsOwnForTheWholeServer) {
+TEST(ConnectionBudget, ChargesTheServerForBytesBeyondItsOwnShare) {
   const auto all = std::make_shared<ByteBudget>(100 * kMebibyte);
   {
     ConnectionBudget budget(64 * kMebibyte, all);
@@ -31,7 +31,7 @@ TEST(ConnectionBudget, CountsWhatIsBeyondItsOwnForTheWholeServer) {
   EXPECT_EQ(all->held_bytes(), 0u) << "a connection that goes gives everything back";
 }
 
-TEST(ConnectionBudget, EachDirectionHasAHalfAndWhatTheOtherLeaves) {
+TEST(ConnectionBudget, EachDirectionMayUseHalfAndWhatTheOtherLeaves) {
   ConnectionBudget budget(1000);
   budget.add_in(999);
   EXPECT_FALSE(budget.is_in_full());
@@ -46,7 +46,7 @@ TEST(ConnectionBudget, EachDirectionHasAHalfAndWhatTheOtherLeaves) {
   EXPECT_FALSE(budget.is_in_full());
 }
 
-TEST(ConnectionBudget, OneThatIsAlonePassesWhateverItsSize) {
+TEST(ConnectionBudget, ASingleMessagePassesWhateverItsSize) {
   ConnectionBudget budget(1000);
   EXPECT_TRUE(budget.may_draw());
   budget.add_drawn(5000);
@@ -62,7 +62,7 @@ TEST(ConnectionBudget, OneThatIsAlonePassesWhateverItsSize) {
   EXPECT_TRUE(budget.check_in(1, 7000).ok()) << "beside the one that passes";
 }
 
-TEST(ConnectionBudget, WhatIsDrawnAheadSharesAnEighth) {
+TEST(ConnectionBudget, SamplesDrawnAheadShareAnEighth) {
   ConnectionBudget budget(8000);
   EXPECT_EQ(budget.reserve_drawn(9, 100), 9u);
   EXPECT_EQ(budget.reserve_drawn(9, 100), 1u);
@@ -70,7 +70,7 @@ TEST(ConnectionBudget, WhatIsDrawnAheadSharesAnEighth) {
   EXPECT_EQ(budget.out_bytes(), 1100u);
 }
 
-TEST(ConnectionBudget, AFullServerLeavesEachConnectionItsOwn) {
+TEST(ConnectionBudget, AFullServerLeavesEachConnectionItsOwnShare) {
   const auto all = std::make_shared<ByteBudget>(kMebibyte);
   ConnectionBudget greedy(64 * kMebibyte, all);
   ConnectionBudget honest(64 * kMebibyte, all);
@@ -82,7 +82,7 @@ TEST(ConnectionBudget, AFullServerLeavesEachConnectionItsOwn) {
   EXPECT_NE(honest.check_in(kOwn + 1).message().find("bytes_in_flight"), std::string::npos);
 }
 
-TEST(ConnectionBudget, TellsOnceWhenThereIsRoom) {
+TEST(ConnectionBudget, NotifiesOnceWhenThereIsRoom) {
   const auto all = std::make_shared<ByteBudget>(kMebibyte);
   const auto other = std::make_shared<ConnectionBudget>(64 * kMebibyte, all);
   const auto budget = std::make_shared<ConnectionBudget>(4 * kMebibyte, all);

@@ -107,12 +107,12 @@ std::string whole_call(std::uint32_t stream, const std::string& path, const std:
          frame(kDataFrame, kEndStream, stream, grpc_message(text));
 }
 
-TEST_F(GrpcHostile, ARawPeerIsAnsweredWhenItKeepsTheRules) {
+TEST_F(GrpcHostile, ARawPeerThatFollowsTheProtocolIsAnswered) {
   const auto peer = meet();
   expect_answer(*peer, hello() + whole_call(1, "/t/Upper", "abc"), "ABC");
 }
 
-TEST_F(GrpcHostile, AConversationCutAtAnyByteLeavesNothing) {
+TEST_F(GrpcHostile, AConversationCutAtAnyByteLeavesNothingBehind) {
   const std::string all = hello() + whole_call(1, "/t/Never", "abc");
   for (std::size_t size = 0; size < all.size(); ++size) {
     meet()->send(all.substr(0, size));  // the peer hangs up after sending
@@ -121,7 +121,7 @@ TEST_F(GrpcHostile, AConversationCutAtAnyByteLeavesNothing) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, AConversationChangedAtAnyByteHarmsNobody) {
+TEST_F(GrpcHostile, AConversationChangedAtAnyByteDoesNotAffectOthers) {
   const std::string all =
       hello() + whole_call(1, "/t/Never", "abc") + whole_call(3, "/t/Upper", "x");
   Random random(7);
@@ -134,7 +134,7 @@ TEST_F(GrpcHostile, AConversationChangedAtAnyByteHarmsNobody) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, WhatIsNoHttp2IsDropped) {
+TEST_F(GrpcHostile, APeerThatDoesNotSpeakHttp2IsDropped) {
   expect_dropped("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   expect_dropped(std::string(1000, '\0'));
   expect_dropped(format("{}no frame at all, but quite a lot of text", kPreface));
@@ -159,7 +159,7 @@ TEST_F(GrpcHostile, FramesThatBreakTheRulesAreDropped) {
   expect_dropped(hello() + big_endian(0xffffff, 3) + std::string("\0\0", 2) + big_endian(1, 4));
 }
 
-TEST_F(GrpcHostile, ALengthBeyondTheBoundIsToldAndTakesNoMemory) {
+TEST_F(GrpcHostile, AMessageLengthBeyondTheBoundIsReportedAndTakesNoMemory) {
   const auto peer = meet();
   const std::string begin = hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
   const std::size_t before = resident_bytes();
@@ -169,7 +169,7 @@ TEST_F(GrpcHostile, ALengthBeyondTheBoundIsToldAndTakesNoMemory) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, PromisesOfMessagesTakeNoMemory) {
+TEST_F(GrpcHostile, AnnouncedMessagesTakeNoMemory) {
   const auto peer = meet();
   std::string bytes = hello();
   const std::string promise = std::string(1, '\0') + big_endian(60 * kMiB, 4) + "x";
@@ -183,7 +183,7 @@ TEST_F(GrpcHostile, PromisesOfMessagesTakeNoMemory) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, PartsOfMessagesAreBoundedTogether) {
+TEST_F(GrpcHostile, IncompleteMessagesShareABound) {
   const auto peer = meet();
   const std::string part =
       std::string(1, '\0') + big_endian(60 * kMiB, 4) + std::string(std::size_t{250} << 10, 'x');
@@ -198,7 +198,7 @@ TEST_F(GrpcHostile, PartsOfMessagesAreBoundedTogether) {
 }
 
 // A single message larger than the connection's bound is accepted, whatever other calls do.
-TEST_F(GrpcHostile, ALargeMessagePassesBesideOthers) {
+TEST_F(GrpcHostile, ALargeMessagePassesAlongsideOthers) {
   GrpcClientOptions options;
   const auto client = GrpcClient::open(threads_, address_, options).value();
   std::vector<std::unique_ptr<GrpcBlockingStream>> streams;
@@ -220,7 +220,7 @@ TEST_F(GrpcHostile, ALargeMessagePassesBesideOthers) {
 
 // The memory of all calls on a connection that are never read is bounded, and freed with the
 // connection.
-TEST_F(GrpcHostile, CallsThatAreNeverReadShareTheConnectionsRoom) {
+TEST_F(GrpcHostile, CallsThatAreNeverReadShareTheBoundOfTheConnection) {
   const auto peer = meet();
   std::string bytes = hello();
   for (std::uint32_t i = 0; i < 900; ++i) {
@@ -238,7 +238,7 @@ TEST_F(GrpcHostile, CallsThatAreNeverReadShareTheConnectionsRoom) {
   EXPECT_LT(server_->figures().held_bytes, kMiB);
 }
 
-TEST_F(GrpcHostile, WhoeverReadsOnGetsAllOfManyCalls) {
+TEST_F(GrpcHostile, AClientThatKeepsReadingGetsAllResponsesOfManyCalls) {
   const auto client = GrpcClient::open(threads_, address_, {}).value();
   GrpcCallOptions within;
   within.deadline = Clock::system().now() + std::chrono::seconds(60);
@@ -265,7 +265,7 @@ TEST_F(GrpcHostile, ManyCallsAtOnceAreRefusedBeyondTheBound) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, AFurtherCallOfAPeerThatKnowsTheBoundDropsIt) {
+TEST_F(GrpcHostile, APeerThatKnowsTheBoundIsDroppedForExceedingIt) {
   std::string bytes = hello() + frame(kSettingsFrame, 1, 0, "");
   for (std::uint32_t i = 0; i < 1001; ++i) {
     bytes += frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never"));
@@ -299,7 +299,7 @@ TEST_F(GrpcHostile, AFloodOfContinuationsIsDropped) {
   expect_dropped(bytes);
 }
 
-TEST_F(GrpcHostile, HeadersBeyondTheBoundAreToldSo) {
+TEST_F(GrpcHostile, HeadersBeyondTheBoundAreRefused) {
   const auto peer = meet();
   std::string part;
   for (int i = 0; i < 100; ++i) part += fields({{"x-large", std::string(100, 'y')}});
@@ -312,7 +312,7 @@ TEST_F(GrpcHostile, HeadersBeyondTheBoundAreToldSo) {
 }
 
 // Fields that refer to one large entry of the dynamic table again and again.
-TEST_F(GrpcHostile, HeadersThatUnfoldBeyondTheBoundAreToldSo) {
+TEST_F(GrpcHostile, HeadersThatDecodeBeyondTheBoundAreRefused) {
   const auto peer = meet();
   std::string bomb = call_fields("/t/Never");
   // A literal with indexing, whose value has 3,000 bytes.
@@ -327,7 +327,7 @@ TEST_F(GrpcHostile, HeadersThatUnfoldBeyondTheBoundAreToldSo) {
   EXPECT_LT(resident_bytes(), before + 50 * kMiB);
 }
 
-TEST_F(GrpcHostile, CallsThatAreResetAtOnceLeaveNothingAndSlowNobody) {
+TEST_F(GrpcHostile, CallsResetAtOnceLeaveNothingAndDoNotAffectOthers) {
   const auto peer = meet();
   std::string bytes = hello();
   for (std::uint32_t i = 0; i < 20'000; ++i) {
@@ -343,7 +343,7 @@ TEST_F(GrpcHostile, CallsThatAreResetAtOnceLeaveNothingAndSlowNobody) {
   EXPECT_LT(resident_bytes(), before + 100 * kMiB);
 }
 
-TEST_F(GrpcHostile, EmptyFramesOfDataAreTakenForNothing) {
+TEST_F(GrpcHostile, EmptyDataFramesAreIgnored) {
   const auto peer = meet();
   std::string bytes = hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Upper"));
   for (int i = 0; i < 100'000; ++i) bytes += frame(kDataFrame, 0, 1, "");
@@ -351,7 +351,7 @@ TEST_F(GrpcHostile, EmptyFramesOfDataAreTakenForNothing) {
   expect_answer(*peer, bytes, "ABC");
 }
 
-TEST_F(GrpcHostile, AStreamThatEndsInAMessageIsToldSo) {
+TEST_F(GrpcHostile, AStreamThatEndsInTheMiddleOfAMessageIsRefused) {
   const auto peer = meet();
   const std::string begin = frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
   expect_answer(
@@ -361,7 +361,7 @@ TEST_F(GrpcHostile, AStreamThatEndsInAMessageIsToldSo) {
 }
 
 // Large contents are read directly into their final memory: a stream may end during that.
-TEST_F(GrpcHostile, LargeMessagesThatAreGivenUpHalfwayHarmNobody) {
+TEST_F(GrpcHostile, LargeMessagesAbandonedHalfwayDoNotAffectOthers) {
   const auto peer = meet();
   peer->send(hello() + frame(kSettingsFrame, 1, 0, ""));
   const std::string prefix = std::string(1, '\0') + big_endian(2'000'000, 4);
@@ -397,7 +397,7 @@ TEST_F(GrpcHostile, LargeMessagesThatAreGivenUpHalfwayHarmNobody) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
+TEST_F(GrpcHostile, ARequestThatIsNotACallGetsAnHttpError) {
   const auto peer = meet();
   const std::string get =
       fields({{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "x"}});
@@ -405,7 +405,7 @@ TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
   EXPECT_EQ(server_->figures().calls_begun, 1u);  // only the good client's call
 }
 
-TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
+TEST_F(GrpcHostile, InvalidTimeoutsEncodingsAndMetadataAreRefused) {
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> table = {
       {{"grpc-timeout", "1x"}, "is not a timeout"},
       {{"grpc-encoding", "br"}, "not understood"},
@@ -421,7 +421,7 @@ TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
 }
 
 // Random changes of a valid conversation.
-TEST_F(GrpcHostile, RandomFramesHarmNobody) {
+TEST_F(GrpcHostile, RandomFramesDoNotAffectOthers) {
   Random random(11);
   const auto count = static_cast<int>(scaled(300, 5000));
   for (int i = 0; i < count; ++i) {

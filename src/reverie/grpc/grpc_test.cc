@@ -106,7 +106,7 @@ TEST_F(Grpc, AStatusArrivesWithItsText) {
             "UNIMPLEMENTED: method '/t/Nothing' is not served here");
 }
 
-TEST_F(Grpc, ALongStatusTextIsCutToWhatThePeerTakes) {
+TEST_F(Grpc, ALongStatusTextIsCutToWhatThePeerAccepts) {
   const auto client = open();
   const std::string text = ask(*client, "/t/Fail", "3 " + std::string(100'000, 'x'));
   EXPECT_EQ(text.substr(0, 20), "INVALID_ARGUMENT: xx");
@@ -114,7 +114,7 @@ TEST_F(Grpc, ALongStatusTextIsCutToWhatThePeerTakes) {
   EXPECT_LT(text.size(), 8192u);
 }
 
-TEST_F(Grpc, MessagesOfEverySizeComeBackAsTheyWere) {
+TEST_F(Grpc, MessagesOfEverySizeAreEchoedUnchanged) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Echo", within(60));
   for (const std::size_t size :
@@ -130,7 +130,7 @@ TEST_F(Grpc, MessagesOfEverySizeComeBackAsTheyWere) {
   EXPECT_TRUE(stream.status().ok()) << stream.status().to_string();
 }
 
-TEST_F(Grpc, PiecesOfAMessageArriveAsOne) {
+TEST_F(Grpc, PiecesOfAMessageArriveAsOneMessage) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Echo", within(20));
   GrpcPayload payload;
@@ -167,7 +167,7 @@ TEST_F(Grpc, EveryKindOfStreamIsServed) {
   EXPECT_TRUE(summing.status().ok());
 }
 
-TEST_F(Grpc, ACallMayEndWithoutAMessageEitherWay) {
+TEST_F(Grpc, ACallMayEndWithoutAMessageInEitherDirection) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Echo", within(20));
   stream.half_close();
@@ -199,7 +199,7 @@ TEST_F(Grpc, MetadataThatHttpCannotCarryIsRefused) {
   }
 }
 
-TEST_F(Grpc, HeadersBeyondTheBoundAreRefusedAndTheConnectionLives) {
+TEST_F(Grpc, HeadersBeyondTheBoundAreRefusedAndTheConnectionSurvives) {
   const auto client = open();
   GrpcCallOptions options;
   options.metadata = {{"x-large", std::string(20'000, 'x')}};
@@ -259,7 +259,7 @@ TEST_F(Grpc, ManyCallsShareOneConnection) {
   EXPECT_EQ(server_->figures().call_count, 1000u);
 }
 
-TEST_F(Grpc, ThreadsThatCallCancelAndWriteAtOnceLoseNothing) {
+TEST_F(Grpc, ThreadsThatCallCancelAndWriteConcurrentlyLoseNothing) {
   const auto client = open();
   std::atomic<int> answered{0};
   const auto count = static_cast<int>(scaled(100, 2000));
@@ -342,7 +342,7 @@ TEST_F(Grpc, AWriterIsHeldBackByAMethodThatPauses) {
   EXPECT_TRUE(events->end.wait_for(0).starts_with("UNAVAILABLE")) << events->end.wait_for(0);
 }
 
-TEST_F(Grpc, APausedMethodGoesOnWhereItStopped) {
+TEST_F(Grpc, APausedMethodContinuesWhereItStopped) {
   class EveryOther final : public GrpcServerEvents {
    public:
     explicit EveryOther(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
@@ -383,7 +383,7 @@ TEST_F(Grpc, APausedMethodGoesOnWhereItStopped) {
   EXPECT_EQ(text_of(**message), format("{}", sum));
 }
 
-TEST_F(Grpc, AMethodGetsTheLongContentsThatItAskedForApart) {
+TEST_F(Grpc, AMethodGetsLongContentsSeparatelyIfItAsksForThem) {
   class Apart final : public GrpcServerEvents {
    public:
     Apart(std::shared_ptr<GrpcServerCall> call, std::uint32_t field)
@@ -427,7 +427,7 @@ TEST_F(Grpc, AMethodGetsTheLongContentsThatItAskedForApart) {
 }
 
 // The contents are about as long as those that are read directly into their memory, and longer.
-TEST_F(Grpc, LongContentsOfAllMessagesAreWhatWasSent) {
+TEST_F(Grpc, LongContentsOfAllMessagesArriveUnchanged) {
   class Echo final : public GrpcServerEvents {
    public:
     explicit Echo(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
@@ -502,7 +502,7 @@ TEST_F(Grpc, ASlowReaderSlowsOnlyItself) {
   EXPECT_LT(server_->figures().bytes_sent, 500u * 100'000u + (std::size_t{32} << 20));
 }
 
-TEST_F(Grpc, AMethodThatWritesWithoutRoomIsEndedAtTheBound) {
+TEST_F(Grpc, AMethodThatIgnoresFlowControlIsEndedAtTheBound) {
   GrpcServerOptions server_options;
   server_options.limits.queued_bytes_max = 8 << 20;
   open_server(server_options);
@@ -528,7 +528,7 @@ TEST_F(Grpc, AMethodThatWritesWithoutRoomIsEndedAtTheBound) {
   EXPECT_EQ(ask(*client, "/t/Upper", "a"), "A");
 }
 
-TEST_F(Grpc, AMessageBeyondTheBoundIsRefusedAndTheConnectionLives) {
+TEST_F(Grpc, AMessageBeyondTheBoundIsRefusedAndTheConnectionSurvives) {
   GrpcServerOptions options;
   options.limits.message_bytes_max = 1000;
   open_server(options);
@@ -579,7 +579,7 @@ TEST_F(Grpc, AStopWithoutGraceEndsCallsWithUnavailable) {
   server_->stop();
 }
 
-TEST_F(Grpc, AClientFindsAServerThatCameBack) {
+TEST_F(Grpc, AClientFindsARestartedServer) {
   const auto client = open();
   EXPECT_EQ(ask(*client, "/t/Upper", "a"), "A");
   const std::string address = address_;
@@ -599,7 +599,7 @@ TEST_F(Grpc, AClientFindsAServerThatCameBack) {
   EXPECT_EQ(ask(*client, "/t/Upper", "b"), "B");
 }
 
-TEST_F(Grpc, CallsTakeTurnsAmongTheAddressesThatAnswer) {
+TEST_F(Grpc, CallsAlternateAmongTheAddressesThatAnswer) {
   GrpcServer second(threads_, {});
   add_methods(second);
   const std::string other = second.listen({"127.0.0.1:0"})->front();
@@ -616,7 +616,7 @@ TEST_F(Grpc, CallsTakeTurnsAmongTheAddressesThatAnswer) {
   EXPECT_EQ(second.figures().calls_begun - before_second, 10u);
 }
 
-TEST_F(Grpc, NobodyThereIsUnavailableWithTheReason) {
+TEST_F(Grpc, AnAddressWithoutAListenerIsUnavailable) {
   const auto client = GrpcClient::open(threads_, "127.0.0.1:1", {}).value();
   const std::string text = ask(*client, "/t/Upper", "a");
   EXPECT_NE(text.find("UNAVAILABLE: no connection to 127.0.0.1:1"), std::string::npos) << text;
@@ -634,7 +634,7 @@ TEST_F(Grpc, AClosedClientEndsItsCallsAndRefusesOthers) {
   EXPECT_EQ(ask(*client, "/t/Upper", "a").substr(0, 9), "CANCELLED");
 }
 
-TEST_F(Grpc, AClientMayBeDroppedInAnEventOfItsOwn) {
+TEST_F(Grpc, AClientMayBeDestroyedInItsOwnCallback) {
   auto client = open();
   Events done;
   GrpcClient* const raw = client.get();
@@ -646,7 +646,7 @@ TEST_F(Grpc, AClientMayBeDroppedInAnEventOfItsOwn) {
   EXPECT_EQ(done.wait_for(0), "OK");
 }
 
-TEST_F(Grpc, AServerThatSaysNoHelloIsNoServer) {
+TEST_F(Grpc, AServerWithoutAHelloIsRefused) {
   GrpcClientOptions options;
   options.connect_timeout = std::chrono::milliseconds(20);
   const auto client = GrpcClient::open(threads_, "127.0.0.1:1", options).value();
@@ -656,7 +656,7 @@ TEST_F(Grpc, AServerThatSaysNoHelloIsNoServer) {
   threads_.loop(1).run_and_wait([&] { own.second.reset(); });
 }
 
-TEST_F(Grpc, APeerThatSaysNoHelloIsDropped) {
+TEST_F(Grpc, APeerWithoutAHelloIsDropped) {
   GrpcServerOptions options;
   options.hello_timeout = std::chrono::milliseconds(20);
   open_server(options);
@@ -702,7 +702,7 @@ TEST_F(Grpc, APortInUseIsRefused) {
   EXPECT_EQ(second.listen({"localhost"}).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(Grpc, AnAddressThatOthersReachNeedsASecretOrTheWord) {
+TEST_F(Grpc, AnAddressOthersCanReachNeedsASecretOrInsecureAllowed) {
   GrpcServer closed(threads_, {});
   EXPECT_EQ(closed.listen({"0.0.0.0:0"}).status().code(), StatusCode::kFailedPrecondition);
   GrpcServerOptions options;
@@ -714,7 +714,7 @@ TEST_F(Grpc, AnAddressThatOthersReachNeedsASecretOrTheWord) {
   EXPECT_EQ(readable.listen({"0.0.0.0:0"}).status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST_F(Grpc, ATokenIsAskedFor) {
+TEST_F(Grpc, AMissingOrWrongTokenIsRefused) {
   GrpcServerOptions options;
   options.token = "secret";
   open_server(options);
@@ -762,7 +762,7 @@ TEST_F(Grpc, TlsCarriesCallsWithATokenAndNamesTheClient) {
   refused("FAILED_PRECONDITION");
 }
 
-TEST_F(Grpc, AForkedChildIsRefusedAndLeavesTheParentsSocketsAlone) {
+TEST_F(Grpc, AForkedChildIsRefusedAndLeavesTheParentsSocketsUntouched) {
   auto client = open();
   EXPECT_EQ(ask(*client, "/t/Upper", "a"), "A");
   const pid_t child = ::fork();
@@ -783,7 +783,7 @@ TEST_F(Grpc, AForkedChildIsRefusedAndLeavesTheParentsSocketsAlone) {
   EXPECT_EQ(server_->figures().connection_count, 1u);
 }
 
-TEST_F(Grpc, ACallMayBeHeldLongerThanItsServerAndClient) {
+TEST_F(Grpc, ACallMayOutliveItsServerAndClient) {
   std::shared_ptr<GrpcServerCall> server_call;
   std::shared_ptr<GrpcClientCall> client_call;
   Events begun;

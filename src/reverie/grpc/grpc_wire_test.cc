@@ -8,7 +8,7 @@
 namespace reverie {
 namespace {
 
-TEST(GrpcWire, APercentEncodedTextComesBack) {
+TEST(GrpcWire, PercentEncodedTextSurvivesARoundTrip) {
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
   const std::string encoded = percent_encode(all, 10'000);
@@ -18,20 +18,20 @@ TEST(GrpcWire, APercentEncodedTextComesBack) {
   EXPECT_EQ(percent_encode("", 100), "");
 }
 
-TEST(GrpcWire, ALongTextIsCutAtAWholeCharacter) {
+TEST(GrpcWire, ALongTextIsCutAtACharacterBoundary) {
   EXPECT_EQ(percent_encode("abcdef", 4), "abcd");
   EXPECT_EQ(percent_encode("aä", 7), "a%C3%A4");
   EXPECT_EQ(percent_encode("aä", 6), "a");
   EXPECT_EQ(percent_encode(std::string(100'000, '\n'), 8000).size(), 7998u);
 }
 
-TEST(GrpcWire, WhatIsNoPercentCodeStays) {
+TEST(GrpcWire, InvalidPercentCodesAreKept) {
   for (const std::string text : {"%", "%4", "%zz", "a%"}) EXPECT_EQ(percent_decode(text), text);
   EXPECT_EQ(percent_decode("%41%zz%42"), "A%zzB");
   EXPECT_EQ(percent_decode("%41"), "A");
 }
 
-TEST(GrpcWire, TimeoutsAreRead) {
+TEST(GrpcWire, TimeoutsAreParsed) {
   EXPECT_EQ(parse_timeout("250m"), std::chrono::milliseconds(250));
   EXPECT_EQ(parse_timeout("1H"), std::chrono::hours(1));
   EXPECT_EQ(parse_timeout("2M"), std::chrono::minutes(2));
@@ -44,7 +44,7 @@ TEST(GrpcWire, TimeoutsAreRead) {
   }
 }
 
-TEST(GrpcWire, ATimeoutIsNeverWrittenShorterThanItIs) {
+TEST(GrpcWire, ATimeoutIsNeverRoundedDown) {
   EXPECT_EQ(format_timeout(Duration(-5)), "1n");
   EXPECT_EQ(format_timeout(Duration(99'999'999)), "99999999n");
   EXPECT_EQ(format_timeout(Duration(100'000'001)), "100001u");
@@ -57,7 +57,7 @@ TEST(GrpcWire, ATimeoutIsNeverWrittenShorterThanItIs) {
   EXPECT_TRUE(parse_timeout(format_timeout(Duration::max())));
 }
 
-TEST(GrpcWire, StatusesWeLackKeepTheirName) {
+TEST(GrpcWire, UnsupportedStatusesKeepTheirName) {
   EXPECT_TRUE(status_from_wire("0", "ignored").ok());
   EXPECT_EQ(status_from_wire("5", "a%20b").to_string(), "NOT_FOUND: a b");
   EXPECT_EQ(status_from_wire("16", "").code(), StatusCode::kUnauthenticated);
@@ -69,7 +69,7 @@ TEST(GrpcWire, StatusesWeLackKeepTheirName) {
   }
 }
 
-TEST(GrpcWire, BinaryMetadataComesBack) {
+TEST(GrpcWire, BinaryMetadataSurvivesARoundTrip) {
   std::string bytes;
   for (int i = 0; i < 300; ++i) {
     EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);

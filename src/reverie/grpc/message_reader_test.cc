@@ -73,7 +73,7 @@ Outcome read_all(const std::string& bytes, std::size_t piece, bool gzip = false,
   return outcome;
 }
 
-TEST(MessageReader, PutsMessagesTogetherWhereverTheBytesAreCut) {
+TEST(MessageReader, AssemblesMessagesWhereverTheBytesAreCut) {
   const std::vector<std::string> messages = {"", "a", std::string(70'000, 'b'), "", "cd"};
   std::string bytes;
   for (const auto& message : messages) bytes += prefixed(message);
@@ -86,7 +86,7 @@ TEST(MessageReader, PutsMessagesTogetherWhereverTheBytesAreCut) {
   }
 }
 
-TEST(MessageReader, TakesBytesThatWereReadToWhereTheyBelong) {
+TEST(MessageReader, AcceptsBytesReadDirectlyIntoTheMessage) {
   const std::string text = pattern(100'000);
   const std::string bytes = prefixed(text);
   auto budget = std::make_shared<ConnectionBudget>(1'000'000);
@@ -114,7 +114,7 @@ TEST(MessageReader, TakesBytesThatWereReadToWhereTheyBelong) {
       text);
 }
 
-TEST(MessageReader, KnowsOfEachByteWhetherTheStreamMayEndThere) {
+TEST(MessageReader, KnowsAtEachByteWhetherTheStreamMayEnd) {
   const std::string bytes = prefixed("abc") + prefixed("") + prefixed("d");
   const std::vector<std::size_t> ends = {0, 8, 13, 19};
   for (std::size_t size = 0; size <= bytes.size(); ++size) {
@@ -125,7 +125,7 @@ TEST(MessageReader, KnowsOfEachByteWhetherTheStreamMayEndThere) {
   }
 }
 
-TEST(MessageReader, RefusesALengthBeforeTakingMemoryForIt) {
+TEST(MessageReader, RefusesALengthBeforeAllocatingMemoryForIt) {
   EXPECT_EQ(read_all(std::string("\0\xff\xff\xff\xff", 5), 5).status.code(),
             StatusCode::kResourceExhausted);
   EXPECT_EQ(
@@ -158,7 +158,7 @@ TEST(MessageReader, SharesABudgetWithTheConnectionsOtherStreams) {
   EXPECT_EQ(budget->in_bytes(), 0u);
 }
 
-TEST(MessageReader, RefusesFlagsThatItDoesNotKnow) {
+TEST(MessageReader, RefusesUnknownFlags) {
   EXPECT_EQ(read_all(prefixed("abc", 2), 100).status.code(), StatusCode::kInternal);
   EXPECT_EQ(read_all(prefixed("abc", 1), 100).status.code(), StatusCode::kInternal);
 }
@@ -174,7 +174,7 @@ TEST(MessageReader, InflatesWithinTheBound) {
   EXPECT_TRUE(read_all(prefixed(gzipped(""), 1), 10, true).status.ok());
 }
 
-TEST(MessageReader, ACompressedMessageComesInOnePiece) {
+TEST(MessageReader, ACompressedMessageHasNoSeparateParts) {
   std::string text("\x0a\x80\x80\x01", 4);  // a field of 16 KiB
   text += pattern(16'384);
   for (const bool is_compressed : {false, true}) {
@@ -195,7 +195,7 @@ TEST(MessageReader, ACompressedMessageComesInOnePiece) {
   }
 }
 
-TEST(MessageReader, AStreamThatLiesAboutItsSizeIsRefusedWithoutTheMemory) {
+TEST(MessageReader, AFalseUncompressedSizeIsRefusedWithoutTheMemory) {
   std::string lie = gzipped("short");
   for (std::size_t i = lie.size() - 4; i < lie.size(); ++i) lie[i] = '\x7f';
   EXPECT_EQ(read_all(prefixed(lie, 1), 10, true, 0xffffffff).status.code(), StatusCode::kInternal);
@@ -251,7 +251,7 @@ TEST(MessagePool, AViewKeepsItsMessage) {
   EXPECT_GT(pool->kept_bytes(), 0u);
 }
 
-TEST(GrpcPayload, KeepsItsPiecesAndLetsEachOwnerGoOnce) {
+TEST(GrpcPayload, KeepsItsPiecesAndReleasesEachOwnerOnce) {
   const auto shared = std::make_shared<const std::string>("shared");
   {
     GrpcPayload payload;
@@ -270,7 +270,7 @@ TEST(GrpcPayload, KeepsItsPiecesAndLetsEachOwnerGoOnce) {
   EXPECT_EQ(shared.use_count(), 1);
 }
 
-TEST(ByteBudget, HoldsAtMostItsBoundWithManyThreadsTaking) {
+TEST(ByteBudget, HoldsAtMostItsBoundUnderManyThreads) {
   ByteBudget budget(1000);
   std::atomic<int> most{0};
   const auto run = [&] {

@@ -20,7 +20,7 @@ std::vector<double> curve(std::size_t cores, double first, double exponent) {
   return values;
 }
 
-TEST(CoreSplit, BothSidesKeepPace) {
+TEST(CoreSplit, ActorsAndLearnersKeepPace) {
   // f_a(x) = 100 x, f_l(x) = 300 x: three actors per learner.
   const CoreSplit split =
       split_cores(curve(8, 100, 1), curve(8, 300, 1), {.core_count = 8}).value();
@@ -30,7 +30,7 @@ TEST(CoreSplit, BothSidesKeepPace) {
   EXPECT_DOUBLE_EQ(split.steps_per_s, 600);
 }
 
-TEST(CoreSplit, TheIntervalCountsStepsForABatch) {
+TEST(CoreSplit, TheIntervalCountsStepsPerBatch) {
   const CoreSplit split =
       split_cores(curve(8, 100, 1), curve(8, 100, 1), {.core_count = 8, .update_interval = 3})
           .value();
@@ -38,7 +38,7 @@ TEST(CoreSplit, TheIntervalCountsStepsForABatch) {
   EXPECT_EQ(split.learner_cores, 2u);
 }
 
-TEST(CoreSplit, AnExactRatioThatLeavesCoresIdleLosesToOneNearlyAsGood) {
+TEST(CoreSplit, AFasterSplitWithinTheToleranceBeatsAnExactOne) {
   // One actor and one learner match exactly; four and four match within 5 % and are nearly four
   // times as fast.
   const std::vector<double> actors{100, 200, 300, 400};
@@ -51,7 +51,7 @@ TEST(CoreSplit, AnExactRatioThatLeavesCoresIdleLosesToOneNearlyAsGood) {
   EXPECT_EQ(exact.learner_cores, 1u);
 }
 
-TEST(CoreSplit, NoSplitIsNearerAmongAllPairs) {
+TEST(CoreSplit, NoPairOfCoreCountsIsBetter) {
   // Typical curves: inference and environments scale well, gradients less so.
   struct Machine {
     std::size_t cores;
@@ -98,7 +98,7 @@ TEST(CoreSplit, OneCoreActsAndLearnsInTurn) {
   EXPECT_DOUBLE_EQ(split.steps_per_s, 200);
 }
 
-TEST(CoreSplit, CurvesThatAreNoCurvesAreRefused) {
+TEST(CoreSplit, InvalidCurvesAreRefused) {
   const std::vector<double> good{1, 2};
   const std::vector<double> bad{1, std::numeric_limits<double>::quiet_NaN()};
   expect_refused(split_cores({}, good, {}).status(), StatusCode::kInvalidArgument, {"actors'"});

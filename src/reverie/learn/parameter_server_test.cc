@@ -72,7 +72,7 @@ class SumAgent final : public Agent {
   std::array<std::uint64_t, 2> changed_{};
 };
 
-TEST(ParameterServer, ARoundIsOneStepWithTheMean) {
+TEST(ParameterServer, ARoundMakesOneStepWithTheMeanGradient) {
   SumAgent agent;
   ParameterServer server(agent, {.learner_count = 3});
   std::vector<std::thread> learners;
@@ -110,7 +110,7 @@ TEST(ParameterServer, AGradientThatIsTooStaleIsDropped) {
   EXPECT_DOUBLE_EQ(counts.staleness_mean, 1.0 / 3.0);
 }
 
-TEST(ParameterServer, AStaleStepIsShorterWhereThatIsAskedFor) {
+TEST(ParameterServer, AStaleStepIsShortenedIfRequested) {
   SumAgent agent;
   ParameterServer server(agent,
                          {.learner_count = 1, .asynchronous = true, .shrink_stale_steps = true});
@@ -146,7 +146,7 @@ TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
 }
 
 // The second network changes rarely, like a target network, and is not copied for every version.
-TEST(ParameterServer, NorAnOldVersionOfANetworkThatChangesRarely) {
+TEST(ParameterServer, ALearnerNeverSeesAnOldVersionOfARarelyChangedNetwork) {
   check_versions(3);
 }
 

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(ReturnLog, TheMeanIsThatOfTheLastEpisodes) {
+TEST(ReturnLog, TheMeanCoversTheLastEpisodes) {
   ReturnLog log(7);
   Random random(std::uint64_t{1});
   std::vector<double> all;
@@ -24,7 +24,7 @@ TEST(ReturnLog, TheMeanIsThatOfTheLastEpisodes) {
   EXPECT_EQ(log.count(), 100u);
 }
 
-TEST(ReturnLog, SinceGivesWhatCameAfter) {
+TEST(ReturnLog, SinceReturnsLaterEpisodes) {
   ReturnLog log(2);
   for (std::uint64_t i = 0; i < 5; ++i) log.add({i, static_cast<double>(i), i});
   const std::vector<EpisodeRecord> last = log.since(3);

@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-TEST(TrainSettings, AnOptionIsCheckedByItselfWhateverTheOthersWillBe) {
+TEST(TrainSettings, EachOptionIsCheckedIndependentlyOfTheOthers) {
   EXPECT_TRUE(check_options({{"warmup_steps", std::int64_t{1}}, {"n_step", std::int64_t{5}}}).ok());
   const Status wrong = check_options({{"batch_size", std::int64_t{0}}});
   EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
@@ -22,7 +22,7 @@ TEST(TrainSettings, TheDefaultsAreInRange) {
   EXPECT_TRUE(check_settings({}).ok());
 }
 
-TEST(TrainSettings, WhatIsWrittenIsReadBack) {
+TEST(TrainSettings, SettingsSurviveARoundTrip) {
   TrainSettings settings;
   settings.seed = 7;
   settings.stop_at_return = 475;
@@ -45,13 +45,13 @@ TEST(TrainSettings, EveryFieldIsWritten) {
   EXPECT_EQ(write_settings(settings).size(), count);
 }
 
-TEST(TrainSettings, NoHiddenLayersAreEmptyText) {
+TEST(TrainSettings, EmptyTextMeansNoHiddenLayers) {
   const Result<TrainSettings> read = read_settings({{"hidden", std::string()}});
   ASSERT_TRUE(read.ok());
   EXPECT_TRUE(read->hidden.empty());
 }
 
-TEST(TrainSettings, AWholeNumberWillDoForANumber) {
+TEST(TrainSettings, AnIntegerIsAcceptedForANumber) {
   EXPECT_EQ(read_settings({{"gamma", std::int64_t{1}}})->gamma, 1.0);
 }
 
@@ -60,7 +60,7 @@ TEST(TrainSettings, AnUnknownNameIsRefusedWithTheNearest) {
                  {"learnin_rate", "learning_rate"});
 }
 
-TEST(TrainSettings, WhatIsOutOfRangeIsNamedWithValueAndBound) {
+TEST(TrainSettings, AnOptionOutOfRangeIsNamedWithItsValueAndBound) {
   const auto refuses = [](Options options, const std::vector<std::string>& words) {
     expect_refused(read_settings(options).status(), StatusCode::kInvalidArgument, words);
   };

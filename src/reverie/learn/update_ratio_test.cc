@@ -19,7 +19,7 @@ UpdateRatioOptions options_of(std::uint64_t steps, std::uint64_t warmup, double 
   return options;
 }
 
-TEST(UpdateRatio, BatchBIsDueOnceItsStepsAreThere) {
+TEST(UpdateRatio, ABatchIsDueOnceItsStepsAreCollected) {
   UpdateRatio ratio(options_of(100, 10, 4, 0));
   EXPECT_EQ(ratio.batch_count(), 22u);  // (100 - 10) / 4, rounded down
   ratio.collect(13);
@@ -29,7 +29,7 @@ TEST(UpdateRatio, BatchBIsDueOnceItsStepsAreThere) {
   EXPECT_FALSE(ratio.is_due(1));
 }
 
-TEST(UpdateRatio, AnIntervalBelowOneAsksForSeveralBatchesAStep) {
+TEST(UpdateRatio, AnIntervalBelowOneRequiresSeveralBatchesPerStep) {
   UpdateRatio ratio(options_of(11, 1, 0.25, 0));
   EXPECT_EQ(ratio.batch_count(), 40u);
   ratio.collect(2);
@@ -37,7 +37,7 @@ TEST(UpdateRatio, AnIntervalBelowOneAsksForSeveralBatchesAStep) {
   EXPECT_FALSE(ratio.is_due(4));
 }
 
-TEST(UpdateRatio, NoPartOfARoundIsBegun) {
+TEST(UpdateRatio, OnlyCompleteRoundsAreCounted) {
   UpdateRatioOptions options = options_of(111, 10, 1, 0);
   options.batches_per_round = 3;
   EXPECT_EQ(UpdateRatio(options).batch_count(), 99u);
@@ -47,7 +47,7 @@ TEST(UpdateRatio, FewerStepsThanTheWarmUpMakeNoBatch) {
   EXPECT_EQ(UpdateRatio(options_of(10, 20, 1, 0)).batch_count(), 0u);
 }
 
-TEST(UpdateRatio, ActorsStopAtTheLeadAndGoOnAtHalfOfIt) {
+TEST(UpdateRatio, ActorsStopAtTheLeadAndContinueAtHalfOfIt) {
   UpdateRatio ratio(options_of(10'000, 0, 1, 100));
   ratio.collect(99);
   EXPECT_TRUE(ratio.may_collect());
@@ -59,7 +59,7 @@ TEST(UpdateRatio, ActorsStopAtTheLeadAndGoOnAtHalfOfIt) {
   EXPECT_TRUE(ratio.may_go_on_collecting());
 }
 
-TEST(UpdateRatio, MeasuresStepsABatchSinceTheWarmUp) {
+TEST(UpdateRatio, MeasuresStepsPerBatchSinceTheWarmUp) {
   UpdateRatio ratio(options_of(1'000, 100, 2, 0));
   ratio.collect(100);
   EXPECT_FALSE(ratio.measured_interval().has_value());
@@ -110,7 +110,7 @@ TEST(RatioGate, EveryStepIsCollectedAndEveryBatchLearned) {
   }
 }
 
-TEST(RatioGate, StopEndsEveryWaitAndEveryCallToCome) {
+TEST(RatioGate, StopEndsEveryWaitAndEveryLaterCall) {
   RatioGate gate(options_of(1'000'000, 10, 1, 8), Clock::system());
   std::thread actor([&] {
     while (gate.begin_collect()) gate.collect(1);  // waits at the lead, since no thread learns

@@ -75,7 +75,7 @@ Result<Everything> read(const Payload& payload) {
   return read_fields<Everything>(payload, "a test", kEverythingFields);
 }
 
-TEST(MessageFields, AMessageComesBackAsItWasWritten) {
+TEST(MessageFields, AMessageSurvivesARoundTrip) {
   const Everything all = everything();
   const Everything got = read(write_fields(all, kEverythingFields)).value();
   EXPECT_EQ(got.large, all.large);
@@ -95,7 +95,7 @@ TEST(MessageFields, AMessageComesBackAsItWasWritten) {
   EXPECT_FALSE(got.absent);
 }
 
-TEST(MessageFields, WhatIsCutShortOrTooLongIsRefused) {
+TEST(MessageFields, TruncatedAndOverlongMessagesAreRefused) {
   const Payload whole = write_fields(everything(), kEverythingFields);
   for (std::size_t size = 0; size < whole.head.size(); ++size) {
     Payload part;
@@ -116,7 +116,7 @@ Status refusal(const Payload& payload) {
       .status();
 }
 
-TEST(MessageFields, ANumberBeyondItsBoundOrItsKindIsRefusedByValue) {
+TEST(MessageFields, ANumberBeyondItsBoundOrItsTypeIsRefusedWithItsValue) {
   const auto written = [](std::int64_t value) {
     return write_fields(value, [](auto& fields, auto& number) { fields.number(number); });
   };
@@ -135,7 +135,7 @@ TEST(MessageFields, ANumberBeyondItsBoundOrItsKindIsRefusedByValue) {
   EXPECT_EQ(narrow(-1), StatusCode::kDataLoss);
 }
 
-TEST(MessageFields, BoundsOfTextsAndListsHold) {
+TEST(MessageFields, BoundsOfTextsAndListsAreEnforced) {
   Everything all = everything();
   all.texts.push_back("three");
   EXPECT_EQ(read(write_fields(all, kEverythingFields)).status().code(), StatusCode::kDataLoss);
@@ -144,7 +144,7 @@ TEST(MessageFields, BoundsOfTextsAndListsHold) {
   EXPECT_EQ(read(write_fields(all, kEverythingFields)).value().text, "a text t");
 }
 
-TEST(MessageFields, ACodeThatIsNoneIsRefused) {
+TEST(MessageFields, AnInvalidStatusCodeIsRefused) {
   for (const std::int64_t code : {2, 10, 17, -1}) {
     Payload payload;
     FieldsOut out(payload);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kLarge = ChunkArena::kBlockBytesMin;
 
-TEST(ChunkArena, SmallChunksAndThoseWithoutRoomLieElsewhere) {
+TEST(ChunkArena, SmallChunksAndThoseWithoutRoomAreAllocatedElsewhere) {
   ChunkArena memory(Allocator::heap(), 4 * kLarge);
   const Buffer small = memory.allocate(kLarge - 1).value();
   EXPECT_FALSE(memory.arena()) << "none is made for them";
@@ -20,7 +20,7 @@ TEST(ChunkArena, SmallChunksAndThoseWithoutRoomLieElsewhere) {
   EXPECT_FALSE(memory.arena()->range_of(without_room.bytes()));
 }
 
-TEST(ChunkArena, ABlockIsFreeOnceItsBufferIsGone) {
+TEST(ChunkArena, ABlockIsFreedWithItsBuffer) {
   ChunkArena memory(Allocator::heap(), 4 * kLarge);
   for (int i = 0; i < 20; ++i) {
     const Buffer buffer = memory.allocate(2 * kLarge).value();
@@ -29,7 +29,7 @@ TEST(ChunkArena, ABlockIsFreeOnceItsBufferIsGone) {
   EXPECT_EQ(memory.arena()->used_bytes(), 0u);
 }
 
-TEST(ChunkArena, NothingIsPutWhereChunksLayThatMayStillBeRead) {
+TEST(ChunkArena, MemoryThatMayStillBeReadIsNotReused) {
   ChunkArena memory(Allocator::heap(), 4 * kLarge);
   Buffer read = memory.allocate(kLarge).value();
   std::memset(read.data(), 7, kLarge);
@@ -47,7 +47,7 @@ TEST(ChunkArena, NothingIsPutWhereChunksLayThatMayStillBeRead) {
   EXPECT_NE(memory.arena(), left);
 }
 
-TEST(ChunkArena, BuffersOutliveIt) {
+TEST(ChunkArena, BuffersOutliveTheArena) {
   Buffer buffer;
   {
     ChunkArena memory(Allocator::heap(), 4 * kLarge);

@@ -92,7 +92,7 @@ std::vector<std::size_t> pieces_of(std::size_t size_bytes) {
   return pieces;
 }
 
-TEST(FieldScan, FindsWhatIsLongWhereverTheBytesAreCut) {
+TEST(FieldScan, FindsLongContentsWhereverTheBytesAreCut) {
   const std::string first = content_of(kMin, 'a');
   const std::string second = content_of(3 * kMin, 'b');
   const std::string item = bytes_field(2, content_of(50));
@@ -117,7 +117,7 @@ TEST(FieldScan, FindsWhatIsLongWhereverTheBytesAreCut) {
   }
 }
 
-TEST(FieldScan, LeavesAMessageWithNothingLongAsItIs) {
+TEST(FieldScan, LeavesAMessageWithoutLongContentsUnchanged) {
   for (const std::string& message :
        {std::string(), bytes_field(1, "small"), bytes_field(1, content_of(kMin - 1)),
         bytes_field(2, content_of(kMin)), bytes_field(2, bytes_field(1, content_of(kMin))),
@@ -128,14 +128,14 @@ TEST(FieldScan, LeavesAMessageWithNothingLongAsItIs) {
   }
 }
 
-TEST(FieldScan, AMessageOfOneLongContentLeavesNothing) {
+TEST(FieldScan, AMessageOfOneLongContentLeavesNoOtherBytes) {
   const std::string content = content_of(kMin);
   const Received wanted{"", {{0, content}}, 0};
   EXPECT_EQ(receive(bytes_field(1, content), 1), wanted);
   EXPECT_EQ(receive(bytes_field(1, content), 100'000), wanted);
 }
 
-TEST(FieldScan, GivesUpAtWhatIsNoField) {
+TEST(FieldScan, GivesUpAtAnInvalidField) {
   const std::string good = bytes_field(1, content_of(kMin));
   const std::string long_one = content_of(2 * kMin);
   const std::string huge_length = "\x0a\xff\xff\xff\xff\x0f";
@@ -208,7 +208,7 @@ std::string some_request(std::mt19937& rng) {
   return message;
 }
 
-TEST(FieldScan, ARequestReadsTheSameWithItsLongChunksApart) {
+TEST(FieldScan, ARequestReadsTheSameWithLongChunksSeparated) {
   std::mt19937 rng(7);
   for (int round = 0; round < 200; ++round) {
     const std::string message = some_request(rng);
@@ -220,7 +220,7 @@ TEST(FieldScan, ARequestReadsTheSameWithItsLongChunksApart) {
   }
 }
 
-TEST(FieldScan, ARequestThatIsCutAnywhereIsRefusedOrReadTheSame) {
+TEST(FieldScan, ATruncatedRequestIsRefusedOrReadTheSame) {
   std::mt19937 rng(8);
   wire::WireItem item;
   item.key = 300;
@@ -241,7 +241,7 @@ TEST(FieldScan, ARequestThatIsCutAnywhereIsRefusedOrReadTheSame) {
   }
 }
 
-TEST(FieldScan, ARequestWithWrongBytesIsRefusedInTheSameWords) {
+TEST(FieldScan, ACorruptRequestIsRefusedWithTheSameError) {
   std::mt19937 rng(9);
   for (int round = 0; round < 1'000; ++round) {
     std::string message = some_request(rng);
@@ -258,7 +258,7 @@ TEST(FieldScan, ARequestWithWrongBytesIsRefusedInTheSameWords) {
   }
 }
 
-TEST(FieldScan, AMessageThatIsDroppedHalfwayGivesItsBytesBackOnce) {
+TEST(FieldScan, AMessageDroppedHalfwayReleasesItsBytesOnce) {
   const std::string message = bytes_field(1, content_of(kMin)) + bytes_field(2, content_of(100)) +
                               bytes_field(1, content_of(kMin));
   std::string bytes(5, '\0');

@@ -28,7 +28,7 @@ std::string id(int number) {
   return format("{:032x}", number);
 }
 
-TEST(InsertSession, TheNextStreamsTurnComesWhenNothingIsUnderWay) {
+TEST(InsertSession, TheNextStreamResumesWhenNoInsertIsPending) {
   InsertSession session;
   const auto first = std::make_shared<FakeInsertCall>();
   session.attach(first);
@@ -50,7 +50,7 @@ TEST(InsertSession, TheNextStreamsTurnComesWhenNothingIsUnderWay) {
   session.leave(second);
 }
 
-TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
+TEST(InsertSession, OfSeveralWaitingStreamsTheLastTakesOver) {
   InsertSession session;
   const auto first = std::make_shared<FakeInsertCall>();
   const auto second = std::make_shared<FakeInsertCall>();
@@ -67,7 +67,7 @@ TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
 }
 
 // The data of a broken connection may arrive after the next connection was made.
-TEST(InsertSession, AStreamThatIsOlderThanOneThatWasHereIsRefused) {
+TEST(InsertSession, AStreamOlderThanAnEarlierOneIsRefused) {
   InsertSession session;
   const auto second = std::make_shared<FakeInsertCall>();
   EXPECT_TRUE(session.attach(second, 2));
@@ -86,7 +86,7 @@ TEST(InsertSession, AStreamThatIsOlderThanOneThatWasHereIsRefused) {
   session.leave(untold);
 }
 
-TEST(InsertSessions, OneWithoutAStreamIsRememberedForItsTime) {
+TEST(InsertSessions, AnIdleSessionIsRememberedForItsTimeout) {
   ManualClock clock;
   InsertSessions sessions(clock, /*idle_count_max=*/10, std::chrono::minutes(1));
   const auto session = sessions.open(id(1));
@@ -101,7 +101,7 @@ TEST(InsertSessions, OneWithoutAStreamIsRememberedForItsTime) {
   EXPECT_NE(sessions.open(id(1)), session);
 }
 
-TEST(InsertSessions, BeyondTheBoundTheOneThatIsLongestIdleGoes) {
+TEST(InsertSessions, TheLongestIdleSessionIsForgottenBeyondTheBound) {
   ManualClock clock;
   InsertSessions sessions(clock, /*idle_count_max=*/3, std::chrono::minutes(1));
   const auto used = sessions.open(id(0));
@@ -114,14 +114,14 @@ TEST(InsertSessions, BeyondTheBoundTheOneThatIsLongestIdleGoes) {
   EXPECT_EQ(sessions.count(), 3u);
 }
 
-TEST(InsertSessions, ANameIs32LowerCaseDigits) {
+TEST(InsertSessions, AnIdIs32LowerCaseHexDigits) {
   EXPECT_TRUE(InsertSessions::is_id("0123456789abcdef0123456789abcdef"));
   EXPECT_FALSE(InsertSessions::is_id("0123456789ABCDEF0123456789abcdef"));
   EXPECT_FALSE(InsertSessions::is_id("0123456789abcdef0123456789abcde"));
   EXPECT_FALSE(InsertSessions::is_id(""));
 }
 
-TEST(InsertSessions, OneOfAStoreThatWasOpenedAgainKnowsWhatIsIn) {
+TEST(InsertSessions, ARestoredSessionKnowsWhatWasInserted) {
   ManualClock clock;
   InsertSessions sessions(clock, /*idle_count_max=*/10, std::chrono::minutes(1));
   std::vector<std::string> forgotten;

@@ -42,7 +42,7 @@ class InsertWindowTest : public ::testing::Test {
   std::vector<std::pair<ItemKey, InsertResult>> told_;
 };
 
-TEST_F(InsertWindowTest, AMessageTakesAllThatWaitsInOrder) {
+TEST_F(InsertWindowTest, AMessageTakesAllWaitingItemsInOrder) {
   add(10);
   add(20, 2);
   EXPECT_EQ(window_.waiting_bytes(), 12u);
@@ -65,7 +65,7 @@ TEST_F(InsertWindowTest, AMessageEndsAtItsBounds) {
   EXPECT_EQ(take(100, 1), (Numbers{5})) << "at least one";
 }
 
-TEST_F(InsertWindowTest, OnANewStreamAllThatIsNotSettledIsSentAgainUnderItsNumber) {
+TEST_F(InsertWindowTest, UnconfirmedItemsAreSentAgainWithTheirNumbersOnANewStream) {
   for (ItemKey key = 0; key < 4; ++key) add(key);
   take(3);
   window_.confirm(2, 1, outcome_);
@@ -74,7 +74,7 @@ TEST_F(InsertWindowTest, OnANewStreamAllThatIsNotSettledIsSentAgainUnderItsNumbe
   EXPECT_EQ(take(), (Numbers{3, 4}));
 }
 
-TEST_F(InsertWindowTest, WhatWasGivenUpIsNotSentAndHoldsNothingBack) {
+TEST_F(InsertWindowTest, AnAbandonedRequestIsNotSentAndDoesNotBlockOthers) {
   add(10, 2);
   InsertWindow::Request& second = add(20, 3);
   add(30);
@@ -91,7 +91,7 @@ TEST_F(InsertWindowTest, WhatWasGivenUpIsNotSentAndHoldsNothingBack) {
   EXPECT_EQ(window_.base(), 7u);
 }
 
-TEST_F(InsertWindowTest, WhatWasNotSentCannotBeConfirmed) {
+TEST_F(InsertWindowTest, UnsentItemsCannotBeConfirmed) {
   add(10);
   add(20);
   take(1);
@@ -101,7 +101,7 @@ TEST_F(InsertWindowTest, WhatWasNotSentCannotBeConfirmed) {
   EXPECT_EQ(take(), (Numbers{2}));
 }
 
-TEST_F(InsertWindowTest, AServerThatConfirmsByKeyMayDoSoInAnyOrder) {
+TEST_F(InsertWindowTest, ConfirmationsByKeyMayComeInAnyOrder) {
   add(10);
   add(20);
   take();
@@ -117,7 +117,7 @@ TEST_F(InsertWindowTest, AServerThatConfirmsByKeyMayDoSoInAnyOrder) {
   EXPECT_TRUE(window_.empty());
 }
 
-TEST_F(InsertWindowTest, GivingUpAllTellsEachRequestInOrder) {
+TEST_F(InsertWindowTest, GiveUpAllReportsEachRequestInOrder) {
   add(10, 2);
   add(20);
   take(1);

@@ -195,7 +195,7 @@ class PackedSamplesTest : public ::testing::Test {
   double sampler_mass_ = 0;
 };
 
-TEST_F(PackedSamplesTest, AResponseTellsTheMassOfItsTableBehindTheSamples) {
+TEST_F(PackedSamplesTest, AResponseCarriesTheMassOfItsTable) {
   const auto kind = schema(5'000);
   const Ref<Chunk> chunk = raw_chunk(kind, 8, 10);
   draw(layout(kind), {{chunk.get(), 2, 3}});
@@ -206,7 +206,7 @@ TEST_F(PackedSamplesTest, AResponseTellsTheMassOfItsTableBehindTheSamples) {
   EXPECT_EQ(sampler_mass_, 12.5);
 }
 
-TEST_F(PackedSamplesTest, ItemsThatAreRedeliveredSayItToReadersThatKnowOfIt) {
+TEST_F(PackedSamplesTest, RedeliveredItemsAreMarkedForReadersThatSupportIt) {
   const auto kind = schema(5'000);
   const Ref<Chunk> chunk = raw_chunk(kind, 8, 10);
   for (std::uint32_t i = 0; i < 3; ++i) draw(layout(kind), {{chunk.get(), i, 1}});
@@ -227,7 +227,7 @@ TEST_F(PackedSamplesTest, ItemsThatAreRedeliveredSayItToReadersThatKnowOfIt) {
   EXPECT_TRUE(read_.empty());
 }
 
-TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
+TEST_F(PackedSamplesTest, RawRowsSurviveARoundTripInAnyLayout) {
   const auto small = schema(3);
   const auto large = schema(5'000);  // rows that messages refer to instead of copying them
   for (const auto& kind : {small, large}) {
@@ -241,7 +241,7 @@ TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
   expect_all();
 }
 
-TEST_F(PackedSamplesTest, TextMayReadAsTheOtherTypeThanItIsStoredAs) {
+TEST_F(PackedSamplesTest, TextMayBeReadAsTheOtherTextType) {
   for (const DType stored : {DType::kBytes, DType::kString}) {
     const auto kind = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"s", stored, {}}});
     const Ref<Chunk> chunk = Chunk::open(kind, {}, 1, 6, Allocator::heap()).value();
@@ -264,7 +264,7 @@ TEST_F(PackedSamplesTest, TextMayReadAsTheOtherTypeThanItIsStoredAs) {
   }
 }
 
-TEST_F(PackedSamplesTest, EncodedChunksGoOnceOrAsRows) {
+TEST_F(PackedSamplesTest, EncodedChunksAreSentOnceOrAsRows) {
   for (const CodecId codec :
        {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd, CodecId::kReverb, CodecId::kReverbDelta}) {
     for (const std::int64_t bytes : {3, 9'000}) {
@@ -280,7 +280,7 @@ TEST_F(PackedSamplesTest, EncodedChunksGoOnceOrAsRows) {
   EXPECT_EQ(samples_[0].chunks.size(), 10u);
 }
 
-TEST_F(PackedSamplesTest, ColumnsThatNobodyUsesStayBehind) {
+TEST_F(PackedSamplesTest, UnusedColumnsAreNotSent) {
   const auto kind = schema(9'000);
   const Ref<Chunk> raw = raw_chunk(kind, 4, 1);
   const Ref<Chunk> encoded = encoded_chunk(kind, 4, 1, CodecId::kRaw);
@@ -292,7 +292,7 @@ TEST_F(PackedSamplesTest, ColumnsThatNobodyUsesStayBehind) {
   expect_all();
 }
 
-TEST_F(PackedSamplesTest, AColumnThatTwoPiecesWouldNumberInTwoWaysTakesTheOthersAlong) {
+TEST_F(PackedSamplesTest, AllColumnsAreSentIfPiecesWouldNumberOneDifferently) {
   const auto kind = schema(3);
   const Ref<Chunk> raw = raw_chunk(kind, 4, 1);
   // Piece 0 is used for x and z, piece 1 for z only, where z would become column 0.
@@ -302,7 +302,7 @@ TEST_F(PackedSamplesTest, AColumnThatTwoPiecesWouldNumberInTwoWaysTakesTheOthers
   expect_all();
 }
 
-TEST_F(PackedSamplesTest, TextComesBack) {
+TEST_F(PackedSamplesTest, TextSurvivesARoundTrip) {
   const auto kind = Ref<const ChunkSchema>(
       make_ref<ChunkSchema>(std::vector<TensorSpec>{{"s", DType::kBytes, {2}}}));
   const auto lay =
@@ -325,7 +325,7 @@ TEST_F(PackedSamplesTest, TextComesBack) {
   expect_all();
 }
 
-TEST_F(PackedSamplesTest, RowsThatTheirWriterEncodesMeanwhileAreKeptForTheMessage) {
+TEST_F(PackedSamplesTest, RowsEncodedMeanwhileAreKeptForTheMessage) {
   const auto kind = schema(9'000);
   Ref<Chunk> chunk = raw_chunk(kind, 4, 1, Chunk::Kind::kCompressible);
   draw(layout(kind), {{chunk.get(), 0, 4}});
@@ -337,7 +337,7 @@ TEST_F(PackedSamplesTest, RowsThatTheirWriterEncodesMeanwhileAreKeptForTheMessag
   EXPECT_EQ(rows, rows_of(drawn_.trajectories()[0], 1));
 }
 
-TEST_F(PackedSamplesTest, LargeBatchesAreCutIntoMessages) {
+TEST_F(PackedSamplesTest, LargeBatchesAreSplitIntoMessages) {
   const auto kind = schema(100'000);
   const Ref<Chunk> chunk = raw_chunk(kind, 2, 1);
   for (int i = 0; i < 100; ++i) draw(layout(kind), {{chunk.get(), 1, 1}});
@@ -347,7 +347,7 @@ TEST_F(PackedSamplesTest, LargeBatchesAreCutIntoMessages) {
   expect_all();
 }
 
-TEST_F(PackedSamplesTest, ADamagedColumnGoesAsItIs) {
+TEST_F(PackedSamplesTest, ADamagedColumnIsSentUnchanged) {
   const auto kind = schema(3);
   Ref<Chunk> good = encoded_chunk(kind, 4, 1, CodecId::kReverb);
   Chunk::EncodedColumns damaged = encode(*raw_chunk(kind, 4, 1), CodecId::kReverb);
@@ -364,7 +364,7 @@ TEST_F(PackedSamplesTest, ADamagedColumnGoesAsItIs) {
   EXPECT_EQ(decoded.status().code(), StatusCode::kDataLoss) << "the reader finds the damage";
 }
 
-TEST_F(PackedSamplesTest, NamesAreThoseOfTheTableWhereItHasAsMany) {
+TEST_F(PackedSamplesTest, ColumnNamesComeFromTheTableIfTheCountsMatch) {
   const auto kind = schema(3);
   const Ref<Chunk> chunk = raw_chunk(kind, 2, 1);
   draw(layout(kind), {{chunk.get(), 0, 1}});
@@ -404,7 +404,7 @@ class HostilePackedSamples : public PackedSamplesTest {
   Ref<Chunk> raw_;
 };
 
-TEST_F(HostilePackedSamples, CutOffAnywhereTheyAreRefusedAndTheBatchStaysAsItWas) {
+TEST_F(HostilePackedSamples, AreRefusedIfTruncatedAndLeaveTheBatchUnchanged) {
   const std::string whole = body(good());
   for (std::size_t size = 1; size < whole.size(); ++size) {
     const Status status = read(message_of(whole.substr(0, size)));
@@ -416,7 +416,7 @@ TEST_F(HostilePackedSamples, CutOffAnywhereTheyAreRefusedAndTheBatchStaysAsItWas
   EXPECT_TRUE(read(message_of(whole)).ok());
 }
 
-TEST_F(HostilePackedSamples, AnyNumberInThemMayBeWrongAndNothingIsReadOutsideOfThem) {
+TEST_F(HostilePackedSamples, NeverCauseReadsOutsideTheMessageWhateverNumberIsWrong) {
   const std::string whole = body(good());
   constexpr std::size_t kRowBytes = 2 * (4 + 3'000 + 8) + 4 * 4;
   ASSERT_GT(whole.size(), kRowBytes);
@@ -442,12 +442,12 @@ TEST_F(HostilePackedSamples, AnyNumberInThemMayBeWrongAndNothingIsReadOutsideOfT
   EXPECT_GT(refused, 100);
 }
 
-TEST_F(HostilePackedSamples, MoreThanWasAskedForIsRefused) {
+TEST_F(HostilePackedSamples, MoreSamplesThanRequestedAreRefused) {
   const std::string message = good();
   expect_refused(read(message, 1), StatusCode::kDataLoss, {"2 packed samples", "between 1 and 1"});
 }
 
-TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
+TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefused) {
   const std::string whole = body(good());
   for (std::size_t field = 0; field < 5; ++field) {
     std::string changed = whole;
@@ -458,7 +458,7 @@ TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) 
 }
 
 // Three items over large chunks: raw rows, rows that their writer may replace, encoded columns.
-TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadWhereTheyLie) {
+TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadInPlace) {
   ArenaBlocks blocks;
   const auto large = schema(4000);
   const auto view = blocks.view();
@@ -489,7 +489,7 @@ TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadWhereTheyLie) {
   EXPECT_TRUE(samples_.back().is_mapped);
 }
 
-TEST_F(PackedSamplesTest, BeyondItsBoundAReaderGetsCopies) {
+TEST_F(PackedSamplesTest, AReaderBeyondItsBoundGetsCopies) {
   ArenaBlocks blocks;
   const auto large = schema(4000);
   const auto first = raw_chunk(large, 6, 10, Chunk::Kind::kRaw, blocks);
@@ -512,7 +512,7 @@ TEST_F(PackedSamplesTest, BeyondItsBoundAReaderGetsCopies) {
   }
 }
 
-TEST_F(PackedSamplesTest, RubbishAboutMappedMemoryIsRefusedOrHarmless) {
+TEST_F(PackedSamplesTest, InvalidReferencesToMappedMemoryAreRefusedOrHarmless) {
   ArenaBlocks blocks;
   const auto large = schema(4000);
   const auto view = blocks.view();

@@ -119,7 +119,7 @@ TEST(StoredChunk, LargeColumnsOfACompressibleChunkAreCompressed) {
   expect_rows(*back, 2);
 }
 
-TEST(StoredChunk, ColumnsThatTheWriterEncodedArriveAsTheyAreOrInPart) {
+TEST(StoredChunk, EncodedColumnsArriveUnchangedOrInPart) {
   for (const CodecId codec : {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd, CodecId::kReverb}) {
     const Ref<Chunk> chunk = compact(*mixed_chunk(kRows), codec, Allocator::heap()).value();
     const Ref<Chunk> whole = read(written(*chunk, 0, kRows)).value();
@@ -132,7 +132,7 @@ TEST(StoredChunk, ColumnsThatTheWriterEncodedArriveAsTheyAreOrInPart) {
   }
 }
 
-TEST(StoredChunk, RowsThatAreGivenUpMeanwhileAreKeptUntilTheMessageIsSent) {
+TEST(StoredChunk, RowsReplacedMeanwhileAreKeptUntilTheMessageIsSent) {
   Ref<const ChunkSchema> schema =
       make_ref<ChunkSchema>(std::vector<TensorSpec>{{"noise", DType::kFloat32, {4096}}});
   const Ref<Chunk> chunk =
@@ -153,7 +153,7 @@ TEST(StoredChunk, RowsThatAreGivenUpMeanwhileAreKeptUntilTheMessageIsSent) {
   EXPECT_TRUE(std::ranges::equal(back->row_bytes(0, 0), row));
 }
 
-TEST(StoredChunk, CutAtAnyByteItIsRefused) {
+TEST(StoredChunk, IsRefusedIfCutAtAnyByte) {
   for (const Chunk::Kind kind : {Chunk::Kind::kRaw, Chunk::Kind::kCompressible}) {
     const std::string bytes = written(*mixed_chunk(kRows, kind), 0, kRows);
     ASSERT_TRUE(read(bytes).ok());
@@ -197,7 +197,7 @@ void expect_refusal(const Said& said, const std::vector<std::string>& words) {
   expect_refused(read(said.bytes()).status(), StatusCode::kInvalidArgument, words);
 }
 
-TEST(StoredChunk, RefusesWhatMakesNoRows) {
+TEST(StoredChunk, RefusesInvalidDescriptions) {
   const std::uint64_t huge = std::uint64_t{1} << 63;
   EXPECT_TRUE(read(Said().bytes()).ok());
   expect_refusal({.columns = 0}, {"stored chunk 5", "no columns"});
@@ -221,7 +221,7 @@ TEST(StoredChunk, RefusesWhatMakesNoRows) {
   expect_refusal({.size_bytes = ~std::uint64_t{0}, .columns = 2, .storage_field = 7}, {"bytes"});
 }
 
-TEST(StoredChunk, ADamagedColumnIsToldByWhoReadsIt) {
+TEST(StoredChunk, ADamagedColumnIsReportedWhenItIsDecoded) {
   for (const std::uint64_t codec : {1u, 2u, 9u, 16u, 17u, 255u}) {
     const Said said{.codec = codec, .size_bytes = 24, .storage_field = 7};
     const Ref<Chunk> chunk = read(said.bytes()).value();

@@ -17,7 +17,7 @@ std::string spelled(std::string_view target) {
   return text;
 }
 
-TEST(Address, IsSpelledInMoreThanOneWay) {
+TEST(Address, AcceptsSeveralSpellings) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"localhost:7000", "localhost:7000"},
       {"10.0.0.5:0", "10.0.0.5:0"},
@@ -34,7 +34,7 @@ TEST(Address, IsSpelledInMoreThanOneWay) {
   for (const auto& [target, endpoints] : table) EXPECT_EQ(spelled(target), endpoints) << target;
 }
 
-TEST(Address, RefusesWhatIsNone) {
+TEST(Address, RefusesInvalidAddresses) {
   for (const std::string target :
        {"", "localhost", "localhost:", ":7000", "localhost:70000", "localhost:-1", "localhost:1x",
         "::1:7000", "[::1]", "[::1]7000", "unix:", "unix:@", "dns://server/name:80", "ipv4:name:1",
@@ -45,7 +45,7 @@ TEST(Address, RefusesWhatIsNone) {
   EXPECT_EQ(spelled(std::string_view("unix:/a\0b", 9)), "INVALID_ARGUMENT");
 }
 
-TEST(Address, TellsWhoCanReachIt) {
+TEST(Address, KnowsWhetherOnlyThisMachineCanReachIt) {
   const std::vector<std::pair<std::string, bool>> table = {
       {"127.0.0.1:1", true},
       {"127.8.9.1:1", true},
@@ -66,7 +66,7 @@ TEST(Address, TellsWhoCanReachIt) {
   }
 }
 
-TEST(Address, NumbersAreResolvedWithoutALookUpAndBackToText) {
+TEST(Address, NumericAddressesAreResolvedWithoutALookup) {
   for (const std::string text : {"127.0.0.1:7000", "[::1]:7000", "unix:/run/x.sock", "unix:@x"}) {
     EXPECT_EQ(resolve(parse_endpoint(text).value(), false)->front().to_string(), text);
   }
@@ -81,7 +81,7 @@ TEST(Address, AnUnknownNameIsUnavailable) {
 }
 
 // Guards of a server, and whether it may listen at other addresses than loopback.
-TEST(Address, ADoorThatOthersReachNeedsAGuard) {
+TEST(Address, AServerThatOthersCanReachNeedsAGuard) {
   struct Row {
     DoorGuard guard;
     bool is_allowed_elsewhere;
@@ -104,7 +104,7 @@ TEST(Address, ADoorThatOthersReachNeedsAGuard) {
   }
 }
 
-TEST(SingleTargets, EachAddressOnceAndAServerOnce) {
+TEST(SingleTargets, ListEachAddressAndEachServerOnce) {
   using Targets = std::vector<std::string>;
   EXPECT_EQ(single_targets("ipv4:10.0.0.5:1,10.0.0.6:2,10.0.0.5:1").value(),
             (Targets{"10.0.0.5:1", "10.0.0.6:2"}));

@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
             [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", true); }}),
     [](const auto& maker) { return maker.param.name; });
 
-TEST(Connect, SaysWhoDoesNotAnswer) {
+TEST(Connect, NamesTheAddressThatDoesNotAnswer) {
   IoThreads threads;
   const auto refused = connect_to(threads.loop(0), "127.0.0.1:1");
   EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
@@ -144,7 +144,7 @@ TEST(Connect, TriesTheNextAddressOfAName) {
   EXPECT_TRUE(connect_to(threads.loop(0), format("localhost:{}", port)).ok());
 }
 
-TEST(Connect, ADroppedAttemptCallsNobody) {
+TEST(Connect, ADroppedAttemptNeverCallsBack) {
   IoThreads threads;
   threads.loop(0).run_and_wait([&] {
     const ConnectHandle handle =
@@ -167,7 +167,7 @@ TEST(ListenerTest, RefusesAnAddressInUse) {
   EXPECT_TRUE(Listener::open(threads.loop(0), address_of(address), ignore).ok());
 }
 
-TEST(ListenerTest, AUnixSocketIsTheOwnersAloneAndGoesWithItsListener) {
+TEST(ListenerTest, AUnixSocketIsPrivateAndIsRemovedWithItsListener) {
   IoThreads threads;
   const std::string path = scratch_path("mode");
   const auto ignore = [](int fd, const auto&) { ::close(fd); };
@@ -182,7 +182,7 @@ TEST(ListenerTest, AUnixSocketIsTheOwnersAloneAndGoesWithItsListener) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(ListenerTest, ASocketThatADeadProcessLeftIsTakenOverAndAFileIsNot) {
+TEST(ListenerTest, ASocketLeftByADeadProcessIsReplacedAndAFileIsNot) {
   IoThreads threads;
   const std::string path = scratch_path("left");
   const auto ignore = [](int fd, const auto&) { ::close(fd); };
@@ -247,7 +247,7 @@ class Pipe final : public Connection {
   std::string& out_;
 };
 
-TEST(Tls, AWriteGoesOnWhenAReadHasTakenTheHandshakesEnd) {
+TEST(Tls, AWriteContinuesAfterAReadCompletesTheHandshake) {
   struct Events final : ConnectionEvents {
     void on_readable() override {}
     void on_writable() override { is_writable = true; }
@@ -306,7 +306,7 @@ TEST(Tls, ACertificateForAnotherNameIsRefused) {
   EXPECT_FALSE(handshake_status(server_tls(), client).ok());
 }
 
-TEST(Tls, WithAuthoritiesForClientsOnlyTheirsGetIn) {
+TEST(Tls, ClientAuthoritiesAdmitOnlyTheirOwnClients) {
   TlsServerOptions server = server_tls();
   server.client_authorities = tls_text("authority.pem");
   TlsClientOptions client = client_tls();
@@ -319,12 +319,12 @@ TEST(Tls, WithAuthoritiesForClientsOnlyTheirsGetIn) {
   EXPECT_TRUE(handshake_status(server, client).ok());
 }
 
-TEST(Tls, AClientOfAnotherProtocolIsTurnedAway) {
+TEST(Tls, AClientOfAnotherProtocolIsRefused) {
   EXPECT_EQ(handshake_status(server_tls(), client_tls(), {"other"}).code(),
             StatusCode::kFailedPrecondition);
 }
 
-TEST(Tls, ACertificateThatIsNotValidNowIsRefusedBeforeItIsShown) {
+TEST(Tls, AnExpiredOrFutureCertificateIsRefusedBeforeUse) {
   for (const auto& [name, what] : {std::pair("expired", "was valid until Jan  1 00:00:00 2001"),
                                    std::pair("early", "is valid from Jan  1 00:00:00 2100")}) {
     const std::string chain = tls_text(std::string(name) + ".pem");
@@ -337,7 +337,7 @@ TEST(Tls, ACertificateThatIsNotValidNowIsRefusedBeforeItIsShown) {
   }
 }
 
-TEST(Tls, RefusesWhatIsNoCertificateOrKey) {
+TEST(Tls, RefusesInvalidCertificatesAndKeys) {
   const auto refusal = [](const std::string& chain, const std::string& key,
                           const std::string& authorities = {}) {
     return TlsContext::server({chain, key, authorities}, {}).status().message();

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-TEST(IoThreads, RunWhatIsPostedOnTheLoopsThreadInOrder) {
+TEST(IoThreads, RunPostedFunctionsInOrderOnTheLoopsThread) {
   IoThreads threads(2);
   std::vector<int> order;
   for (int i = 0; i < 1000; ++i) threads.loop(1).post([&order, i] { order.push_back(i); });
@@ -23,7 +23,7 @@ TEST(IoThreads, RunWhatIsPostedOnTheLoopsThreadInOrder) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
-TEST(IoThreads, LoseNothingThatManyThreadsPost) {
+TEST(IoThreads, LoseNoFunctionPostedByManyThreads) {
   IoThreads threads;
   std::size_t count = 0;  // used by the loop's thread
   {
@@ -37,7 +37,7 @@ TEST(IoThreads, LoseNothingThatManyThreadsPost) {
   threads.loop(0).run_and_wait([&] { EXPECT_EQ(count, 40'000u); });
 }
 
-TEST(IoThreads, WhatIsPostedFromThePostedComesLater) {
+TEST(IoThreads, AFunctionPostedByAnotherRunsAfterIt) {
   IoThreads threads;
   std::string order;
   threads.loop(0).run_and_wait([&] {
@@ -48,7 +48,7 @@ TEST(IoThreads, WhatIsPostedFromThePostedComesLater) {
   EXPECT_EQ(order, "ab");
 }
 
-TEST(IoThreads, AStoppedLoopTakesNothingAndSaysSo) {
+TEST(IoThreads, AStoppedLoopRefusesFunctions) {
   IoThreads threads;
   threads.stop();
   threads.stop();
@@ -56,7 +56,7 @@ TEST(IoThreads, AStoppedLoopTakesNothingAndSaysSo) {
   EXPECT_FALSE(threads.loop(0).run_and_wait([] { ADD_FAILURE(); }));
 }
 
-TEST(LoopTimer, RunsOnceAndNotAfterItWasCancelledOrReplaced) {
+TEST(LoopTimer, RunsOnceAndNeverAfterBeingCancelledOrReplaced) {
   IoThreads threads;
   IoLoop& loop = threads.loop(0);
   std::atomic<int> fired{0};

@@ -16,7 +16,7 @@ std::string hex_of(const KeyedHash& hash) {
 }
 
 // RFC 4231, test cases 1, 2 and 6.
-TEST(KeyedHash, GivesTheHashesOfTheStandard) {
+TEST(KeyedHash, MatchesTheHashesOfTheStandard) {
   const auto hash = [](const std::string& key, const std::string& text) {
     return hex_of(keyed_hash(key, std::as_bytes(std::span(text))));
   };
@@ -29,7 +29,7 @@ TEST(KeyedHash, GivesTheHashesOfTheStandard) {
       "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-TEST(KeyedHash, ComparesAllBytes) {
+TEST(KeyedHash, ComparisonCoversAllBytes) {
   const KeyedHash a = keyed_hash("key", {});
   KeyedHash b = a;
   EXPECT_TRUE(is_equal_in_constant_time(a, b));

@@ -42,12 +42,12 @@ std::string peer_of(IoThreads& threads, const std::string& address, bool uses_lo
   return found;
 }
 
-TEST(LocalDoor, LiesBesideItsAddress) {
+TEST(LocalDoor, IsNamedAfterItsAddress) {
   EXPECT_EQ(local_door(one_address("127.0.0.1:7000")).to_string(), "unix:@reverie/127.0.0.1:7000");
   EXPECT_EQ(local_door(one_address("[::1]:7000")).to_string(), "unix:@reverie/[::1]:7000");
 }
 
-TEST(LocalDoor, MayBeThatOfAllAddressesOfTheMachine) {
+TEST(LocalDoor, MayBeTheOneForAllAddressesOfTheMachine) {
   const auto doors = local_doors_to(one_address("127.0.0.1:7000"));
   ASSERT_EQ(doors.size(), 2u);
   EXPECT_EQ(doors[0].to_string(), "unix:@reverie/127.0.0.1:7000");
@@ -55,12 +55,12 @@ TEST(LocalDoor, MayBeThatOfAllAddressesOfTheMachine) {
   EXPECT_EQ(local_doors_to(one_address("[::1]:7000")).at(1).to_string(), "unix:@reverie/[::]:7000");
 }
 
-TEST(LocalDoor, IsNotLookedForOnOtherMachines) {
+TEST(LocalDoor, IsNotUsedForOtherMachines) {
   EXPECT_TRUE(local_doors_to(one_address("192.0.2.1:7000")).empty());  // a documentation address
   EXPECT_TRUE(local_doors_to(one_address("unix:@x")).empty());
 }
 
-TEST(LocalDoor, IsTakenWhereThereIsOne) {
+TEST(LocalDoor, IsUsedIfThereIsOne) {
   IoThreads threads(1);
   const auto listener = listen_at(threads, one_address("127.0.0.1:0"));
   const std::string address = listener->address().to_string();

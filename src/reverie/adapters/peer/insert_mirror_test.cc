@@ -94,12 +94,12 @@ TEST_F(InsertMirrorTest, AnItemArrivesWithItsRowsAndNumbers) {
   EXPECT_EQ(value_of(taken[0].item.trajectory.view()), 4);
 }
 
-TEST_F(InsertMirrorTest, APriorityThatIsLeftToTheTableIsStillNone) {
+TEST_F(InsertMirrorTest, APriorityLeftToTheTableArrivesUnset) {
   const Ref<Chunk> chunk = float_chunk(0, 1);
   EXPECT_FALSE(send(item_over(*chunk, 1, std::nullopt, 0, 1))[0].item.priority);
 }
 
-TEST_F(InsertMirrorTest, RowsOfAGrowingChunkAreSentOnceAndLieInOneCopy) {
+TEST_F(InsertMirrorTest, RowsOfAGrowingChunkAreSentOnceIntoOneCopy) {
   const Ref<Chunk> chunk = open_chunk(8, 2, Chunk::Kind::kRaw);
   const auto first = send(item_over(*chunk, 1, 1.0, 0, 2));
   append_row(*chunk);
@@ -126,7 +126,7 @@ TEST_F(InsertMirrorTest, ColumnsThatTheWriterCompressedReplaceTheRows) {
   EXPECT_EQ(value_of(second[0].item.trajectory.view()), 2);
 }
 
-TEST_F(InsertMirrorTest, AChunkThatWasCompressedBeforeArrivesAsItIs) {
+TEST_F(InsertMirrorTest, ACompressedChunkArrivesCompressed) {
   const Ref<Chunk> chunk = open_chunk(300, 300, Chunk::Kind::kCompressible);
   const ColumnTry lz4{.codec = CodecId::kLz4};
   chunk->replace_rows(encode_columns(*chunk, {&lz4, 1}, Allocator::heap()).value());
@@ -135,7 +135,7 @@ TEST_F(InsertMirrorTest, AChunkThatWasCompressedBeforeArrivesAsItIs) {
   EXPECT_EQ(value_of(taken[0].item.trajectory.view()), 299);
 }
 
-TEST_F(InsertMirrorTest, LongRowsComeInBulkAndAreTheSame) {
+TEST_F(InsertMirrorTest, LongRowsSentAsBulkArriveUnchanged) {
   const Ref<Chunk> chunk = float_chunk(0, 5000);
   const auto taken = send(item_over(*chunk, 1, 1.0, 4999, 1));
   EXPECT_EQ(value_of(taken[0].item.trajectory.view()), 4999);
@@ -163,7 +163,7 @@ TEST_F(InsertMirrorTest, RowsOfVaryingSizeKeepTheirBytes) {
   }
 }
 
-TEST_F(InsertMirrorTest, AChunkThatTheWriterLetGoIsForgottenAndItsBytesGoBack) {
+TEST_F(InsertMirrorTest, AChunkReleasedByTheWriterIsForgottenAndItsBytesReturned) {
   {
     const Ref<Chunk> chunk = float_chunk(0, 100);
     send(item_over(*chunk, 1, 1.0, 0, 1));
@@ -176,7 +176,7 @@ TEST_F(InsertMirrorTest, AChunkThatTheWriterLetGoIsForgottenAndItsBytesGoBack) {
   EXPECT_GT(mirror_.take_released_bytes(), 400u);
 }
 
-TEST_F(InsertMirrorTest, AWriterThatKeepsTooMuchIsRefused) {
+TEST_F(InsertMirrorTest, AWriterThatKeepsMoreBytesThanTheBoundIsRefused) {
   InsertMirror mirror(options(/*kept_bytes_max=*/10'000));
   const Ref<Chunk> chunk = float_chunk(0, 5000);
   ledger_.begin(1, 1, 1);
@@ -187,7 +187,7 @@ TEST_F(InsertMirrorTest, AWriterThatKeepsTooMuchIsRefused) {
   EXPECT_NE(status.message().find("the bound is 10000"), std::string::npos) << status.message();
 }
 
-TEST_F(InsertMirrorTest, AfterARestartAllIsSentAgain) {
+TEST_F(InsertMirrorTest, AfterARestartEverythingIsSentAgain) {
   const Ref<Chunk> chunk = float_chunk(5, 3);
   send(item_over(*chunk, 1, 1.0, 0, 3));
   ledger_.restart();

@@ -116,7 +116,7 @@ TEST_P(ChunkSenderTo, EachRowTravelsOnceWhileItsChunkGrows) {
   EXPECT_EQ(server.rows(), 10u);
 }
 
-TEST_P(ChunkSenderTo, RowsThatNoItemNeededYetComeWithTheFirstThatDoes) {
+TEST_P(ChunkSenderTo, RowsAreSentWithTheFirstItemThatNeedsThem) {
   ChunkSender sender(3);
   Server server(GetParam());
   const Ref<Chunk> chunk = open_chunk(10);
@@ -133,7 +133,7 @@ TEST_P(ChunkSenderTo, RowsThatNoItemNeededYetComeWithTheFirstThatDoes) {
   EXPECT_EQ(server.rows(), 8u);
 }
 
-TEST_P(ChunkSenderTo, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
+TEST_P(ChunkSenderTo, KeepsTheKeysOfChunksStillInUse) {
   ChunkSender sender(3);
   Server server(GetParam());
   Ref<Chunk> chunk = open_chunk(10);
@@ -147,7 +147,7 @@ TEST_P(ChunkSenderTo, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
   EXPECT_TRUE(sender.keep_keys().empty());
 }
 
-TEST_P(ChunkSenderTo, OnANewStreamEverythingIsSentAgain) {
+TEST_P(ChunkSenderTo, ChunksAreSentAgainOnANewStream) {
   ChunkSender sender(3);
   Server first(GetParam());
   const Ref<Chunk> chunk = open_chunk(10);
@@ -162,7 +162,7 @@ TEST_P(ChunkSenderTo, OnANewStreamEverythingIsSentAgain) {
   EXPECT_EQ(second.rows(again), (std::vector<float>{3, 4, 5, 6}));
 }
 
-TEST(ChunkSender, AChunkThatCameOverTheWireGoesOnAsItIs) {
+TEST(ChunkSender, AReceivedChunkIsForwardedUnchanged) {
   const Ref<Chunk> chunk = open_chunk(10);
   const std::string bytes = wire::write_chunk(*chunk, 0, 10, 42).value();
   Buffer buffer = Allocator::heap().allocate(bytes.size()).value();

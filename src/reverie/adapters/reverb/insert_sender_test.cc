@@ -129,7 +129,7 @@ class InsertSenderTest : public ::testing::Test {
   std::map<ItemKey, InsertResult> done_ REVERIE_GUARDED_BY(mutex_);
 };
 
-TEST_F(InsertSenderTest, AnItemAloneGoesAtOnceAndOthersShareTheNextMessage) {
+TEST_F(InsertSenderTest, ASingleItemIsSentAtOnceAndLaterOnesShareTheNextMessage) {
   insert(1);
   EXPECT_EQ(server_.wait_for(1)[0].keys, (Keys{1}));
   server_.write(0, answer(1, 1, 1));
@@ -149,7 +149,7 @@ TEST_F(InsertSenderTest, AnItemAloneGoesAtOnceAndOthersShareTheNextMessage) {
   EXPECT_TRUE(test::eventually([&] { return done().size() >= 30; }));
 }
 
-TEST_F(InsertSenderTest, AServerThatConfirmsByKeyIsSentAFewMessagesAhead) {
+TEST_F(InsertSenderTest, AServerThatConfirmsByKeyIsSentOnlyAFewMessagesAhead) {
   for (ItemKey key = 1; key <= 4; ++key) {
     insert(key);
     EXPECT_EQ(server_.wait_for(key)[key - 1].keys, (Keys{key}));
@@ -161,7 +161,7 @@ TEST_F(InsertSenderTest, AServerThatConfirmsByKeyIsSentAFewMessagesAhead) {
   wait_for_done({3});
 }
 
-TEST_F(InsertSenderTest, WhatIsNotConfirmedGoesAgainUnderItsNumberAndWithItsChunks) {
+TEST_F(InsertSenderTest, UnconfirmedItemsAreSentAgainWithTheirNumbersAndChunks) {
   insert(1);
   server_.wait_for(1);
   server_.write(0, answer(1, 0, 1));
@@ -182,7 +182,7 @@ TEST_F(InsertSenderTest, WhatIsNotConfirmedGoesAgainUnderItsNumberAndWithItsChun
   wait_for_done({1, 2, 3});
 }
 
-TEST_F(InsertSenderTest, ACancelledItemIsTakenBackAndItsNumberNotUsedAgain) {
+TEST_F(InsertSenderTest, ACancelledItemIsWithdrawnAndItsNumberNotReused) {
   insert(1);
   const RequestId second = insert(2);
   insert(3);
@@ -197,7 +197,7 @@ TEST_F(InsertSenderTest, ACancelledItemIsTakenBackAndItsNumberNotUsedAgain) {
   EXPECT_EQ(requests[4].first_number, 3u);
 }
 
-TEST_F(InsertSenderTest, ARefusalEndsWhatIsOnItsWayAndTheNextItemBeginsAnew) {
+TEST_F(InsertSenderTest, ARefusalFailsItemsInFlightAndLaterItemsAreSent) {
   insert(1);
   insert(2);
   server_.wait_for(1);

@@ -74,7 +74,7 @@ TEST_F(SampleCallTest, PartsAreCollectedUntilTheLast) {
   EXPECT_EQ(result_.batch.trajectories()[1].pieces()[0].offset, 1u);
 }
 
-TEST_F(SampleCallTest, SamplesThatCameBeforeAnErrorAreHandedOut) {
+TEST_F(SampleCallTest, SamplesReceivedBeforeAnErrorAreDelivered) {
   const auto reader = call(3);
   const std::string a = chunk(1, 10);
   const std::vector<wire::Bytes> chunks = {wire::bytes_of(a)};
@@ -86,7 +86,7 @@ TEST_F(SampleCallTest, SamplesThatCameBeforeAnErrorAreHandedOut) {
   EXPECT_EQ(result_.batch.size(), 1u);
 }
 
-TEST_F(SampleCallTest, WhatIsNoSampleIsAnError) {
+TEST_F(SampleCallTest, InvalidSamplesAreErrors) {
   const std::string a = chunk(1, 10);
   const std::vector<wire::Bytes> chunks = {wire::bytes_of(a)};
   const auto expect_end = [&](const wire::PiecedMessage& response, StatusCode code,

@@ -20,7 +20,7 @@ int red_at(const Canvas& canvas, std::size_t x, std::size_t y) {
   return canvas.rgb()[((canvas.height() - 1 - y) * canvas.width() + x) * 3];
 }
 
-TEST(Canvas, InkIsTheAreaOfTheShape) {
+TEST(Canvas, InkEqualsTheAreaOfTheShape) {
   Canvas square(40, 30);
   square.fill({{3.25, 2.5}, {17.75, 2.5}, {17.75, 20.25}, {3.25, 20.25}}, kBlack);
   EXPECT_NEAR(ink(square), 14.5 * 17.75, 0.3);
@@ -35,7 +35,7 @@ TEST(Canvas, InkIsTheAreaOfTheShape) {
   EXPECT_NEAR(ink(line), 90, 1);
 }
 
-TEST(Canvas, YGoesUpAndTheFirstRowIsTheTop) {
+TEST(Canvas, YPointsUpAndTheFirstRowIsTheTop) {
   Canvas canvas(4, 3);
   canvas.fill({{0, 2}, {1, 2}, {1, 3}, {0, 3}}, kBlack);
   EXPECT_EQ(canvas.rgb()[0], 0);
@@ -44,14 +44,14 @@ TEST(Canvas, YGoesUpAndTheFirstRowIsTheTop) {
   EXPECT_EQ(red_at(canvas, 0, 1), 255);
 }
 
-TEST(Canvas, AnEdgeThroughAPixelTakesItsShare) {
+TEST(Canvas, APartlyCoveredPixelIsShadedByItsCoverage) {
   Canvas canvas(2, 1);
   canvas.fill({{0, 0}, {0.5, 0}, {0.5, 1}, {0, 1}}, kBlack);
   EXPECT_NEAR(red_at(canvas, 0, 0), 127, 1);
   EXPECT_EQ(red_at(canvas, 1, 0), 255);
 }
 
-TEST(Canvas, WhatLiesOutsideIsCutOff) {
+TEST(Canvas, ShapesAreClippedAtTheBorders) {
   Canvas canvas(10, 10);
   canvas.fill({{-100, -100}, {5, -100}, {5, 100}, {-100, 100}}, kBlack);
   EXPECT_NEAR(ink(canvas), 50, 1e-6);
@@ -63,7 +63,7 @@ TEST(Canvas, WhatLiesOutsideIsCutOff) {
   EXPECT_NEAR(ink(canvas), 60, 1e-3);
 }
 
-TEST(Canvas, TurningGoesAgainstTheClock) {
+TEST(Canvas, TurningIsCounterclockwise) {
   const Point up = turned({1, 0}, std::numbers::pi / 2, {10, 20});
   EXPECT_NEAR(up.x, 10, 1e-12);
   EXPECT_NEAR(up.y, 21, 1e-12);
