@@ -65,7 +65,7 @@ class CodecSuite : public ::testing::TestWithParam<CodecId> {
   }
 };
 
-TEST_P(CodecSuite, RowsOfEveryTypeComeBackAsTheyWentIn) {
+TEST_P(CodecSuite, RowsOfEveryTypeSurviveARoundTrip) {
   Random random(std::uint64_t{3});
   for (int dtype = 1; dtype <= static_cast<int>(DType::kString); ++dtype) {
     for (const Shape& shape : std::vector<Shape>{{}, {1}, {3}, {2, 5}, {0}, {4, 0, 2}}) {
@@ -78,14 +78,14 @@ TEST_P(CodecSuite, RowsOfEveryTypeComeBackAsTheyWentIn) {
   }
 }
 
-TEST_P(CodecSuite, CellsLeftUnsetAmongRowsOfVaryingSizeComeBackEmpty) {
+TEST_P(CodecSuite, UnsetCellsAmongRowsOfVaryingSizeAreDecodedAsEmpty) {
   if (is_reverb_codec(GetParam())) GTEST_SKIP() << "Reverb has no unset cells";
   const TensorSpec spec{"words", DType::kString, {2}};
   expect_round_trip(spec, {{}, strings({2}, {"a", "bc"}).bytes, {}, {}});
   expect_round_trip(spec, {{}, {}});
 }
 
-TEST_P(CodecSuite, EveryShorterOrLongerStringOfBytesIsRefused) {
+TEST_P(CodecSuite, TruncatedAndOverlongBytesAreRefused) {
   Random random(std::uint64_t{4});
   for (const TensorSpec& spec :
        {TensorSpec{"obs", DType::kFloat32, {3}}, TensorSpec{"words", DType::kBytes, {2}}}) {
@@ -104,7 +104,7 @@ TEST_P(CodecSuite, EveryShorterOrLongerStringOfBytesIsRefused) {
   }
 }
 
-TEST_P(CodecSuite, AnnouncedSizesThatNoBytesBackTakeNoMemory) {
+TEST_P(CodecSuite, AnnouncedSizesBeyondTheBytesAreRefused) {
   const std::vector<std::byte> few(64);
   const std::size_t many = ~std::size_t{0};
   expect_refused(decode({"obs", DType::kFloat32, {3}}, many, few).status(), StatusCode::kDataLoss,
@@ -120,7 +120,7 @@ TEST_P(CodecSuite, AnnouncedSizesThatNoBytesBackTakeNoMemory) {
                  StatusCode::kDataLoss, {"'none'", "dtype"});
 }
 
-TEST_P(CodecSuite, DamagedBytesAreRefusedOrAreRowsInsideThem) {
+TEST_P(CodecSuite, DamagedBytesAreRefusedOrDecodedWithinBounds) {
   Random random(std::uint64_t{5});
   const TensorSpec spec{"words", DType::kString, {2}};
   const std::vector<std::byte> bytes = encode(spec, random_rows(spec, 6, true, random));

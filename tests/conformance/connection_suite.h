@@ -67,7 +67,7 @@ TEST_P(ConnectionSuite, CarriesSmallPiecesInOrder) {
   EXPECT_EQ(second_->received(all.size()), all);
 }
 
-TEST_P(ConnectionSuite, AHangUpEndsTheStreamBehindWhatWasSent) {
+TEST_P(ConnectionSuite, AHangUpEndsTheStreamAfterTheDataSent) {
   first_->send("last words");
   EXPECT_EQ(second_->received(10), "last words");
   first_->hang_up();
@@ -75,7 +75,7 @@ TEST_P(ConnectionSuite, AHangUpEndsTheStreamBehindWhatWasSent) {
   EXPECT_EQ(second_->received(10), "last words");
 }
 
-TEST_P(ConnectionSuite, APeerThatIsGoneMakesWritesFailAndHarmsNobody) {
+TEST_P(ConnectionSuite, WritesToADisconnectedPeerFail) {
   first_->send("x");
   second_->received(1);
   first_->hang_up();
@@ -92,7 +92,7 @@ TEST_P(ConnectionSuite, APeerThatIsGoneMakesWritesFailAndHarmsNobody) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
 
-TEST_P(ConnectionSuite, ADroppedEndInTheMiddleOfAWriteLeavesNothingRunning) {
+TEST_P(ConnectionSuite, AHangUpInTheMiddleOfAWriteEndsTheConnection) {
   first_->send(numbered(32'000'000));  // more than any buffer holds
   second_->received(1);
   first_->hang_up();

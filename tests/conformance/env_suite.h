@@ -109,7 +109,7 @@ class EnvSuite : public ::testing::TestWithParam<EnvCase> {
   }
 };
 
-TEST_P(EnvSuite, TheSpecificationIsWhole) {
+TEST_P(EnvSuite, TheSpecificationIsComplete) {
   const Run run(0);
   const NativeSpec& spec = run.spec();
   EXPECT_EQ(spec.id, GetParam().id);
@@ -129,14 +129,14 @@ TEST_P(EnvSuite, TheSpecificationIsWhole) {
   EXPECT_GE(spec.max_episode_steps, 0);
 }
 
-TEST_P(EnvSuite, AnOptionThatThereIsNotIsRefused) {
+TEST_P(EnvSuite, AnUnknownOptionIsRefused) {
   Options options = GetParam().options;
   options["no_such_option"] = 1.0;
   expect_refused(registry().make(GetParam().id, options, 1).status(), StatusCode::kInvalidArgument,
                  {GetParam().id, "no_such_option"});
 }
 
-TEST_P(EnvSuite, ASeedRepeatsEverything) {
+TEST_P(EnvSuite, TheSameSeedGivesTheSameRun) {
   Run a(0, 5);
   Run b(0, 5);
   a.reset();
@@ -151,7 +151,7 @@ TEST_P(EnvSuite, ASeedRepeatsEverything) {
   }
 }
 
-TEST_P(EnvSuite, ThreadsChangeNothing) {
+TEST_P(EnvSuite, TheThreadCountDoesNotChangeTheResults) {
   Run a(0, 5);
   Run b(3, 5);
   a.reset();
@@ -165,7 +165,7 @@ TEST_P(EnvSuite, ThreadsChangeNothing) {
   }
 }
 
-TEST_P(EnvSuite, AResetWithASeedBeginsAsAPoolOfThatSeedDoes) {
+TEST_P(EnvSuite, AResetWithASeedMatchesAPoolOfThatSeed) {
   Run a(0, 40);
   Run b(0, 99);
   Random random_a(std::uint64_t{2});
@@ -192,7 +192,7 @@ TEST_P(EnvSuite, EnvironmentsAndEpisodesDiffer) {
   EXPECT_NE(first, copy(run.observation(0)));
 }
 
-TEST_P(EnvSuite, EpisodesEndAndTheNextBeginsInTheSameStep) {
+TEST_P(EnvSuite, EpisodesEndAndTheNextStartsInTheSameStep) {
   Run run(0);
   run.reset();
   std::vector<std::int64_t> steps(kEnvs, 0);
@@ -218,7 +218,7 @@ TEST_P(EnvSuite, EpisodesEndAndTheNextBeginsInTheSameStep) {
   EXPECT_GT(ends, 0);
 }
 
-TEST_P(EnvSuite, NumbersAreFiniteAndKeepTheirBounds) {
+TEST_P(EnvSuite, NumbersAreFiniteAndWithinTheirBounds) {
   Run run(0);
   run.reset();
   const NativeSpec& spec = run.spec();
@@ -239,7 +239,7 @@ TEST_P(EnvSuite, NumbersAreFiniteAndKeepTheirBounds) {
   }
 }
 
-TEST_P(EnvSuite, ActionsOutsideTheirRangeAreRefusedOrDoNoHarm) {
+TEST_P(EnvSuite, ActionsOutOfRangeAreRefusedOrHarmless) {
   Run run(0);
   run.reset();
   if (run.spec().action_count > 0) {
@@ -263,7 +263,7 @@ TEST_P(EnvSuite, ActionsOutsideTheirRangeAreRefusedOrDoNoHarm) {
   }
 }
 
-TEST_P(EnvSuite, AStateGoesThereAndBack) {
+TEST_P(EnvSuite, AStateCanBeSavedAndRestored) {
   Run a(0, 1);
   Run b(0, 2);
   a.reset();
@@ -293,7 +293,7 @@ TEST_P(EnvSuite, AStateGoesThereAndBack) {
   }
 }
 
-TEST_P(EnvSuite, AStateThatIsNoneIsRefused) {
+TEST_P(EnvSuite, AnInvalidStateIsRefused) {
   Run run(0);
   run.reset();
   auto state = run.pool->get_state(0, 0).value();
@@ -308,7 +308,7 @@ TEST_P(EnvSuite, AStateThatIsNoneIsRefused) {
   expect_refused(run.pool->set_state(0, 0, state), StatusCode::kInvalidArgument, {"steps"});
 }
 
-TEST_P(EnvSuite, ThePictureShowsTheState) {
+TEST_P(EnvSuite, TheRenderedImageShowsTheState) {
   Run run(0);
   run.reset();
   const auto pixels = [&](std::size_t env) {

@@ -50,7 +50,7 @@ class FileSystemSuite : public ::testing::TestWithParam<OpenFileSystem> {
   const FileSystemCase case_ = GetParam()();
 };
 
-TEST_P(FileSystemSuite, ReadsWhatWasWrittenBehindAndInPlace) {
+TEST_P(FileSystemSuite, ReadsWhatWasAppendedAndWrittenInPlace) {
   auto file = files().create(at("f")).value();
   EXPECT_TRUE(file->append(bytes_of("hello ")).ok());
   EXPECT_TRUE(file->append(bytes_of("there")).ok());
@@ -66,7 +66,7 @@ TEST_P(FileSystemSuite, ReadsWhatWasWrittenBehindAndInPlace) {
   EXPECT_EQ(files().open(at("f")).value()->read_at(11, beyond).code(), StatusCode::kDataLoss);
 }
 
-TEST_P(FileSystemSuite, WhatIsWrittenIntoSharedMemoryIsInTheFile) {
+TEST_P(FileSystemSuite, WritesToSharedMemoryReachTheFile) {
   auto shared = files().create_shared(at("s"), 10'000).value();
   ASSERT_EQ(shared->bytes().size(), 10'000u);
   EXPECT_EQ(shared->bytes()[9'999], std::byte{0});
@@ -79,7 +79,7 @@ TEST_P(FileSystemSuite, WhatIsWrittenIntoSharedMemoryIsInTheFile) {
   EXPECT_EQ(files().create_shared(at("s"), 10).status().code(), StatusCode::kAlreadyExists);
 }
 
-TEST_P(FileSystemSuite, SaysWhatAPathIs) {
+TEST_P(FileSystemSuite, ReportsTheKindOfAPath) {
   write(at("f"), "x");
   ASSERT_TRUE(files().create_folder(at("d")).ok());
   EXPECT_EQ(files().kind(at("f")).value(), PathKind::kFile);
@@ -89,7 +89,7 @@ TEST_P(FileSystemSuite, SaysWhatAPathIs) {
   EXPECT_EQ(files().list(case_.folder).value(), (std::vector<std::string>{"d", "f"}));
 }
 
-TEST_P(FileSystemSuite, ARenameTakesNoNameThatIsTaken) {
+TEST_P(FileSystemSuite, ARenameDoesNotReplaceAnExistingNameByDefault) {
   write(at("a"), "a");
   write(at("b"), "b");
   EXPECT_EQ(durable_rename(files(), at("a"), at("b")).code(), StatusCode::kAlreadyExists);
@@ -99,7 +99,7 @@ TEST_P(FileSystemSuite, ARenameTakesNoNameThatIsTaken) {
   EXPECT_EQ(files().list(case_.folder).value(), std::vector<std::string>{"b"});
 }
 
-TEST_P(FileSystemSuite, AFolderIsPublishedWithWhatIsInIt) {
+TEST_P(FileSystemSuite, AFolderIsPublishedWithItsContent) {
   ASSERT_TRUE(create_folders(files(), at("one/two")).ok());
   write(at("one/two/f"), "f");
   EXPECT_TRUE(durable_rename(files(), at("one/two"), at("three")).ok());
@@ -117,7 +117,7 @@ TEST_P(FileSystemSuite, ASecondNameOutlivesTheFirst) {
   EXPECT_EQ(files().kind(at("first")).value(), PathKind::kNothing);
 }
 
-TEST_P(FileSystemSuite, OneLockANameAtATime) {
+TEST_P(FileSystemSuite, ANameCanBeLockedOnlyOnceAtATime) {
   auto held = files().lock(at("lock")).value();
   const auto second = files().lock(at("lock"));
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
@@ -126,7 +126,7 @@ TEST_P(FileSystemSuite, OneLockANameAtATime) {
   EXPECT_TRUE(files().lock(at("lock")).ok());
 }
 
-TEST_P(FileSystemSuite, RefusesByTypeAndByName) {
+TEST_P(FileSystemSuite, ErrorsHaveACodeAndNameThePath) {
   write(at("f"), "x");
   EXPECT_EQ(files().create(at("f")).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(files().open(at("none")).status().code(), StatusCode::kNotFound);

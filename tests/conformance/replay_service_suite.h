@@ -166,7 +166,7 @@ TEST_P(ReplayServiceSuite, AStackGivesTheNewestFirst) {
   EXPECT_EQ(keys_of(sample(*service, 3).batch), (std::vector<ItemKey>{3, 2, 1}));
 }
 
-TEST_P(ReplayServiceSuite, ADeletedQueueItemGivesItsPlaceBack) {
+TEST_P(ReplayServiceSuite, DeletingAQueueItemFreesItsPlace) {
   const auto service = open({queue_table(2)});
   ASSERT_TRUE(insert(*service, 1).ok());
   ASSERT_TRUE(insert(*service, 2).ok());
@@ -179,7 +179,7 @@ TEST_P(ReplayServiceSuite, ADeletedQueueItemGivesItsPlaceBack) {
   EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{2, 3}));
 }
 
-TEST_P(ReplayServiceSuite, AnItemThatCannotBeDecodedLeavesItsTableAsIfItHadNotBeenDrawn) {
+TEST_P(ReplayServiceSuite, AnUndecodableItemLeavesItsTableAsIfNeverDrawn) {
   const auto service = open({fifo_table()});
   for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
   const SampleResult drawn = sample(*service, 3);
@@ -199,7 +199,7 @@ TEST_P(ReplayServiceSuite, AnItemThatCannotBeDecodedLeavesItsTableAsIfItHadNotBe
   }
 }
 
-TEST_P(ReplayServiceSuite, AQueueItemThatCannotBeDecodedIsCountedThoughItHasLeft) {
+TEST_P(ReplayServiceSuite, AnUndecodableQueueItemIsCountedAfterItHasLeft) {
   const auto service = open({queue_table(3)});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
   ASSERT_EQ(keys_of(sample(*service, 1).batch), (std::vector<ItemKey>{1}));
@@ -212,7 +212,7 @@ TEST_P(ReplayServiceSuite, AQueueItemThatCannotBeDecodedIsCountedThoughItHasLeft
   EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{2, 3}));
 }
 
-TEST_P(ReplayServiceSuite, AQueueOfTwoTakesABatchOfFourInTwoBreaths) {
+TEST_P(ReplayServiceSuite, AQueueOfTwoAcceptsABatchOfFourInPortions) {
   const auto service = open({queue_table(2)});
   std::vector<Item> items;
   for (ItemKey key = 1; key <= 4; ++key) items.push_back(make_item(key, 1.0));
@@ -228,7 +228,7 @@ TEST_P(ReplayServiceSuite, AQueueOfTwoTakesABatchOfFourInTwoBreaths) {
   EXPECT_EQ(result.applied, 4u);
 }
 
-TEST_P(ReplayServiceSuite, InsertingAtOnceLeavesWhatCannotGoInAsItWas) {
+TEST_P(ReplayServiceSuite, InsertAtOnceLeavesItemsThatDoNotFitUnchanged) {
   const auto service = open({queue_table(2)});
   std::vector<Item> items;
   for (ItemKey key = 1; key <= 3; ++key) items.push_back(make_item(key, 1.0));
@@ -283,7 +283,7 @@ TEST_P(ReplayServiceSuite, SamplesDrawnBeforeTheDeadlineAreNotLost) {
   EXPECT_TRUE(result.batch.rate_limited());
 }
 
-TEST_P(ReplayServiceSuite, ASampleMayBeContentWithLessThanItAskedFor) {
+TEST_P(ReplayServiceSuite, ASampleMayReturnFewerItemsThanRequested) {
   if (lacks(Lack::kMoreThanLeast)) GTEST_SKIP() << "it draws as many as it must";
   const auto service = open({queue_table(10)});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
@@ -296,7 +296,7 @@ TEST_P(ReplayServiceSuite, ASampleMayBeContentWithLessThanItAskedFor) {
   EXPECT_EQ(result.batch.size(), 3u);
 }
 
-TEST_P(ReplayServiceSuite, RequestsOfAKindAreServedInTheirOrder) {
+TEST_P(ReplayServiceSuite, RequestsOfTheSameKindAreServedInOrder) {
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
   Mutex mutex;
@@ -338,7 +338,7 @@ TEST_P(ReplayServiceSuite, ACancelledRequestCompletesOnceAndLeavesNothingQueued)
   EXPECT_EQ(info(*service).current_size, 1) << "the cancelled sample took nothing";
 }
 
-TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndWhoWaitsLongest) {
+TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndTheLongestWait) {
   if (lacks(Lack::kReasons)) GTEST_SKIP() << "it cannot say why";
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
@@ -354,7 +354,7 @@ TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndWhoWaitsLongest) {
   EXPECT_EQ(report.samples.reason, "");
 }
 
-TEST_P(ReplayServiceSuite, ClosingCompletesWhatWaitsAndWhatComes) {
+TEST_P(ReplayServiceSuite, ClosingCompletesWaitingAndLaterRequests) {
   const auto service = open({queue_table(1)});
   Outcome<SampleResult> outcome;
   SampleRequest request;
@@ -366,7 +366,7 @@ TEST_P(ReplayServiceSuite, ClosingCompletesWhatWaitsAndWhatComes) {
   EXPECT_EQ(sample(*service, 1).status.code(), StatusCode::kCancelled);
 }
 
-TEST_P(ReplayServiceSuite, HandsBackWhatNobodyUsedInItsOrder) {
+TEST_P(ReplayServiceSuite, UnusedItemsAreHandedBackInOrder) {
   const auto service = open({queue_table(8)});
   for (ItemKey key = 1; key <= 8; ++key) ASSERT_TRUE(insert(*service, key, 1.0, 0, 5).ok());
   SampleBatch first = sample(*service, 3).batch;
@@ -385,7 +385,7 @@ TEST_P(ReplayServiceSuite, HandsBackWhatNobodyUsedInItsOrder) {
   EXPECT_EQ(all.batch.times_sampled()[0], 1);
 }
 
-TEST_P(ReplayServiceSuite, AnItemWhoseReaderWentAwayIsMarkedFromThenOn) {
+TEST_P(ReplayServiceSuite, AnItemWhoseReaderDisconnectedIsMarkedFromThenOn) {
   TableOptions options = queue_table(8);
   options.max_times_sampled = 2;
   options.rate_limiter.samples_per_insert = 2;
@@ -413,7 +413,7 @@ TEST_P(ReplayServiceSuite, AnItemWhoseReaderWentAwayIsMarkedFromThenOn) {
   EXPECT_TRUE(sample(*service, 6).batch.redelivered().empty()) << "others in the same places";
 }
 
-TEST_P(ReplayServiceSuite, HandsBackNothingThatWasDeletedOrResetMeanwhile) {
+TEST_P(ReplayServiceSuite, ItemsDeletedOrResetMeanwhileAreNotHandedBack) {
   TableOptions options = fifo_table();
   options.max_times_sampled = 2;
   const auto service = open({options});
@@ -438,7 +438,7 @@ TEST_P(ReplayServiceSuite, HandsBackNothingThatWasDeletedOrResetMeanwhile) {
   EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{3, 3}));
 }
 
-TEST_P(ReplayServiceSuite, AClosedServiceAnswersNoCallAsIfOthersWouldGoThrough) {
+TEST_P(ReplayServiceSuite, AClosedServiceRefusesEveryCall) {
   const auto service = open({fifo_table()});
   ASSERT_TRUE(insert(*service, 1).ok());
   service->close();
@@ -556,7 +556,7 @@ TEST_P(ReplayServiceSuite, ARefusedInsertLeavesTheTableServing) {
   EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{2});
 }
 
-TEST_P(ReplayServiceSuite, AnUnknownTableIsNamedBesideThoseThereAre) {
+TEST_P(ReplayServiceSuite, AnErrorAboutAnUnknownTableListsTheTables) {
   const auto service = open({fifo_table()});
   Item item = make_item(1, 1.0);
   const Status status = insert_and_wait(*service, {"nope", {&item, 1}, in(0)}).status;
@@ -566,7 +566,7 @@ TEST_P(ReplayServiceSuite, AnUnknownTableIsNamedBesideThoseThereAre) {
   EXPECT_NE(status.message().find("'t'"), std::string::npos);
 }
 
-TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndLetsWaitersGoOn) {
+TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndAdmitsWaitingInserts) {
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
   Outcome<InsertResult> late;
@@ -604,7 +604,7 @@ TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
 }
 
 // The completion of the first request runs while the second holds a part of its batch.
-TEST_P(ReplayServiceSuite, ASampleOfNowIsServedThoughAnotherHoldsAPartOfItsBatch) {
+TEST_P(ReplayServiceSuite, AnImmediateSampleIsServedWhileAnotherHoldsPartOfItsBatch) {
   const auto service = open({fifo_table()});
   const auto request = [](std::size_t count, TimePoint deadline) {
     SampleRequest made;
@@ -627,7 +627,7 @@ TEST_P(ReplayServiceSuite, ASampleOfNowIsServedThoughAnotherHoldsAPartOfItsBatch
   EXPECT_EQ(large.take().batch.size(), 1000u);
 }
 
-TEST_P(ReplayServiceSuite, AnInsertOfNowIsServedThoughAnotherIsHalfwayIn) {
+TEST_P(ReplayServiceSuite, AnImmediateInsertIsServedWhileAnotherIsHalfwayIn) {
   constexpr ItemKey kFull = 1500;
   const auto service = open({queue_table(kFull)});
   const auto items = [](ItemKey begin, ItemKey count) {
@@ -652,7 +652,7 @@ TEST_P(ReplayServiceSuite, AnInsertOfNowIsServedThoughAnotherIsHalfwayIn) {
   EXPECT_EQ(large.take().applied, 900u);
 }
 
-TEST_P(ReplayServiceSuite, RequestsOfNowInSeveralThreadsNeverTimeOutWhereNoBoundHolds) {
+TEST_P(ReplayServiceSuite, ImmediateRequestsOfThreadsNeverTimeOutUnlessABoundBlocks) {
   constexpr int kThreads = 4, kCalls = 20, kItems = 600;
   TableOptions options = table_options("t", "Uniform", "Fifo", 1000, RateLimiter::min_size(1));
   const auto service = open({options});
@@ -688,7 +688,7 @@ TEST_P(ReplayServiceSuite, RequestsOfNowInSeveralThreadsNeverTimeOutWhereNoBound
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_P(ReplayServiceSuite, ARequestThatLacksDistinctItemsHoldsNobodyUp) {
+TEST_P(ReplayServiceSuite, ARequestThatLacksDistinctItemsDoesNotBlockOthers) {
   if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement, or from several stores";
   const auto service = open({fifo_table()});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
@@ -704,7 +704,7 @@ TEST_P(ReplayServiceSuite, ARequestThatLacksDistinctItemsHoldsNobodyUp) {
   EXPECT_EQ(keys_of(four.take().batch), (std::vector<ItemKey>{1, 2, 3, 4}));
 }
 
-TEST_P(ReplayServiceSuite, ThreadsThatInsertAndSampleLoseAndInventNothing) {
+TEST_P(ReplayServiceSuite, ThreadsThatInsertAndSampleLoseAndDuplicateNothing) {
   constexpr int kProducers = 3, kConsumers = 3, kPerProducer = 400;
   const auto service = open({queue_table(16)});
   std::atomic<int> received[kProducers * kPerProducer] = {};

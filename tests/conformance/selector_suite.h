@@ -159,7 +159,7 @@ class SelectorSuite : public ::testing::TestWithParam<SelectorKind> {
   Random random_{std::uint64_t{5}};
 };
 
-TEST_P(SelectorSuite, DoesWhatItsModelDoesInAnySequenceOfCalls) {
+TEST_P(SelectorSuite, AgreesWithItsModelInAnySequenceOfCalls) {
   for (const std::size_t size_max : {3, 12, 60}) {
     Pair pair = make();
     for (std::int64_t step = 0; step < scaled(1'500, 20'000) && !HasFailure(); ++step) {
@@ -189,7 +189,7 @@ TEST_P(SelectorSuite, DoesWhatItsModelDoesInAnySequenceOfCalls) {
 }
 
 // The bound on chi-square is about the 1 - 1e-4 quantile for 11 degrees of freedom.
-TEST_P(SelectorSuite, DrawsAreAsFrequentAsTheirProbabilitiesSay) {
+TEST_P(SelectorSuite, DrawFrequenciesMatchTheirProbabilities) {
   constexpr std::size_t kItems = 12;
   constexpr std::size_t kDraws = 100'000;
   Pair pair = make();
@@ -213,7 +213,7 @@ TEST_P(SelectorSuite, DrawsAreAsFrequentAsTheirProbabilitiesSay) {
 }
 
 // The distribution of the second of two distinct draws is a sum over all first draws.
-TEST_P(SelectorSuite, DistinctDrawsAreAsFrequentAsTheirProbabilitiesSay) {
+TEST_P(SelectorSuite, DistinctDrawFrequenciesMatchTheirProbabilities) {
   constexpr std::size_t kItems = 5;
   constexpr int kDraws = 40'000;
   Pair pair = make();
@@ -246,7 +246,7 @@ TEST_P(SelectorSuite, DistinctDrawsAreAsFrequentAsTheirProbabilitiesSay) {
   EXPECT_LT(chi_square, 27);
 }
 
-TEST_P(SelectorSuite, GrowsByThousandsAndTakesSlotsAgain) {
+TEST_P(SelectorSuite, GrowsByThousandsAndReusesSlots) {
   constexpr Slot kSlots = 20'000;
   Pair pair = make();
   Selector& selector = *pair.selector;
@@ -275,7 +275,7 @@ TEST_P(SelectorSuite, GrowsByThousandsAndTakesSlotsAgain) {
   expect_draws(pair, 3);
 }
 
-TEST_P(SelectorSuite, NothingIsDrawnFromNothing) {
+TEST_P(SelectorSuite, NothingIsDrawnFromAnEmptySelector) {
   const auto selector = GetParam().make();
   EXPECT_EQ(selector->size(), 0u);
   selector->draw({}, {});
@@ -286,7 +286,7 @@ TEST_P(SelectorSuite, NothingIsDrawnFromNothing) {
   EXPECT_EQ(slot, kNoSlot);
 }
 
-TEST_P(SelectorSuite, NotANumberIsRefused) {
+TEST_P(SelectorSuite, NanIsRefused) {
   const auto selector = GetParam().make();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(selector->check_priority(nan).code(), StatusCode::kInvalidArgument);
@@ -295,7 +295,7 @@ TEST_P(SelectorSuite, NotANumberIsRefused) {
   }
 }
 
-TEST_P(SelectorSuite, ManyPrioritiesAreHeldWhenEachIs) {
+TEST_P(SelectorSuite, ManyPrioritiesAreHeldIfEachOneIs) {
   const auto selector = GetParam().make();
   constexpr double kMax = std::numeric_limits<double>::max();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -308,7 +308,7 @@ TEST_P(SelectorSuite, ManyPrioritiesAreHeldWhenEachIs) {
   }
 }
 
-TEST_P(SelectorSuite, AnEmptyTwinHasTheNameAndNothingElse) {
+TEST_P(SelectorSuite, MakeEmptyCopiesOnlyTheName) {
   Pair pair = make();
   for (int i = 0; i < 10; ++i) pair.insert(any_priority());
   Pair twin{pair.selector->make_empty(), {}};
@@ -321,7 +321,7 @@ TEST_P(SelectorSuite, AnEmptyTwinHasTheNameAndNothingElse) {
   expect_distinct_draws(twin, 10);
 }
 
-TEST_P(SelectorSuite, TheSameSeedGivesTheSameRunTwinsIncluded) {
+TEST_P(SelectorSuite, TheSameSeedGivesTheSameRunAlsoAfterMakeEmpty) {
   std::optional<std::vector<Slot>> run;
   for (int repeat = 0; repeat < 2; ++repeat) {
     Pair pair = make();

@@ -132,7 +132,7 @@ TEST_P(TransportSuite, CarriesMessagesOfEverySizeBothWays) {
             0);
 }
 
-TEST_P(TransportSuite, DeliversTheCallsOfAPeerInTheirOrder) {
+TEST_P(TransportSuite, DeliversTheCallsOfAPeerInOrder) {
   Mutex mutex;  // for `came`; the order must not depend on it
   std::vector<std::int64_t> came;
   define("next", [&](Request request) {
@@ -162,7 +162,7 @@ TEST_P(TransportSuite, DeliversTheCallsOfAPeerInTheirOrder) {
   for (std::int64_t i = 0; i < kCalls; ++i) ASSERT_EQ(came[static_cast<std::size_t>(i)], i);
 }
 
-TEST_P(TransportSuite, ArraysAreTheReceiversOwnHoweverLongTheyAreKept) {
+TEST_P(TransportSuite, ArraysBelongToTheReceiverHoweverLongTheyAreKept) {
   Mutex mutex;
   std::vector<Payload> kept;
   define("keep", [&](Request request) {
@@ -196,7 +196,7 @@ TEST_P(TransportSuite, ArraysAreTheReceiversOwnHoweverLongTheyAreKept) {
   EXPECT_TRUE(shows(kept.back(), filled(200'000, 39)));
 }
 
-TEST_P(TransportSuite, BulkMayChangeOnceACallThatCopiesItHasReturned) {
+TEST_P(TransportSuite, BulkMayChangeOnceACopyingCallHasReturned) {
   Mutex mutex;
   Bytes came;
   define("take", [&](Request request) {
@@ -229,7 +229,7 @@ TEST_P(TransportSuite, BulkMayChangeOnceACallThatCopiesItHasReturned) {
   }
 }
 
-TEST_P(TransportSuite, ThreadsMayCallAtOnce) {
+TEST_P(TransportSuite, ThreadsMayCallConcurrently) {
   define("echo", [this](Request request) {
     server_->answer(request.id, std::move(request.message.payload));
   });
@@ -249,7 +249,7 @@ TEST_P(TransportSuite, ThreadsMayCallAtOnce) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST_P(TransportSuite, SaysWhatItIsAndWhy) {
+TEST_P(TransportSuite, ReportsTheTransportAndTheReasonForIt) {
   start();
   const std::vector<PeerInfo> peers = client_->peers();
   ASSERT_EQ(peers.size(), 1u);
@@ -257,7 +257,7 @@ TEST_P(TransportSuite, SaysWhatItIsAndWhy) {
   EXPECT_FALSE(peers[0].transport_reason.empty());
 }
 
-TEST_P(TransportSuite, AnIdlePeerTakesNoTimeOfACore) {
+TEST_P(TransportSuite, AnIdlePeerUsesNoCpuTime) {
   start();
   const auto spent_s = [] {
     rusage usage{};

@@ -190,7 +190,7 @@ class CorruptItems : public ::testing::TestWithParam<Damaged> {
   std::vector<std::string> log_;
 };
 
-TEST_P(CorruptItems, AreTakenOutAndOthersDrawnInTheirPlace) {
+TEST_P(CorruptItems, AreRemovedAndOthersDrawnInTheirPlace) {
   open(uniform());
   for (int round = 0; round < 40; ++round) {
     expect_right(draw(*store_, 32, OnCorrupt::kRemove), 32);
@@ -221,7 +221,7 @@ TEST_P(CorruptItems, LeaveAQueueInOrder) {
   EXPECT_EQ(info(*store_).corrupt_items, kBad);
 }
 
-TEST_P(CorruptItems, CostNoDrawOfItemsThatMayBeSampledTwice) {
+TEST_P(CorruptItems, DoNotCostDrawsOfItemsThatMayBeSampledTwice) {
   open(fifo_sampled(2));
   for (int batch = 0; batch < 2; ++batch) {
     expect_right(draw(*store_, kItems - kBad, OnCorrupt::kRemove), kItems - kBad);
@@ -243,7 +243,7 @@ TEST_P(CorruptItems, LeaveADistinctBatchDistinct) {
   EXPECT_EQ(info(*store_).samples, kItems - kBad);
 }
 
-TEST_P(CorruptItems, EndABatchThatLacksThemAtItsDeadline) {
+TEST_P(CorruptItems, EndAnIncompleteBatchAtItsDeadline) {
   open(fifo_sampled(1));
   SampleRequest request = asking(kItems);
   SampleResult result = sample_and_wait(*store_, std::move(request));
@@ -256,7 +256,7 @@ TEST_P(CorruptItems, EndABatchThatLacksThemAtItsDeadline) {
   EXPECT_EQ(result.batch.size(), static_cast<std::size_t>(kItems - kBad));
 }
 
-TEST_P(CorruptItems, StayWhereTheyAreIfTheCallIsToFail) {
+TEST_P(CorruptItems, StayInTheTableIfTheCallIsToFail) {
   open(uniform());
   Status status;
   for (int round = 0; round < 40 && status.ok(); ++round) {
@@ -267,7 +267,7 @@ TEST_P(CorruptItems, StayWhereTheyAreIfTheCallIsToFail) {
   EXPECT_EQ(info(*store_).corrupt_items, 0);
 }
 
-TEST_P(CorruptItems, AreTakenOutForAReaderWhoTakesItemsOneByOne) {
+TEST_P(CorruptItems, AreRemovedForAReaderOfSingleItems) {
   open(fifo_sampled(1));
   SampleFeedOptions options;
   options.table = "t";
@@ -291,7 +291,7 @@ TEST_P(CorruptItems, AreTakenOutForAReaderWhoTakesItemsOneByOne) {
   EXPECT_EQ(info(*store_).corrupt_items, kBad);
 }
 
-TEST_P(CorruptItems, AreTakenOutOfAServedTableByItsReader) {
+TEST_P(CorruptItems, AreRemovedFromAServedTableByItsReader) {
   open(uniform());
   serve(/*reads_packed=*/true);
   for (int round = 0; round < 40; ++round) {
@@ -303,7 +303,7 @@ TEST_P(CorruptItems, AreTakenOutOfAServedTableByItsReader) {
   EXPECT_EQ(lines_about(key_of(3)).size(), 2u);
 }
 
-TEST_P(CorruptItems, AreTakenOutOfAServedQueueByItsReader) {
+TEST_P(CorruptItems, AreRemovedFromAServedQueueByItsReader) {
   open(fifo_sampled(1));
   serve(/*reads_packed=*/true);
   const Drawn drawn = draw(*client_, kItems - kBad, OnCorrupt::kRemove);
@@ -313,7 +313,7 @@ TEST_P(CorruptItems, AreTakenOutOfAServedQueueByItsReader) {
 }
 
 // With a client that reads as dm-reverb's does, the server has to decode items, and removes them.
-TEST_P(CorruptItems, AreTakenOutByAServerThatMustDecodeThem) {
+TEST_P(CorruptItems, AreRemovedByAServerThatMustDecodeThem) {
   open(fifo_sampled(1));
   serve(/*reads_packed=*/false);
   expect_right(draw(*client_, kItems - kBad, OnCorrupt::kRemove), kItems - kBad);

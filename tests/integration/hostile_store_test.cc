@@ -150,7 +150,7 @@ class HostileStore : public ::testing::Test {
   ItemKey last_key_ = 1'000;
 };
 
-TEST_F(HostileStore, SlicesThatLieOutsideTheirChunkAreRefused) {
+TEST_F(HostileStore, SlicesOutsideTheirChunkAreRefused) {
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
   const std::string good = chunk(3);
   for (const wire::Slice& slice : std::vector<wire::Slice>{{3, 4, 1, 0},
@@ -170,7 +170,7 @@ TEST_F(HostileStore, SlicesThatLieOutsideTheirChunkAreRefused) {
   expect_others_unharmed();
 }
 
-TEST_F(HostileStore, KeysThatAreKeptTwiceOrUnknownAreRefused) {
+TEST_F(HostileStore, DuplicateAndUnknownKeptKeysAreRefused) {
   const std::string good = chunk(3);
   EXPECT_EQ(status_of("InsertStream", insert(good, {{3, 0, 1, 0}}, {3, 3})).code(),
             StatusCode::kFailedPrecondition);
@@ -179,7 +179,7 @@ TEST_F(HostileStore, KeysThatAreKeptTwiceOrUnknownAreRefused) {
   expect_others_unharmed();
 }
 
-TEST_F(HostileStore, MessagesCutOffAtEachByteAreRefusedOrHarmless) {
+TEST_F(HostileStore, MessagesCutAtAnyByteAreRefusedOrHarmless) {
   const std::string whole = insert(chunk(3), {{3, 0, 1, 0}}, {3});
   const auto client = connect();
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -243,7 +243,7 @@ TEST_F(HostileStore, MoreTensorsThanAChunkHasAreRefused) {
   expect_others_unharmed();
 }
 
-TEST_F(HostileStore, ABombInGzipIsRefusedWithoutTheMemory) {
+TEST_F(HostileStore, AGzipBombIsRefusedWithoutTakingItsMemory) {
   GrpcServerOptions options;
   options.limits.message_bytes_max = 4 * kMiB;
   server_.reset();
@@ -287,7 +287,7 @@ TEST_F(HostileStore, ABombInGzipIsRefusedWithoutTheMemory) {
 }
 
 // The signature comes from a server, and a client reads it: the client uses the table without one.
-TEST_F(HostileStore, ASignatureNestedWithoutEndIsNone) {
+TEST_F(HostileStore, AnExtremelyNestedSignatureIsIgnored) {
   // Lists of one element: StructuredValue { list_value { values } }, from the innermost outwards.
   std::vector<std::string> heads;
   std::size_t size = 0;
@@ -314,7 +314,7 @@ TEST_F(HostileStore, ASignatureNestedWithoutEndIsNone) {
   EXPECT_FALSE(infos.front().options.signature.has_value());
 }
 
-TEST_F(HostileStore, ThousandsOfWrongTokensLetNobodyIn) {
+TEST_F(HostileStore, ThousandsOfWrongTokensAreRefused) {
   GrpcServerOptions options;
   options.token = "the right one";
   server_.reset();
@@ -344,7 +344,7 @@ TEST_F(HostileStore, ThousandsOfWrongTokensLetNobodyIn) {
       unary_and_wait(*client, format("{}ServerInfo", wire::kServicePath), {}, within(30)).ok());
 }
 
-TEST_F(HostileStore, NoCertificateButTheRightOneLetsAnybodyIn) {
+TEST_F(HostileStore, OnlyTheRightCertificateIsAccepted) {
   GrpcServerOptions options;
   options.tls = test::server_tls();
   options.tls->client_authorities = test::tls_text("authority.pem");
@@ -380,7 +380,7 @@ TEST_F(HostileStore, NoCertificateButTheRightOneLetsAnybodyIn) {
 }
 
 // Plain sockets that make one call and then wait: how much memory each costs the server.
-TEST_F(HostileStore, IdleConnectionsCostLittleAndNobodyIsTurnedAway) {
+TEST_F(HostileStore, IdleConnectionsTakeLittleMemoryAndOthersAreServed) {
   const std::int64_t count = scaled(400, 4'096);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -76,7 +76,7 @@ class InsertOnce : public ::testing::Test {
 
 // The queue is emptied while it is filled: an item that was inserted again after it was taken would
 // be seen twice, a lost one never.
-TEST_F(InsertOnce, AConnectionThatIsCutAtAnyByteCostsNoItemAndRepeatsNone) {
+TEST_F(InsertOnce, AConnectionCutAtAnyByteLosesNoItemAndRepeatsNone) {
   const std::int64_t count = scaled(2'000, 100'000);
   open();
   const testing::CuttingProxy proxy(server_->port(), /*cut_share=*/0.05, /*seed=*/11);
@@ -106,7 +106,7 @@ TEST_F(InsertOnce, AConnectionThatIsCutAtAnyByteCostsNoItemAndRepeatsNone) {
   RecordProperty("cuts", std::to_string(proxy.cuts()));
 }
 
-TEST_F(InsertOnce, AfterARestartOfTheServerTheSameClientGoesOnWithinTwoSeconds) {
+TEST_F(InsertOnce, AClientContinuesWithinTwoSecondsOfAServerRestart) {
   open();
   const std::string address = server_->addresses().front();
   const auto shared = client(server_->port());
@@ -146,7 +146,7 @@ TEST_F(InsertOnce, AfterARestartOfTheServerTheSameClientGoesOnWithinTwoSeconds) 
   writing.join();
 }
 
-TEST_F(InsertOnce, AServerThatDoesNotComeBackIsGivenUpInTime) {
+TEST_F(InsertOnce, AClientGivesUpOnAServerThatDoesNotReturn) {
   open();
   ReverbClientOptions options;
   options.retry_time = std::chrono::milliseconds(300);
@@ -178,7 +178,7 @@ TEST_F(InsertOnce, AServerThatDoesNotComeBackIsGivenUpInTime) {
   EXPECT_EQ(taken.back(), last);
 }
 
-TEST_F(InsertOnce, AQuestionIsAskedAgainWhenItsConnectionIsLost) {
+TEST_F(InsertOnce, AQueryIsRepeatedWhenItsConnectionIsLost) {
   open();
   const testing::CuttingProxy proxy(server_->port(), /*cut_share=*/0.1, /*seed=*/5);
   const auto shared = client(proxy.port());

@@ -54,7 +54,7 @@ class InsertRows : public ::testing::Test {
   std::vector<ItemKey> keys_;
 };
 
-TEST_F(InsertRows, ItemsShareOneChunkAndAskForTheirRowsAlone) {
+TEST_F(InsertRows, ItemsShareOneChunkAndReadOnlyTheirOwnRows) {
   ASSERT_TRUE(insert({frame(), reward()}, {{0, 5, 1.0}, {4, 9, {}}}).ok());
   ASSERT_EQ(keys_.size(), 2u);
   const SampleBatch samples = all();
@@ -80,7 +80,7 @@ TEST_F(InsertRows, ItemsShareOneChunkAndAskForTheirRowsAlone) {
             (std::vector<float>{0, 1, 2, 3, 4, 4, 5, 6, 7, 8}));
 }
 
-TEST_F(InsertRows, RowsWithoutFilesAreARawChunk) {
+TEST_F(InsertRows, RowsWithoutFilesAreStoredAsARawChunk) {
   ASSERT_TRUE(insert({reward()}, {{3, 6, 1.0}}).ok());
   const SampleBatch samples = all();
   EXPECT_TRUE(samples.trajectories()[0].pieces()[0].chunk->is_raw_for_good());
@@ -88,14 +88,14 @@ TEST_F(InsertRows, RowsWithoutFilesAreARawChunk) {
   EXPECT_EQ(*reinterpret_cast<const float*>(batch.columns[0].bytes.data()), 3.0f);
 }
 
-TEST_F(InsertRows, AReaderWithoutFilesIsRefusedAndFindsNoDamage) {
+TEST_F(InsertRows, AReaderWithoutFilesIsRefusedAndReportsNoDamage) {
   ASSERT_TRUE(insert({frame()}, {{0, 5, 1.0}}).ok());
   const SampleBatch samples = all();
   EXPECT_EQ(assemble(samples, {}).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_FALSE(find_damage(samples.trajectories()[0], nullptr).has_value());
 }
 
-TEST_F(InsertRows, OnlyWhatIsMissingIsDamage) {
+TEST_F(InsertRows, OnlyDataLossCountsAsDamage) {
   ASSERT_TRUE(insert({frame()}, {{0, 5, 1.0}}).ok());
   const SampleBatch samples = all();
   for (const Status& told : {data_loss("gone"), unavailable("later")}) {
@@ -106,7 +106,7 @@ TEST_F(InsertRows, OnlyWhatIsMissingIsDamage) {
   }
 }
 
-TEST_F(InsertRows, WhatMakesNoItemsIsRefusedByName) {
+TEST_F(InsertRows, InvalidRowsAreRefusedByName) {
   const std::vector<std::int64_t> fewer = {kInsertedRows - 1, 3};
   RowsColumn other = frame();
   other.value.shape = fewer;

@@ -95,7 +95,7 @@ void sample_and_check(ReplayService& service, std::size_t count) {
   expect_frames(*batch);
 }
 
-TEST(PackedFrames, ComeBackAsTheyWereFromOpenAndSealedChunks) {
+TEST(PackedFrames, AreReadUnchangedFromOpenAndSealedChunks) {
   for (const CodecChoice codec :
        {CodecChoice::kAuto, CodecChoice::kRaw, CodecChoice::kLz4, CodecChoice::kZstd}) {
     for (const std::uint32_t length : {1u, 3u, 40u}) {
@@ -147,7 +147,7 @@ TEST(PackedFrames, AreResidentAsTheyAreCounted) {
   }
 }
 
-TEST(PackedFrames, AreReadByTheirWriterAsLongAsTheyAreReferable) {
+TEST(PackedFrames, AreReadableByTheirWriterWhileTheyAreReferable) {
   const auto service = LocalService::open({uniform(10)}, {}).value();
   FrameWriter writer(service, {.num_keep_alive_refs = 50, .chunk_length = 8});
   for (std::size_t i = 0; i < 100; ++i) {
@@ -177,7 +177,7 @@ TEST(PackedFrames, AreGatheredWhileTheyAreCompressed) {
 }
 
 // An insert that waits for room continues when a chunk of another writer becomes smaller.
-TEST(PackedFrames, MakeRoomForInsertsThatWaitForIt) {
+TEST(PackedFrames, MakeRoomForWaitingInserts) {
   const std::int64_t chunk_bytes = 40 * (kFrameBytes + 8);
   StoreOptions options;
   options.max_bytes = chunk_bytes + 8'000;

@@ -93,7 +93,7 @@ TEST_F(PeerStoreTest, RequestsTravelThroughSharedMemory) {
   EXPECT_EQ(server_->peers().inserts, 20u);
 }
 
-TEST_F(PeerStoreTest, ASampleLargerThanAMessageComesInParts) {
+TEST_F(PeerStoreTest, ASampleLargerThanAMessageArrivesInParts) {
   ServerOptions options;
   options.peers_leased_bytes_max = 0;  // everything is copied
   serve(std::move(options));
@@ -106,7 +106,7 @@ TEST_F(PeerStoreTest, ASampleLargerThanAMessageComesInParts) {
   EXPECT_EQ(server_->peers().leased_bytes, 0u);
 }
 
-TEST_F(PeerStoreTest, ALargeSampleLiesInTheServersMemoryUntilItIsLetGo) {
+TEST_F(PeerStoreTest, ALargeSampleStaysInTheServersMemoryUntilItIsReleased) {
   serve();
   const auto peer = client();
   insert_large(*peer, 1, 20);
@@ -182,7 +182,7 @@ TEST_F(PeerStoreTest, ABatchOutlivesItsServer) {
   expect_large(result.batch);
 }
 
-TEST_F(PeerStoreTest, WhatWaitsForOneTableHoldsUpNoOther) {
+TEST_F(PeerStoreTest, RequestsWaitingForOneTableDoNotBlockAnother) {
   serve();
   const auto peer = client();
   ASSERT_TRUE(insert(*peer, "full", 1).status.ok());
@@ -195,7 +195,7 @@ TEST_F(PeerStoreTest, WhatWaitsForOneTableHoldsUpNoOther) {
   peer->close();  // ends the insert that waits
 }
 
-TEST_F(PeerStoreTest, AfterARestartClientsGoOn) {
+TEST_F(PeerStoreTest, ClientsContinueAfterARestart) {
   serve();
   const auto peer = client();
   ASSERT_TRUE(insert(*peer, "t", 1).status.ok());
@@ -206,7 +206,7 @@ TEST_F(PeerStoreTest, AfterARestartClientsGoOn) {
   EXPECT_EQ(size_of(*peer), 1) << "what the old one had is gone with it";
 }
 
-TEST_F(PeerStoreTest, ATokenMustBeTheServers) {
+TEST_F(PeerStoreTest, AWrongTokenIsRefused) {
   ServerOptions options;
   options.grpc.token = "secret";
   serve(std::move(options));
@@ -217,7 +217,7 @@ TEST_F(PeerStoreTest, ATokenMustBeTheServers) {
   }
 }
 
-TEST_F(PeerStoreTest, WhereNoServerIsRequestsFailInTime) {
+TEST_F(PeerStoreTest, RequestsWithoutAServerFailInTime) {
   address_ = "localhost:1";
   const auto peer = client({.retry_time = std::chrono::milliseconds(50)});
   const Status status = info_and_wait(*peer).status();
@@ -225,7 +225,7 @@ TEST_F(PeerStoreTest, WhereNoServerIsRequestsFailInTime) {
   EXPECT_NE(status.message().find("localhost:1"), std::string::npos) << status.message();
 }
 
-TEST_F(PeerStoreTest, AServerThatServesNoPeersIsRetriedAndNamed) {
+TEST_F(PeerStoreTest, AServerThatServesNoPeersIsUnavailable) {
   ServerOptions options;
   options.serves_peers = false;
   serve(std::move(options));

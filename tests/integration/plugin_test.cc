@@ -67,7 +67,7 @@ class Plugin : public ::testing::Test {
   Registry registry_;
 };
 
-TEST_F(Plugin, ItsSelectorDrawsEachItemAsOftenAsItSays) {
+TEST_F(Plugin, ItsSelectorDrawsItemsAsOftenAsItsProbabilitiesSay) {
   const auto service = open({"Combined", {{"newest_share", 0.2}, {"seed", std::int64_t{7}}}}, {});
   for (ItemKey key = 1; key <= 5; ++key) insert(*service, key, 1.0);
   constexpr std::size_t kDraws = 100'000;
@@ -86,7 +86,7 @@ TEST_F(Plugin, ItsSelectorDrawsEachItemAsOftenAsItSays) {
   EXPECT_LT(chi_square, 18.5);  // 4 degrees of freedom: exceeded once in 1000 runs
 }
 
-TEST_F(Plugin, ItsSelectorDrawsDistinctItemsTheNewestFirstWhereAllIsTheNewests) {
+TEST_F(Plugin, ItsSelectorDrawsDistinctItemsNewestFirstIfTheNewestHasAll) {
   const auto service = open({"Combined", {{"newest_share", 1.0}}}, {});
   for (ItemKey key = 1; key <= 9; ++key) insert(*service, key, 1.0);
   const SampleBatch batch = sample(*service, 9, /*distinct=*/true);
@@ -98,7 +98,7 @@ TEST_F(Plugin, ItsSelectorDrawsDistinctItemsTheNewestFirstWhereAllIsTheNewests) 
 }
 
 // The model: two consecutive draws, with the first item removed before the second.
-TEST_F(Plugin, ItsSelectorDrawsDistinctItemsAsIfThoseDrawnWereGone) {
+TEST_F(Plugin, ItsSelectorDrawsDistinctItemsAsIfEarlierOnesWereRemoved) {
   constexpr double kShare = 0.5;
   const auto service =
       open({"Combined", {{"newest_share", kShare}, {"seed", std::int64_t{3}}}}, {});
@@ -137,7 +137,7 @@ TEST_F(Plugin, ItsSelectorForgetsTheNewestWhenItIsDeleted) {
   EXPECT_EQ(sample(*service, 1).keys()[0], 2u);
 }
 
-TEST_F(Plugin, ItsExtensionChangesPrioritiesAndSumsUp) {
+TEST_F(Plugin, ItsExtensionChangesPrioritiesAndReportsFigures) {
   const auto service = open({"MaxHeap", {}}, {{"SampleDecay", {{"factor", 0.25}}}});
   insert(*service, 1, 8.0);
   insert(*service, 2, 4.0);
@@ -163,12 +163,12 @@ TEST_F(Plugin, ItsComponentsRefuseOptionsOutsideTheirBounds) {
                  StatusCode::kInvalidArgument, {"factor is 0", "(0, 1]"});
 }
 
-TEST_F(Plugin, LoadedTwiceIsRefusedSinceItsNamesAreTaken) {
+TEST_F(Plugin, LoadingItTwiceIsRefusedBecauseItsNamesAreTaken) {
   expect_refused(load(plugin("plugin_selector"), registry_), StatusCode::kAlreadyExists,
                  {"plugin_selector.so", "Combined"});
 }
 
-TEST(LoadPlugin, OneProgramMayTakeComponentsOfSeveralKinds) {
+TEST(LoadPlugin, OneProgramMayAcceptComponentsOfSeveralKinds) {
   Registry registry;
   NativeRegistry environments;
   PluginHost host;
@@ -179,25 +179,25 @@ TEST(LoadPlugin, OneProgramMayTakeComponentsOfSeveralKinds) {
   EXPECT_TRUE(environments.make("Catch-v0", {}, 0).ok());
 }
 
-TEST(LoadPlugin, RefusesWhatTheProgramDoesNotTake) {
+TEST(LoadPlugin, RefusesComponentsThatTheProgramDoesNotAccept) {
   Registry registry;
   expect_refused(load(plugin("plugin_env"), registry), StatusCode::kFailedPrecondition,
                  {"plugin_env.so", "it adds environments"});
 }
 
-TEST(LoadPlugin, RefusesAFileThatIsNotThere) {
+TEST(LoadPlugin, RefusesAMissingFile) {
   Registry registry;
   expect_refused(load("/nowhere/plugin.so", registry), StatusCode::kNotFound,
                  {"/nowhere/plugin.so", "cannot be loaded"});
 }
 
-TEST(LoadPlugin, RefusesALibraryThatIsNoPlugin) {
+TEST(LoadPlugin, RefusesALibraryThatIsNotAPlugin) {
   Registry registry;
   expect_refused(load("libm.so.6", registry), StatusCode::kFailedPrecondition,
                  {"libm.so.6", "not a plugin", "REVERIE_PLUGIN"});
 }
 
-TEST(LoadPlugin, RefusesAPluginOfAnotherVersionBeforeItRunsAnyOfIt) {
+TEST(LoadPlugin, RefusesAPluginOfAnotherVersionBeforeRunningItsCode) {
   Registry registry;
   expect_refused(load(plugin("stale_plugin"), registry), StatusCode::kFailedPrecondition,
                  {"stale_plugin.so", "'reverie-plugin-0'", kPluginAbi, "build it again"});

@@ -78,7 +78,7 @@ class RemoteActorsTest : public ::testing::Test {
   std::unique_ptr<ServedActors> served_;
 };
 
-TEST_F(RemoteActorsTest, TrainThoughOneIsLostAndOneJoinsLate) {
+TEST_F(RemoteActorsTest, KeepTrainingWhenOneIsLostAndOneJoinsLate) {
   train(20'000);
   auto first = actor(0);
   auto stays = actor(1);
@@ -110,7 +110,7 @@ TEST_F(RemoteActorsTest, TrainThoughOneIsLostAndOneJoinsLate) {
   EXPECT_GT(served_->counts().published, 3u);
 }
 
-TEST_F(RemoteActorsTest, WaitForTheLearnersAndAreFreedWhenTheTrainingStops) {
+TEST_F(RemoteActorsTest, WaitForTheLearnersAndEndWhenTheTrainingStops) {
   train(1'000'000);
   auto one = actor(0);
   ASSERT_FALSE(one->run(in_time(0.3)).value());
@@ -122,7 +122,7 @@ TEST_F(RemoteActorsTest, WaitForTheLearnersAndAreFreedWhenTheTrainingStops) {
   EXPECT_TRUE(one->run(in_time(30)).value());
 }
 
-TEST_F(RemoteActorsTest, TellThatTheLearnerHasGone) {
+TEST_F(RemoteActorsTest, ReportThatTheLearnerIsGone) {
   train(1'000'000);
   auto one = actor(0);
   ASSERT_FALSE(one->run(in_time(0.05)).value());
@@ -159,7 +159,7 @@ Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
   return report.take(9, {});
 }
 
-TEST_F(RemoteActorsTest, RubbishInAReportIsRefusedAndNothingElse) {
+TEST_F(RemoteActorsTest, OnlyInvalidReportsAreRefused) {
   train(1'000'000);
   auto peer = peer_named("stranger");
   ASSERT_TRUE(peer->connect(address_).ok());

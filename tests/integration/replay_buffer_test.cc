@@ -132,7 +132,7 @@ TEST_P(ReplayBufferCodec, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(ReplayBuffer, ItemsOfAnotherBufferInTheSameTableAreNoticed) {
+TEST(ReplayBuffer, ItemsOfAnotherBufferInTheSameTableAreDetected) {
   NumberBuffer numbers({.capacity = 100});
   ASSERT_TRUE(numbers.add(0, 1, true).ok());
   const auto other =

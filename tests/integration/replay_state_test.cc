@@ -121,7 +121,7 @@ class ReplayStateTest : public ::testing::Test {
   Buffers saved_;
 };
 
-TEST_F(ReplayStateTest, BuffersGoOnAsThoseThatWereSavedDo) {
+TEST_F(ReplayStateTest, RestoredBuffersContinueLikeTheSavedOnes) {
   Buffers restored;
   checkpoint::LoadedCheckpoint from = loaded();
   const Status status = restored.load(from);
@@ -131,7 +131,7 @@ TEST_F(ReplayStateTest, BuffersGoOnAsThoseThatWereSavedDo) {
   EXPECT_EQ(restored.second->counts().episodes, saved_.second->counts().episodes);
 }
 
-TEST_F(ReplayStateTest, WhatWasRestoredIsSavedInTheSameBytes) {
+TEST_F(ReplayStateTest, RestoredStateIsSavedAsTheSameBytes) {
   Buffers restored;
   checkpoint::LoadedCheckpoint from = loaded();
   ASSERT_TRUE(restored.load(from).ok());
@@ -140,7 +140,7 @@ TEST_F(ReplayStateTest, WhatWasRestoredIsSavedInTheSameBytes) {
   EXPECT_EQ(loaded().manifest.payload, before);
 }
 
-TEST_F(ReplayStateTest, RowsThatAreOnTheDiskAreNotWrittenAgain) {
+TEST_F(ReplayStateTest, RowsAlreadyOnDiskAreNotWrittenAgain) {
   std::vector<std::byte> state;
   std::uint64_t first_bytes = 0;
   const auto write = [&](std::uint64_t& bytes) {
@@ -156,7 +156,7 @@ TEST_F(ReplayStateTest, RowsThatAreOnTheDiskAreNotWrittenAgain) {
   EXPECT_LT(first_bytes, 60 * kWidth * sizeof(float));
 }
 
-TEST_F(ReplayStateTest, AnotherNumberOfWritersIsRefused) {
+TEST_F(ReplayStateTest, ADifferentNumberOfWritersIsRefused) {
   Buffers restored;
   checkpoint::LoadedCheckpoint from = loaded();
   ByteReader in(from.manifest.payload);
@@ -178,7 +178,7 @@ TEST_F(ReplayStateTest, EveryTruncatedPrefixIsRefused) {
   }
 }
 
-TEST_F(ReplayStateTest, ItemsOfAnotherPlanAreRefused) {
+TEST_F(ReplayStateTest, ItemsOfADifferentPlanAreRefused) {
   checkpoint::LoadedCheckpoint from = loaded();
   Buffers other({.capacity = 60, .env_count = 2, .n_step = 2});
   ByteReader in(from.manifest.payload);
@@ -289,7 +289,7 @@ class GoalsStateTest : public ::testing::Test {
   Goals saved_;
 };
 
-TEST_F(GoalsStateTest, GoalsAreDrawnAsByTheBufferThatWasSaved) {
+TEST_F(GoalsStateTest, GoalsAreDrawnAsByTheSavedBuffer) {
   const Goals restored;
   const Status status = restore(restored, loaded().manifest.payload);
   ASSERT_TRUE(status.ok()) << status.to_string();

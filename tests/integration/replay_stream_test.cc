@@ -83,7 +83,7 @@ TEST_F(ReplayStreamTest, ADistinctBatchHasEachItemOnce) {
 }
 
 // Item 0 is drawn four times as often as any other item, so its weight is 4^-beta of theirs.
-TEST_F(ReplayStreamTest, WeightsAreThoseOfTheLastBeta) {
+TEST_F(ReplayStreamTest, WeightsUseTheLastBeta) {
   add(20);
   ReplayStream reading(buffer_, {.batch_size = 19, .distinct = true});
   const std::vector<Buffer> all = reading.next({}).value();
@@ -109,14 +109,14 @@ TEST_F(ReplayStreamTest, WeightsAreThoseOfTheLastBeta) {
   }
 }
 
-TEST_F(ReplayStreamTest, AnEmptyBufferIsAnEndInGoodOrder) {
+TEST_F(ReplayStreamTest, AnEmptyBufferEndsTheStreamWithATimeout) {
   ReplayStream stream(buffer_, {.batch_size = 8, .timeout = Duration::zero()});
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
   }
 }
 
-TEST_F(ReplayStreamTest, MoreDistinctItemsThanThereAreAreRefused) {
+TEST_F(ReplayStreamTest, MoreDistinctItemsThanStoredAreRefused) {
   add(3);
   ReplayStream stream(buffer_, {.batch_size = 8, .distinct = true});
   EXPECT_EQ(stream.next({}).status().code(), StatusCode::kInvalidArgument);

@@ -160,7 +160,7 @@ std::vector<Message> messages_of(const std::vector<std::byte>& file) {
   return messages;
 }
 
-TEST(ReverbCheckpoint, HoldsWhatOursHoldsThereAndBack) {
+TEST(ReverbCheckpoint, SurvivesConversionThereAndBack) {
   sim::FileSystem files(1);
   save(files, kOurs);
   const auto there = convert_checkpoint(files, kOurs, kTheirs);
@@ -180,7 +180,7 @@ TEST(ReverbCheckpoint, HoldsWhatOursHoldsThereAndBack) {
   EXPECT_EQ(told(read_checkpoint(files, back->to).value()), ours);
 }
 
-TEST(ReverbCheckpoint, IsOfTheMessagesThatItSays) {
+TEST(ReverbCheckpoint, HasTheFilesAndMessagesOfTheFormat) {
   sim::FileSystem files(1);
   save(files, kOurs);
   const std::string folder = convert_checkpoint(files, kOurs, kTheirs).value().to;
@@ -230,7 +230,7 @@ TEST(ReverbCheckpoint, IsOfTheMessagesThatItSays) {
 }
 
 // Items that arrived together have the same time; in the file they are in their order of arrival.
-TEST(ReverbCheckpoint, KeepsTheOrderOfItemsOfOneTime) {
+TEST(ReverbCheckpoint, KeepsTheOrderOfItemsWithEqualTimes) {
   sim::FileSystem files(1);
   {
     ManualClock clock;
@@ -256,7 +256,7 @@ TEST(ReverbCheckpoint, KeepsTheOrderOfItemsOfOneTime) {
   EXPECT_TRUE(std::ranges::is_sorted(loaded.tables[0].records, {}, &SlotRecord::key));
 }
 
-TEST(ReverbCheckpoint, IsWhatAStoreBeginsWithInItsFolder) {
+TEST(ReverbCheckpoint, IsLoadedByAStoreOpenedInItsFolder) {
   sim::FileSystem files(1);
   save(files, kOurs);
   const std::string folder = convert_checkpoint(files, kOurs, kTheirs).value().to;
@@ -303,7 +303,7 @@ TEST(ReverbCheckpoint, IsReadWithoutCompressionToo) {
   EXPECT_EQ(told(read_reverb_checkpoint(files, "/data/plain").value()), expected);
 }
 
-TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
+TEST(ReverbCheckpoint, DamageIsNamedOrHarmless) {
   sim::FileSystem files(1);
   save(files, kOurs);
   const std::string folder = convert_checkpoint(files, kOurs, kTheirs).value().to;
@@ -342,7 +342,7 @@ TEST(ReverbCheckpoint, DamageIsNeverTakenForAnother) {
   }
 }
 
-TEST(ReverbCheckpoint, EveryCallToTheDiskMayFail) {
+TEST(ReverbCheckpoint, SurvivesAFailureOfAnyDiskCall) {
   for (const bool is_back : {false, true}) {
     std::int64_t first = 0;
     std::int64_t last = 0;
@@ -382,7 +382,7 @@ TEST(ReverbCheckpoint, EveryCallToTheDiskMayFail) {
   }
 }
 
-TEST(ReverbCheckpoint, WhatItHasNoWordForIsRefused) {
+TEST(ReverbCheckpoint, RefusesOptionsThatTheFormatCannotExpress) {
   const auto refusal = [](const TableOptions& table) {
     sim::FileSystem files(1);
     {
@@ -412,7 +412,7 @@ TEST(ReverbCheckpoint, WhatItHasNoWordForIsRefused) {
   EXPECT_EQ(convert_checkpoint(files, "/nothing", kBack).status().code(), StatusCode::kNotFound);
 }
 
-TEST(ReverbCheckpoint, AJournalThatGoesOnIsNotLeftBehind) {
+TEST(ReverbCheckpoint, RefusesToConvertWhileAJournalContinues) {
   sim::FileSystem files(1);
   CheckpointerOptions options{.journal = {.durability = Durability::kSync}, .files = &files};
   {
@@ -483,7 +483,7 @@ class MadeReverbCheckpoint : public ::testing::Test {
   proto::ChunkData chunk_;
 };
 
-TEST_F(MadeReverbCheckpoint, IsReadAndItsMistakesAreNamed) {
+TEST_F(MadeReverbCheckpoint, IsReadAndItsErrorsAreNamed) {
   ASSERT_TRUE(read({table_}, {item_}, {chunk_}).ok());
   EXPECT_EQ(read({table_}, {item_}, {chunk_})->front().records[0].key, 3u);
   auto item = item_;

@@ -161,7 +161,7 @@ class ReverbRecorded : public ::testing::Test {
   std::shared_ptr<ReverbStore> store_;
 };
 
-TEST_F(ReverbRecorded, TheOlderWritersItemIsKeptAndReadAlike) {
+TEST_F(ReverbRecorded, ItemsOfTheOlderWriterAreStoredAndReadAlike) {
   for (const char* name : {"older_writer", "older_writer_delta"}) {
     const std::vector<Said> all = conversation(name);
     const std::vector<ItemKey> keys = insert(all);
@@ -175,7 +175,7 @@ TEST_F(ReverbRecorded, TheOlderWritersItemIsKeptAndReadAlike) {
   }
 }
 
-TEST_F(ReverbRecorded, TheTrajectoryWritersItemsAreKeptAndReadAlike) {
+TEST_F(ReverbRecorded, ItemsOfTheTrajectoryWriterAreStoredAndReadAlike) {
   const std::vector<Said> all = conversation("trajectory_writer");
   const std::vector<ItemKey> keys = insert(all);
   EXPECT_EQ(keys.size(), 2u);
@@ -189,7 +189,7 @@ TEST_F(ReverbRecorded, TheTrajectoryWritersItemsAreKeptAndReadAlike) {
   expect_steps(theirs, 0, last.at(0) - 252, 3);
 }
 
-TEST_F(ReverbRecorded, WhatOurServerSendsIsWhatTheWriterSent) {
+TEST_F(ReverbRecorded, OurServerSendsTheChunksThatTheWriterSent) {
   const std::vector<Said> all = conversation("older_writer_delta");
   insert(all);
   std::map<ChunkKey, std::string> sent;
@@ -211,7 +211,7 @@ TEST_F(ReverbRecorded, WhatOurServerSendsIsWhatTheWriterSent) {
   }
 }
 
-TEST_F(ReverbRecorded, TheServersTablesAreReadWhole) {
+TEST_F(ReverbRecorded, TablesOfTheServerAreReadCompletely) {
   for (const Said& said : conversation("other_calls")) {
     if (said.method != "ServerInfo" || said.by_client) continue;
     const auto response = wire::read_info_response(wire::bytes_of(said.bytes)).value();
@@ -236,7 +236,7 @@ TEST_F(ReverbRecorded, TheServersTablesAreReadWhole) {
   }
 }
 
-TEST_F(ReverbRecorded, WhatTheClientsSentIsWrittenAlike) {
+TEST_F(ReverbRecorded, RequestsOfTheClientsAreWrittenAlike) {
   using google::protobuf::util::MessageDifferencer;
   int requests = 0;
   for (const char* name :

@@ -164,7 +164,7 @@ class ReverbStreams : public ::testing::Test {
   std::shared_ptr<ReverbStore> store_;
 };
 
-TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsIn) {
+TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsInserted) {
   open_fifo();
   Insert writer = insert_stream();
   writer.stream->on_message(insert_request({chunk(7, 1), chunk(8, 2)}, {}));
@@ -180,7 +180,7 @@ TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsIn) {
                  {"Could not find sequence chunk 7."});
 }
 
-TEST_F(ReverbStreams, TheChunksOfAllStreamsShareABudgetThatComesBack) {
+TEST_F(ReverbStreams, ChunksOfAllStreamsShareABudgetThatIsReleased) {
   open_fifo();
   const std::string first = chunk(7, 1);
   store_->in_flight = std::make_shared<ByteBudget>(first.size() + first.size() / 2);
@@ -264,7 +264,7 @@ Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
   return message;
 }
 
-TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
+TEST_F(ReverbStreams, ALongChunkDoesNotKeepTheMemoryOfItsMessage) {
   open_fifo();
   constexpr std::uint64_t kStreamed = 20;
   constexpr std::uint32_t kRowsOfAll = 10'000;
@@ -308,7 +308,7 @@ TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
   EXPECT_EQ(value, kStreamed);
 }
 
-TEST_F(ReverbStreams, AnswersAreReverbs) {
+TEST_F(ReverbStreams, ErrorsAreReportedInReverbsWords) {
   open_fifo();
   const auto expect_end = [&](const Ref<GrpcMessage>& message, StatusCode code,
                               const std::string& text) {
@@ -345,7 +345,7 @@ TEST_F(ReverbStreams, ChunksBeyondTheBoundAreRefused) {
   expect_refused(*writer.call->finished(), StatusCode::kResourceExhausted, {"300"});
 }
 
-TEST_F(ReverbStreams, AWriterWhoseItemsWaitIsReadNoFurther) {
+TEST_F(ReverbStreams, AWriterWhoseItemsWaitIsPaused) {
   open_queue(1);
   Insert writer = insert_stream();
   writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7)}, {7}));
@@ -360,7 +360,7 @@ TEST_F(ReverbStreams, AWriterWhoseItemsWaitIsReadNoFurther) {
   EXPECT_FALSE(writer.call->is_paused());
 }
 
-TEST_F(ReverbStreams, AWriterThatGoesAwayLeavesNothingWaiting) {
+TEST_F(ReverbStreams, AWriterThatDisconnectsLeavesNothingWaiting) {
   open_queue(1);
   Insert writer = insert_stream();
   writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
@@ -370,7 +370,7 @@ TEST_F(ReverbStreams, AWriterThatGoesAwayLeavesNothingWaiting) {
   EXPECT_EQ(size(), 1);
 }
 
-TEST_F(ReverbStreams, WhatWaitsStaysAfterAHalfClose) {
+TEST_F(ReverbStreams, WaitingItemsStayAfterAHalfClose) {
   open_queue(1);
   Insert writer = insert_stream();
   writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
@@ -380,7 +380,7 @@ TEST_F(ReverbStreams, WhatWaitsStaysAfterAHalfClose) {
   EXPECT_EQ(blocked().inserts.waiting, 1);
 }
 
-TEST_F(ReverbStreams, AStoreThatClosesSendsWritersToTryAgain) {
+TEST_F(ReverbStreams, AClosingStoreTellsWritersToRetry) {
   open_queue(1);
   Insert writer = insert_stream();
   writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
@@ -389,7 +389,7 @@ TEST_F(ReverbStreams, AStoreThatClosesSendsWritersToTryAgain) {
                  {"Cancelling all calls"});
 }
 
-TEST_F(ReverbStreams, ItemsThatGoInAtOnceAreConfirmedWithOneMessage) {
+TEST_F(ReverbStreams, ItemsInsertedAtOnceAreConfirmedWithOneMessage) {
   open_fifo();
   Insert writer = session_stream();
   EXPECT_FALSE(writer.call->is_paused());
@@ -403,7 +403,7 @@ TEST_F(ReverbStreams, ItemsThatGoInAtOnceAreConfirmedWithOneMessage) {
   EXPECT_EQ(size(), 3);
 }
 
-TEST_F(ReverbStreams, AMessageWhoseItemsWaitIsToldToBeTaken) {
+TEST_F(ReverbStreams, AMessageWhoseItemsWaitIsAcknowledgedAsRead) {
   open_queue(1);
   Insert writer = session_stream();
   writer.stream->on_message(numbered_request(1, {item(1, 7)}, {chunk(7, 1)}));
@@ -416,7 +416,7 @@ TEST_F(ReverbStreams, AMessageWhoseItemsWaitIsToldToBeTaken) {
   EXPECT_EQ(response.requests_taken, 2u);
 }
 
-TEST_F(ReverbStreams, AnItemSentAgainIsConfirmedAndNotInsertedThoughItWasTaken) {
+TEST_F(ReverbStreams, AResentItemIsConfirmedAndNotInsertedAfterItWasSampled) {
   open_queue(5);
   Insert first = session_stream();
   first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
@@ -435,7 +435,7 @@ TEST_F(ReverbStreams, AnItemSentAgainIsConfirmedAndNotInsertedThoughItWasTaken) 
   EXPECT_EQ(size(), 2);
 }
 
-TEST_F(ReverbStreams, WhatWaitedIsTakenBackAndInsertedInOrderWhenItComesAgain) {
+TEST_F(ReverbStreams, WaitingItemsAreWithdrawnAndInsertedInOrderWhenResent) {
   open_queue(2);
   Insert first = session_stream();
   first.stream->on_message(
@@ -455,7 +455,7 @@ TEST_F(ReverbStreams, WhatWaitedIsTakenBackAndInsertedInOrderWhenItComesAgain) {
   EXPECT_EQ(runs(*second.call), (Runs{{3, 1}, {4, 1}}));
 }
 
-TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
+TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfItsPredecessor) {
   open_queue(1);
   Insert first = session_stream();
   first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
@@ -474,7 +474,7 @@ TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
 
 // Two threads read two connections of one writer: the headers of the broken connection may be read
 // after those of the connection that replaced it.
-TEST_F(ReverbStreams, AnOldStreamThatComesAfterTheNewOneInsertsNothing) {
+TEST_F(ReverbStreams, AnOldStreamThatArrivesAfterTheNewOneInsertsNothing) {
   open_queue(5);
   Insert second = session_stream('a', "2");
   second.stream->on_message(numbered_request(1, {item(1, 7)}, {chunk(7, 1)}));
@@ -498,7 +498,7 @@ TEST_F(ReverbStreams, AnOldStreamThatComesAfterTheNewOneInsertsNothing) {
   EXPECT_EQ(size(), 1);
 }
 
-TEST_F(ReverbStreams, ASessionsItemsAfterARefusedOneDoNotGoIn) {
+TEST_F(ReverbStreams, ItemsOfASessionAfterARefusedOneAreNotInserted) {
   open_queue(1);
   Insert writer = session_stream();
   writer.stream->on_message(
@@ -509,7 +509,7 @@ TEST_F(ReverbStreams, ASessionsItemsAfterARefusedOneDoNotGoIn) {
   EXPECT_EQ(blocked().inserts.waiting, 0) << "the writer was told that 2 is lost";
 }
 
-TEST_F(ReverbStreams, ASessionNeedsANameAndItsItemsNumbers) {
+TEST_F(ReverbStreams, ASessionNeedsAValidNameAndNumberedItems) {
   open_fifo();
   Insert writer = session_stream();
   writer.stream->on_message(numbered_request(0, {item(1, 7)}, {chunk(7, 1)}));
@@ -537,7 +537,7 @@ TEST_F(ReverbStreams, ASmallChunkDoesNotHoldItsMessage) {
   EXPECT_EQ(alone->ref_count(), 1u) << "no chunk may stay in the memory of short messages";
 }
 
-TEST_F(ReverbStreams, SamplesAreWhatWasSentAndOneRequestIsServedAfterAnother) {
+TEST_F(ReverbStreams, SamplesHoldTheSentDataAndRequestsAreServedInOrder) {
   open({table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1)),
         table_options("u", "Lifo", "Fifo", 100, RateLimiter::min_size(1))});
   Insert writer = insert_stream();
@@ -570,7 +570,7 @@ TEST_F(ReverbStreams, SamplesAreWhatWasSentAndOneRequestIsServedAfterAnother) {
   EXPECT_TRUE(sampler.call->finished().value().ok());
 }
 
-TEST_F(ReverbStreams, ASamplerIsAnsweredInReverbsWords) {
+TEST_F(ReverbStreams, SamplerErrorsAreReportedInReverbsWords) {
   open_fifo();
   const auto expect_end = [&](const Ref<GrpcMessage>& message, StatusCode code,
                               const std::string& text) {
@@ -601,7 +601,7 @@ TEST_F(ReverbStreams, SamplesComeBeforeTheTimeoutThatEndsTheStream) {
             "Rate Limiter: Timeout exceeded before the right to insert was acquired.");
 }
 
-TEST_F(ReverbStreams, ASamplerThatGoesAwayWhileItWaitsTakesNothing) {
+TEST_F(ReverbStreams, ASamplerThatDisconnectsWhileItWaitsTakesNothing) {
   open_queue(5);
   Sample sampler = sample_stream();
   sampler.stream->on_message(sample_request(3));
@@ -613,7 +613,7 @@ TEST_F(ReverbStreams, ASamplerThatGoesAwayWhileItWaitsTakesNothing) {
   EXPECT_EQ(size(), 1);
 }
 
-TEST_F(ReverbStreams, ASamplerThatDoesNotReadHoldsBackItsOwnDraws) {
+TEST_F(ReverbStreams, ASamplerThatDoesNotReadPausesItsOwnDraws) {
   open_queue(300);
   Insert writer = insert_stream();
   std::vector<wire::WireItem> items;
@@ -629,7 +629,7 @@ TEST_F(ReverbStreams, ASamplerThatDoesNotReadHoldsBackItsOwnDraws) {
   EXPECT_EQ(store_->samples.load(), 300u);
 }
 
-TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreCounted) {
+TEST_F(ReverbStreams, SamplesDrawnForADisconnectedClientAreCounted) {
   open_queue(300);
   Insert writer = insert_stream();
   std::vector<wire::WireItem> items;
@@ -645,7 +645,7 @@ TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreCounted) {
       300u);
 }
 
-TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreUndoneWhereTheTableHasThat) {
+TEST_F(ReverbStreams, SamplesDrawnForADisconnectedClientAreUndoneIfEnabled) {
   for (const bool undoes : {false, true}) {
     open_queue(10);
     store_->tables["t"].undoes_unsent = undoes;
@@ -672,7 +672,7 @@ TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreUndoneWhereTheTableHa
   }
 }
 
-TEST_F(ReverbStreams, ALargeSampleComesInPartsOfAboutTwoMebibytes) {
+TEST_F(ReverbStreams, ALargeSampleIsSentInPartsOfAboutTwoMebibytes) {
   open_fifo();
   Insert writer = insert_stream();
   // One item of five chunks of noise, 1.5 MB each.
@@ -729,7 +729,7 @@ TEST_F(ReverbStreams, AnEmbeddedWritersRowsAreEncodedForReverbsClients) {
   EXPECT_GT(store_->transcoder.cached_bytes(), 0u);
 }
 
-TEST_F(ReverbStreams, OfALargeChunkOnlyTheRowsOfTheItemAreEncoded) {
+TEST_F(ReverbStreams, OnlyTheRowsOfTheItemAreEncodedFromALargeChunk) {
   open_fifo();
   const Ref<Chunk> chunk = testing::float_chunk(0, 100'000, {77, 3, 0});
   Item made = testing::item_over(*chunk, 1, 1.0, 5000, 20);

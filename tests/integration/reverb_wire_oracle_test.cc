@@ -398,7 +398,7 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
   }
 }
 
-TEST_F(ReverbWireOracle, KeysThatAreNotPackedAreReadToo) {
+TEST_F(ReverbWireOracle, UnpackedKeysAreReadToo) {
   // Field 1 twice as a single varint, then packed.
   const std::string bytes("\x08\x05\x08\x06\x0a\x02\x07\x08", 8);
   EXPECT_EQ(wire::read_insert_response(wire::bytes_of(bytes)).value().keys,
@@ -500,7 +500,7 @@ TEST_F(ReverbWireOracle, ChunksKeepTheirMessageAndDescribeItsTensors) {
   }
 }
 
-TEST_F(ReverbWireOracle, ChunksOfOursAreReadByTheirs) {
+TEST_F(ReverbWireOracle, OurChunksAreReadByProtobuf) {
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{
       {"x", DType::kInt32, {2}}, {"word", DType::kString, {}}, {"flag", DType::kBool, {}}});
   const Ref<Chunk> chunk = Chunk::open(schema, {77, 5, 100}, 4, 1024, Allocator::heap()).value();

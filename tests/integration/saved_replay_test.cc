@@ -81,7 +81,7 @@ class SavedReplayTest : public ::testing::Test {
   ReplaySettings settings_;
 };
 
-TEST_F(SavedReplayTest, TheNewestCheckpointTellsWhatItWasSavedOf) {
+TEST_F(SavedReplayTest, TheNewestCheckpointHoldsItsSettings) {
   save();
   settings_.update_count = 18;
   settings_.attached = "the weights";
@@ -92,7 +92,7 @@ TEST_F(SavedReplayTest, TheNewestCheckpointTellsWhatItWasSavedOf) {
   EXPECT_EQ(found.plan, ReplayPlan::of(saved_.buffer->plan()));
 }
 
-TEST_F(SavedReplayTest, ALoadedBufferGoesOnAsTheSavedOneDoes) {
+TEST_F(SavedReplayTest, ALoadedBufferContinuesLikeTheSavedOne) {
   const std::string folder = save();
   SavedBuffer loaded;
   ReplaySettings settings;
@@ -106,7 +106,7 @@ TEST_F(SavedReplayTest, ALoadedBufferGoesOnAsTheSavedOneDoes) {
   EXPECT_EQ(loaded.buffer->counts().steps, 60);
 }
 
-TEST_F(SavedReplayTest, OtherOptionsAreRefused) {
+TEST_F(SavedReplayTest, DifferentOptionsAreRefused) {
   const std::string folder = save();
   SavedBuffer other({.capacity = 60, .n_step = 3});
   ReplaySettings settings;
@@ -117,7 +117,7 @@ TEST_F(SavedReplayTest, OtherOptionsAreRefused) {
       << status.message();
 }
 
-TEST_F(SavedReplayTest, ACheckpointOfAStoreIsNoneOfAReplayBuffer) {
+TEST_F(SavedReplayTest, ACheckpointOfAStoreIsNotOneOfAReplayBuffer) {
   {
     const auto to = checkpoint::Checkpointer::open("/store", {.files = &files_}).value();
     ASSERT_TRUE(to->write(*saved_.service, {}).ok());

@@ -91,7 +91,7 @@ TEST_F(ServedReading, OneStreamServesAllRequestsOfAReader) {
   EXPECT_EQ(calls_begun(), 2u) << "one asked for the names of the columns";
 }
 
-TEST_F(ServedReading, AReaderThatAsksForOneDrawsNothingAhead) {
+TEST_F(ServedReading, AReaderOfOneItemDrawsNothingAhead) {
   fill(1, 11);
   for (int i = 1; i <= 10; ++i) {
     ASSERT_TRUE(sample(1).status.ok());
@@ -99,7 +99,7 @@ TEST_F(ServedReading, AReaderThatAsksForOneDrawsNothingAhead) {
   }
 }
 
-TEST_F(ServedReading, RequestsThatFollowEachOtherGetAQueueInItsOrder) {
+TEST_F(ServedReading, SuccessiveRequestsReadAQueueInOrder) {
   constexpr std::size_t kBatch = 100;
   fill(1, kQueueSize + 1);
   ItemKey next = 1;
@@ -122,7 +122,7 @@ TEST_F(ServedReading, RequestsThatFollowEachOtherGetAQueueInItsOrder) {
   EXPECT_LE(calls_begun(), 10u);
 }
 
-TEST_F(ServedReading, ABatchOfManyBreathsIsInOrderAndWhole) {
+TEST_F(ServedReading, ABatchDrawnInManyPortionsIsCompleteAndInOrder) {
   fill(1, kQueueSize + 1);
   ItemKey next = 1;
   const SampleResult result = sample(kQueueSize);
@@ -131,7 +131,7 @@ TEST_F(ServedReading, ABatchOfManyBreathsIsInOrderAndWhole) {
   expect_in_order(result.batch, &next);
 }
 
-TEST_F(ServedReading, ATimeoutEndsASequenceWithWhatWasThereAndTheNextBeginsAfresh) {
+TEST_F(ServedReading, ATimeoutReturnsTheSamplesDrawnAndTheNextRequestWorks) {
   fill(1, 4);
   const SampleResult result = sample(10, 0.05);
   expect_refused(result.status, StatusCode::kDeadlineExceeded, {"3 of 10 samples"});
@@ -144,7 +144,7 @@ TEST_F(ServedReading, ATimeoutEndsASequenceWithWhatWasThereAndTheNextBeginsAfres
   expect_in_order(after.batch, &next);
 }
 
-TEST_F(ServedReading, ARequestThatIsCancelledTakesThoseThatFollowItAndNothingElse) {
+TEST_F(ServedReading, CancellingARequestCancelsOnlyThoseThatFollowIt) {
   ASSERT_TRUE((fill(1, 2), sample(1).status.ok()));
   PendingSample asked(*client_, asking(1));
   SampleRequest request = asking(1);
@@ -164,7 +164,7 @@ TEST_F(ServedReading, ARequestThatIsCancelledTakesThoseThatFollowItAndNothingEls
   EXPECT_EQ(size(), 0);
 }
 
-TEST_F(ServedReading, ACancelAfterTheAnswerHarmsNobodyElse) {
+TEST_F(ServedReading, ACancelAfterTheAnswerDoesNotAffectOthers) {
   fill(1, 3);
   PendingSample first(*client_, asking(1));
   const RequestId id = first.id();
@@ -176,7 +176,7 @@ TEST_F(ServedReading, ACancelAfterTheAnswerHarmsNobodyElse) {
 
 // Drawn samples cannot be put back in their place, since the items after them may be gone by then.
 // So they are counted.
-TEST_F(ServedReading, WhatWasDrawnForAReaderThatWentAwayIsCounted) {
+TEST_F(ServedReading, SamplesDrawnForADisconnectedReaderAreCounted) {
   fill(1, kQueueSize + 1);
   {
     const auto gone = ReverbClient::open(threads_, address_).value();
@@ -201,7 +201,7 @@ TEST_F(ServedReading, WhatWasDrawnForAReaderThatWentAwayIsCounted) {
   EXPECT_GE(left, static_cast<std::size_t>(kQueueSize) - 2'010);
 }
 
-TEST_F(ServedReading, AServerThatCameBackServesTheNextRequest) {
+TEST_F(ServedReading, ARestartedServerServesTheNextRequest) {
   fill(1, 11);
   ASSERT_TRUE(sample(2).status.ok());
   const std::string address = address_;
@@ -216,7 +216,7 @@ TEST_F(ServedReading, AServerThatCameBackServesTheNextRequest) {
   FAIL() << "the server was not found again";
 }
 
-TEST_F(ServedReading, AServerThatStopsEndsWhoWaits) {
+TEST_F(ServedReading, AStoppingServerEndsWaitingRequests) {
   ASSERT_TRUE((fill(1, 2), sample(1).status.ok()));
   PendingSample asked(*client_, asking(1));
   while (waiting() < 1) {
@@ -227,7 +227,7 @@ TEST_F(ServedReading, AServerThatStopsEndsWhoWaits) {
 }
 
 // A server that accepts requests and never answers.
-TEST(SilentServer, IsGivenUpAShortWhileAfterTheDeadline) {
+TEST(SilentServer, IsAbandonedSoonAfterTheDeadline) {
   class Silent final : public GrpcServerEvents {
    public:
     void on_message(Ref<GrpcMessage>) override {}

@@ -53,7 +53,7 @@ class ServedStore : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(ServedStore, AClosedClientSaysSoWhateverItIsAsked) {
+TEST_F(ServedStore, EveryCallOnAClosedClientSaysThatItIsClosed) {
   const auto shared = client();
   ASSERT_TRUE(info_and_wait(*shared).ok());
   shared->close();
@@ -126,7 +126,7 @@ TEST_F(ServedStore, ACancelledRequestLeavesNothingBehind) {
       [&] { return why_blocked_and_wait(*server_->store(), "q").value().inserts.waiting == 0; }));
 }
 
-TEST_F(ServedStore, UnconfirmedItemsReachTheServerThatComesNext) {
+TEST_F(ServedStore, UnconfirmedItemsReachTheNextServer) {
   const auto shared = client();
   const std::string address = server_->addresses().front();
   std::vector<Item> items;

@@ -119,7 +119,7 @@ class ShardedStore : public ::testing::Test {
   std::shared_ptr<ShardedService> service_;
 };
 
-TEST_F(ShardedStore, RefusesNoShardsAndOneTwice) {
+TEST_F(ShardedStore, RefusesAnEmptyListOfShardsAndDuplicates) {
   EXPECT_EQ(ShardedService::open({}).status().code(), StatusCode::kInvalidArgument);
   const auto store = LocalService::open({queue()}, {}).value();
   const Status twice = ShardedService::open({{"a", store}, {"a", store}}).status();
@@ -127,7 +127,7 @@ TEST_F(ShardedStore, RefusesNoShardsAndOneTwice) {
   EXPECT_NE(twice.message().find("'a' is named twice"), std::string::npos) << twice.message();
 }
 
-TEST_F(ShardedStore, ItemsOfOneEpisodeShareAShardAndEpisodesTakeTurns) {
+TEST_F(ShardedStore, EpisodesRotateOverTheShardsAndKeepTheirItemsTogether) {
   open(3, table_of("Uniform"));
   const auto writer = TrajectoryWriter::open(service_, {}).value();
   const ColumnId column = writer->column("x");
@@ -150,7 +150,7 @@ TEST_F(ShardedStore, ItemsOfOneEpisodeShareAShardAndEpisodesTakeTurns) {
   EXPECT_EQ(sizes(), (Counts{10, 10, 10}));
 }
 
-TEST_F(ShardedStore, ABatchHasItsPartOfEachShardAndSaysWhich) {
+TEST_F(ShardedStore, ABatchHasAPartOfEachShardAndNamesTheShards) {
   open(3, table_of("Uniform"));
   for (ItemKey key = 1; key <= 30; ++key) ASSERT_TRUE(insert(key).ok());
   for (int i = 0; i < 10; ++i) {
@@ -167,7 +167,7 @@ TEST_F(ShardedStore, ABatchHasItsPartOfEachShardAndSaysWhich) {
   }
 }
 
-TEST_F(ShardedStore, EvenPartsMakeProbabilitiesOfTheWhole) {
+TEST_F(ShardedStore, EvenSamplingGivesProbabilitiesOverAllShards) {
   open(2, table_of("Prioritized"));
   double masses[2] = {0, 0};
   for (ItemKey key = 1; key <= 20; ++key) {
@@ -186,7 +186,7 @@ TEST_F(ShardedStore, EvenPartsMakeProbabilitiesOfTheWhole) {
   }
 }
 
-TEST_F(ShardedStore, MassMakesOneTableOfAll) {
+TEST_F(ShardedStore, MassSamplingDrawsAsFromOneTable) {
   options_.sampler.sampling = ShardSampling::kMass;
   TableOptions table = table_of("Prioritized");
   table.sampler.options["priority_exponent"] = 0.5;
@@ -238,7 +238,7 @@ class Squared final : public Selector {
   const std::unique_ptr<Selector> inner_;
 };
 
-TEST_F(ShardedStore, MassMakesOneTableOfASelectorOfAPlugin) {
+TEST_F(ShardedStore, MassSamplingDrawsAsFromOneTableWithACustomSelector) {
   ASSERT_TRUE(registry_.add_selector("Squared", Squared::make).ok());
   store_.registry = &registry_;
   options_.sampler.sampling = ShardSampling::kMass;
@@ -258,7 +258,7 @@ TEST_F(ShardedStore, MassMakesOneTableOfASelectorOfAPlugin) {
   }
 }
 
-TEST_F(ShardedStore, MassCountsItemsOfAPluginsSelectorThatDoesNotWeighThem) {
+TEST_F(ShardedStore, MassSamplingCountsItemsIfASelectorHasNoWeights) {
   PluginHost host;
   host.offer<ComponentRegistry>(registry_);
   ASSERT_TRUE(load_plugin(std::string(REVERIE_EXAMPLES_DIR) + "/plugin_selector.so", host).ok());
@@ -277,7 +277,7 @@ TEST_F(ShardedStore, MassCountsItemsOfAPluginsSelectorThatDoesNotWeighThem) {
 }
 
 // Estimates the mean of a loss over all items from draws with the weights (1 / (N p)) ** 1.
-TEST_F(ShardedStore, WeightsKeepTheMeanWhereShardsAreUnlike) {
+TEST_F(ShardedStore, WeightsKeepTheMeanUnbiasedIfShardsDiffer) {
   for (const ShardSampling sampling : {ShardSampling::kEven, ShardSampling::kMass}) {
     stores_.clear();
     flaky_.clear();
@@ -309,7 +309,7 @@ TEST_F(ShardedStore, WeightsKeepTheMeanWhereShardsAreUnlike) {
   }
 }
 
-TEST_F(ShardedStore, ASilentShardHoldsNobodyUp) {
+TEST_F(ShardedStore, ASilentShardDoesNotDelaySamples) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   options_.connections.probe_timeout = std::chrono::hours(1);
   open(3, table_of("Uniform"));
@@ -323,7 +323,7 @@ TEST_F(ShardedStore, ASilentShardHoldsNobodyUp) {
   EXPECT_LE(flaky_[1]->sample_requests(), 2) << "it was not asked again before it had answered";
 }
 
-TEST_F(ShardedStore, WhatALateShardDrewIsHandedOutNext) {
+TEST_F(ShardedStore, SamplesOfALateShardAreHandedOutNext) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   open(2, queue());
   for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
@@ -343,7 +343,7 @@ TEST_F(ShardedStore, WhatALateShardDrewIsHandedOutNext) {
   EXPECT_EQ(sizes(), (Counts{0, 0}));
 }
 
-TEST_F(ShardedStore, AShardWhoseLimiterHoldsItBackIsWaitedForByNobody) {
+TEST_F(ShardedStore, SamplesDoNotWaitForAShardBlockedByItsLimiter) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   TableOptions strict = table_of("Uniform");
   strict.rate_limiter = RateLimiter::min_size(1'000);
@@ -358,7 +358,7 @@ TEST_F(ShardedStore, AShardWhoseLimiterHoldsItBackIsWaitedForByNobody) {
   EXPECT_TRUE(service_->shards()[1].is_up) << "it answers, only not with samples";
 }
 
-TEST_F(ShardedStore, ATimedOutSampleHasWhatTheShardsGave) {
+TEST_F(ShardedStore, ATimedOutSampleHasTheItemsReceived) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   open(3, queue());
   for (ItemKey key = 1; key <= 7; ++key) ASSERT_TRUE(insert(key).ok());
@@ -406,7 +406,7 @@ TEST_F(ShardedStore, UpdatesGoToTheShardThatGaveTheItem) {
   EXPECT_EQ(sizes(), (Counts{0, 0, 0}));
 }
 
-TEST_F(ShardedStore, InfoIsThatOfTheWholeAndResetEmptiesAll) {
+TEST_F(ShardedStore, InfoCoversAllShardsAndResetEmptiesThem) {
   open(3, table_of("Uniform"));
   for (ItemKey key = 1; key <= 7; ++key)
     ASSERT_TRUE(insert(key, 1.0 + static_cast<double>(key)).ok());
@@ -430,7 +430,7 @@ TEST_F(ShardedStore, AnErrorNamesItsShard) {
   EXPECT_NE(status.message().find("shard 1 of 2 (s1)"), std::string::npos) << status.message();
 }
 
-TEST_F(ShardedStore, AGoneShardIsLeftOutAndUsedAgainWhenItIsBack) {
+TEST_F(ShardedStore, AMissingShardIsLeftOutAndUsedAgainWhenItReturns) {
   open(3, table_of("Uniform"));
   for (ItemKey key = 1; key <= 30; ++key) ASSERT_TRUE(insert(key).ok());
   const SampleResult before = sample(30);
@@ -475,7 +475,7 @@ TEST_F(ShardedStore, AGoneShardIsLeftOutAndUsedAgainWhenItIsBack) {
   EXPECT_EQ(counts_of(sample(30).batch)[2], 10);
 }
 
-TEST_F(ShardedStore, AnInsertThatASilentShardHoldsGoesToAnother) {
+TEST_F(ShardedStore, AnInsertHeldByASilentShardGoesToAnother) {
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kSilent);
   for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(key).ok());
@@ -487,7 +487,7 @@ TEST_F(ShardedStore, AnInsertThatASilentShardHoldsGoesToAnother) {
   EXPECT_EQ(flaky_[0]->held(), 1u) << "the probe alone still waits";
 }
 
-TEST_F(ShardedStore, AShardThatWasFrozenGivesUpWhatWentElsewhere) {
+TEST_F(ShardedStore, AThawedShardGivesUpItemsInsertedElsewhere) {
   open(2, table_of("Uniform"));
   for (int freeze = 0; freeze < 5; ++freeze) {
     const auto first = static_cast<ItemKey>(10 * freeze + 1);
@@ -502,7 +502,7 @@ TEST_F(ShardedStore, AShardThatWasFrozenGivesUpWhatWentElsewhere) {
   }
 }
 
-TEST_F(ShardedStore, AShardThatIsLostOnItsWayBackGivesUpTheSameTheNextTime) {
+TEST_F(ShardedStore, AShardLostWhileReturningGivesUpItsItemsTheNextTime) {
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kFrozen);
   ASSERT_TRUE(insert(1).ok());
@@ -534,7 +534,7 @@ TEST_F(ShardedStore, AWriterLearnsSignaturesFromWhicheverShardAnswers) {
   writer->close();
 }
 
-TEST_F(ShardedStore, TheTableSizeFollowsAShardThatComesBackEmpty) {
+TEST_F(ShardedStore, TheTableSizeFollowsAShardThatReturnsEmpty) {
   open(2, table_of("Uniform"));
   for (ItemKey key = 1; key <= 100; ++key) {
     Item item = make_item(key, 1.0);
@@ -560,7 +560,7 @@ TEST_F(ShardedStore, TheTableSizeFollowsAShardThatIsEmptied) {
   EXPECT_TRUE(test::eventually([&] { return sample(20).batch.table_size() == 20; }));
 }
 
-TEST_F(ShardedStore, WhenNoneAnswersRequestsWaitForOne) {
+TEST_F(ShardedStore, RequestsWaitWhenNoShardAnswers) {
   open(2, table_of("Uniform"));
   for (const auto& shard : flaky_) shard->set(Mode::kGone);
   const SampleResult none = sample(1, in(0.02));
@@ -604,7 +604,7 @@ TEST_F(ShardedStore, WhenNoneAnswersRequestsWaitForOne) {
   EXPECT_EQ(sizes(), (Counts{0, 1}));
 }
 
-TEST_F(ShardedStore, RequestsGiveUpAfterTheRetryTimeWhenNoneAnswers) {
+TEST_F(ShardedStore, RequestsGiveUpAfterTheRetryTimeWhenNoShardAnswers) {
   options_.retry_time = std::chrono::milliseconds(30);
   open(2, table_of("Uniform"));
   for (const auto& shard : flaky_) shard->set(Mode::kGone);
@@ -613,7 +613,7 @@ TEST_F(ShardedStore, RequestsGiveUpAfterTheRetryTimeWhenNoneAnswers) {
   EXPECT_EQ(info_and_wait(*service_).status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(ShardedStore, ClosingEndsWhatWaitsForAnyShard) {
+TEST_F(ShardedStore, ClosingEndsRequestsThatWaitForAnyShard) {
   open(2, table_of("Uniform"));
   for (const auto& shard : flaky_) shard->set(Mode::kGone);
   EXPECT_FALSE(sample(1, in(0.01)).status.ok());
@@ -625,7 +625,7 @@ TEST_F(ShardedStore, ClosingEndsWhatWaitsForAnyShard) {
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
 }
 
-TEST_F(ShardedStore, AClosedClientSaysSoWhateverItIsAsked) {
+TEST_F(ShardedStore, EveryCallOnAClosedClientSaysThatItIsClosed) {
   open(2, table_of("Uniform"));
   service_->close();
   const ItemKey key = 1;
@@ -650,7 +650,7 @@ TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {
 }
 
 // While shards come and go, each confirmed item is in some shard, and no caller waits for ever.
-TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
+TEST_F(ShardedStore, WritersAndReadersContinueWhileShardsComeAndGo) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   constexpr int kBreaks = 60;
   constexpr ItemKey kItemsMax = 20'000;  // per writer

@@ -150,7 +150,7 @@ pid_t struck_child(const Strike& strike, const std::string& address) {
   ::_exit(3);
 }
 
-TEST(StruckPeer, CallsEndAndTheNextProcessIsServedWhereverOneIsStruck) {
+TEST(StruckPeer, CallsEndAndTheNextProcessIsServedWhereverAPeerIsStruck) {
   const std::string address = format("unix:@struck-{}", random_seed());
   for (const Strike& strike : strikes()) {
     SCOPED_TRACE(strike.name);

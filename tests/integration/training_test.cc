@@ -130,7 +130,7 @@ TEST(Training, DoubleDqnSolvesCartPole) {
 }
 
 // Other cases are in python/reverie/agents/checkpoints_test.py.
-TEST(Training, GoesOnFromACheckpointInTheSameBits) {
+TEST(Training, ContinuesFromACheckpointBitForBit) {
   const Options options =
       with(cart_pole(3), {{"steps", integer(3'000)}, {"hidden", std::string("16")}});
   const auto plan = [&] {
@@ -185,7 +185,7 @@ TEST(Training, EvaluationsKeepTheBestPolicy) {
   EXPECT_DOUBLE_EQ(std::accumulate(again.begin(), again.end(), 0.0) / 5, best);
 }
 
-TEST(Training, AnUntrainedPolicyDoesNot) {
+TEST(Training, AnUntrainedPolicyDoesNotSolveCartPole) {
   const auto trainer = open("CartPole-v1", cart_pole(1)).value();
   EXPECT_LT(greedy_mean(*trainer), 200);
 }
@@ -292,7 +292,7 @@ TEST(Training, EndsWhenTheReturnIsReached) {
   EXPECT_LT(trainer->progress().steps, 20'000u);
 }
 
-TEST(Training, StopsAtAnyMomentAndSaysSo) {
+TEST(Training, StopsAtAnyMomentAndReportsIt) {
   for (const int actors : {0, 2}) {
     for (int moment = 0; moment < scaled(8, 20); ++moment) {
       auto trainer =
@@ -311,20 +311,20 @@ TEST(Training, StopsAtAnyMomentAndSaysSo) {
   }
 }
 
-TEST(Training, WhatIsDestroyedWhileItRunsIsStopped) {
+TEST(Training, DestroyingARunningTrainerStopsIt) {
   const auto trainer = open("CartPole-v1", with(cart_pole(1), {{"actors", integer(2)}})).value();
   ASSERT_TRUE(trainer->start().ok());
   expect_refused(trainer->start(), StatusCode::kFailedPrecondition, {"started before"});
 }
 
-TEST(Training, OneThatWasStoppedFirstIsOverAndDoesNotStart) {
+TEST(Training, ATrainerStoppedBeforeItsStartIsOverAndCannotStart) {
   const auto trainer = open("CartPole-v1", cart_pole(1)).value();
   trainer->stop();
   EXPECT_TRUE(trainer->wait(TimePoint::max()));
   expect_refused(trainer->start(), StatusCode::kFailedPrecondition, {"stopped before"});
 }
 
-TEST(Training, AnEnvironmentThatIsNotFiniteEndsItAndIsNamed) {
+TEST(Training, NonFiniteNumbersOfAnEnvironmentEndItAndAreNamed) {
   for (const int actors : {0, 2}) {
     const Options options{{"actors", integer(actors)}, {"steps", integer(5'000)}};
     const auto reward = trained("NanReward", options);
@@ -336,7 +336,7 @@ TEST(Training, AnEnvironmentThatIsNotFiniteEndsItAndIsNamed) {
   }
 }
 
-TEST(Training, AnEnvironmentThatRaisesEndsItWithWhatItSaid) {
+TEST(Training, AnEnvironmentThatRaisesEndsItWithItsError) {
   const auto trainer = trained("Raises", {{"actors", integer(2)}, {"steps", integer(5'000)}});
   expect_refused(trainer->status(), StatusCode::kInternal, {"out of fuel"});
 }
@@ -354,7 +354,7 @@ TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
   expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"value network", "layer"});
 }
 
-TEST(Training, CoresAreMeasuredAndSplit) {
+TEST(Training, MeasuresAndSplitsTheCores) {
   for (const char* algorithm : {"ddqn", "sac"}) {
     const std::string_view env =
         std::string_view(algorithm) == "sac" ? "Pendulum-v1" : "CartPole-v1";
@@ -379,7 +379,7 @@ TEST(Training, CoresAreMeasuredAndSplit) {
   }
 }
 
-TEST(Training, AProfileOfABadEnvironmentSaysWhatItSaid) {
+TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {
   const TrainPlan plan = plan_training(registry(), "ddqn", "Raises", {}, {}).value();
   auto service = LocalService::open({plan.table}, {}).value();
   expect_refused(tune_cores(plan, service, {}).status(), StatusCode::kInternal, {"out of fuel"});

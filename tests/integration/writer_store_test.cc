@@ -84,7 +84,7 @@ std::vector<float> sample_rows(ReplayService& service, const std::string& table)
 }
 
 // The model is a queue with the rows of each item.
-TEST(WriterAndStore, EverySampledItemHasTheRowsItWasMadeOf) {
+TEST(WriterAndStore, EverySampledItemHasItsOwnRows) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     Random random(seed);
     const auto service = open_store(queue(20));
@@ -127,7 +127,7 @@ TEST(WriterAndStore, EverySampledItemHasTheRowsItWasMadeOf) {
 
 // An actor that a queue of four holds back, and a learner: no item is lost, changed or out of
 // order, although the learner reads chunks that the actor is still writing.
-TEST(WriterAndStore, AnActorAndALearnerPassEveryItemOnInOrder) {
+TEST(WriterAndStore, EveryItemOfAnActorReachesALearnerInOrder) {
   constexpr int kItems = 3'000;
   const auto service = open_store(queue(4));
   std::thread actor([&] {
@@ -192,22 +192,22 @@ double bytes_held_per_byte_used(int episode, int rows, int stride, int steps) {
   return static_cast<double>(held) / (400.0 * rows * static_cast<double>(items - items_taught));
 }
 
-TEST(WriterAndStore, StepsThatShareChunksCostTenBytesEachInLongEpisodes) {
+TEST(WriterAndStore, StepsOfLongEpisodesCostAtMostTenBytesEach) {
   EXPECT_LE((bytes_held_per_byte_used(1'000, 1, 1, 20'000) - 1) * 400, 10);
 }
 
-TEST(WriterAndStore, ShortEpisodesWasteAThirdAtMost) {
+TEST(WriterAndStore, ShortEpisodesWasteAtMostAThird) {
   for (const int episode : {10, 12, 13, 15, 17, 20}) {
     EXPECT_LE(bytes_held_per_byte_used(episode, 1, 1, 2'000), 1.35) << "episodes of " << episode;
   }
 }
 
-TEST(WriterAndStore, SparseItemsHoldTwiceTheirRowsAtMost) {
+TEST(WriterAndStore, SparseItemsHoldAtMostTwiceTheirRows) {
   EXPECT_LE(bytes_held_per_byte_used(1'000, 4, 40, 20'000), 2.0);
 }
 
 // An item of N rows holds the chunks with its rows and no copy, for any N and K.
-TEST(WriterAndStore, AnyLengthOfItemsAndChunksHoldsEachRowOnce) {
+TEST(WriterAndStore, ItemsOfAnyLengthHoldEachRowOnce) {
   constexpr std::int64_t kItems = 200;
   for (std::uint32_t n = 1; n <= 16; n += 3) {
     for (std::uint32_t k = 1; k <= 16; k += 3) {

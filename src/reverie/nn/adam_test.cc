@@ -17,7 +17,7 @@ Mlp small() {
 }
 
 // The model is the algorithm as it is written, in double precision, with bias corrections.
-TEST(Adam, StepsAreTheAlgorithms) {
+TEST(Adam, StepsMatchTheAlgorithm) {
   const Mlp mlp = small();
   const AdamOptions options{
       .learning_rate = 3e-3, .mean_decay = 0.8, .square_decay = 0.99, .epsilon = 1e-5};
@@ -49,7 +49,7 @@ TEST(Adam, StepsAreTheAlgorithms) {
 }
 
 // With denormal moments a step takes several times as long on some processors.
-TEST(Adam, TheMomentOfAWeightWithoutGradientEndsAtZero) {
+TEST(Adam, TheMomentOfAWeightWithoutGradientBecomesZero) {
   const Mlp mlp = small();
   Adam adam = Adam::make(mlp, {}).value();
   Parameters parameters = mlp.make_parameters();
@@ -76,7 +76,7 @@ TEST(Adam, AConstantGradientMovesByTheLearningRate) {
   }
 }
 
-TEST(Adam, ARestoredStateGoesOnAsIfNothingHadBeen) {
+TEST(Adam, ARestoredStateContinuesIdentically) {
   const Mlp mlp = small();
   Adam adam = Adam::make(mlp, {}).value();
   Parameters parameters = mlp.make_parameters();
@@ -94,7 +94,7 @@ TEST(Adam, ARestoredStateGoesOnAsIfNothingHadBeen) {
   }
 }
 
-TEST(Adam, ClippingShortensLongGradientsAlone) {
+TEST(Adam, ClippingShortensOnlyLongGradients) {
   const Mlp mlp = small();
   Parameters gradient = mlp.make_parameters();
   gradient.data()[1] = 3.0f;
@@ -106,7 +106,7 @@ TEST(Adam, ClippingShortensLongGradientsAlone) {
   EXPECT_EQ(clip_scale(0.0, 10.0), 1.0);
 }
 
-TEST(Adam, AGradientThatIsNoNumberIsRefusedAndItsLayerNamed) {
+TEST(Adam, ANanGradientIsRefusedAndItsLayerNamed) {
   const Mlp mlp = small();
   Parameters gradient = mlp.make_parameters();
   mlp.bias(1, gradient.span())(0, 1) = std::numeric_limits<float>::quiet_NaN();

@@ -69,7 +69,7 @@ TEST(Initializer, OrthogonalWeightsAreOrthonormalTimesTheirGain) {
 }
 
 // An element of a uniformly random rotation is positive as often as negative.
-TEST(Initializer, OrthogonalMatricesPreferNoDirection) {
+TEST(Initializer, OrthogonalMatricesFavourNoDirection) {
   const Mlp mlp = plain_mlp({2, 2});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{59});
@@ -106,7 +106,7 @@ TEST(Initializer, ASeedRepeatsTheWeights) {
   }
 }
 
-TEST(Initializer, RefusesGainsThatMakeNoWeights) {
+TEST(Initializer, RefusesInvalidGains) {
   const Mlp mlp = plain_mlp({4, 10, 2});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{67});

@@ -47,7 +47,7 @@ double product_at(const Product& p, std::size_t r, std::size_t c) {
 }
 
 // Every number of rows up to two tiles and a remainder, with columns of all vector widths.
-TEST_P(KernelsTest, AProductIsTheDefinitionsForEveryShape) {
+TEST_P(KernelsTest, AProductMatchesTheDefinitionForEveryShape) {
   for (std::size_t rows = 1; rows <= 27; ++rows) {
     const std::size_t columns = kPad * (1 + random_.below(40));
     const std::size_t depth = 1 + random_.below(70);
@@ -90,7 +90,7 @@ TEST_P(KernelsTest, AProductIsTheDefinitionsForEveryShape) {
 }
 
 // Many rows use another algorithm, over panels of the depth, which must add in the same order.
-TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
+TEST_P(KernelsTest, AProductOfManyRowsEqualsTheProductsOfItsRowsBitForBit) {
   for (const std::size_t depth : {1, 63, 64, 65, 200}) {
     const std::size_t rows = 96 + random_.below(12);
     const std::size_t columns = kPad * (30 + random_.below(20));
@@ -124,7 +124,7 @@ TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
 }
 
 // Many zeros on the left use a third algorithm, over lists of nonzeros; few rows never do.
-TEST_P(KernelsTest, AProductWithZerosHasTheBitsOfItsRows) {
+TEST_P(KernelsTest, AProductWithZerosEqualsTheProductsOfItsRowsBitForBit) {
   for (const double share : {0.0, 0.02, 0.3, 0.6, 0.9}) {
     for (const std::size_t depth : {32, 60, 64, 200}) {
       const std::size_t rows = 4 * (4 + random_.below(60));
@@ -165,7 +165,7 @@ TEST_P(KernelsTest, AProductWithZerosHasTheBitsOfItsRows) {
   }
 }
 
-TEST_P(KernelsTest, AZeroTimesWhatIsNotFiniteIsNotANumber) {
+TEST_P(KernelsTest, ZeroTimesANonFiniteNumberIsNan) {
   constexpr std::size_t kRows = 32;
   constexpr std::size_t kDepth = 96;
   constexpr std::size_t kColumns = 128;
@@ -219,7 +219,7 @@ TEST_P(KernelsTest, TanhAgreesWithTheCLibraryEverywhere) {
   }
 }
 
-TEST_P(KernelsTest, NotANumberIsNeverHidden) {
+TEST_P(KernelsTest, NanIsPropagated) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> b(kPad * 9, nan);
   const float one = 1.0f;
@@ -237,7 +237,7 @@ TEST_P(KernelsTest, NotANumberIsNeverHidden) {
   }
 }
 
-TEST_P(KernelsTest, TransposesAndSumsWhatItIsGiven) {
+TEST_P(KernelsTest, TransposesMatricesAndSumsRows) {
   constexpr std::size_t kRows = 12;
   constexpr std::size_t kColumns = 28;
   constexpr std::size_t kStride = 31;
@@ -256,7 +256,7 @@ TEST_P(KernelsTest, TransposesAndSumsWhatItIsGiven) {
   }
 }
 
-TEST_P(KernelsTest, PassesOverParametersAreTheDefinitions) {
+TEST_P(KernelsTest, ParameterPassesMatchTheDefinitions) {
   constexpr std::size_t kCount = 77;  // not a multiple of the vector width
   const std::vector<float> source = draws(kCount);
   std::vector<float> target = draws(kCount);

@@ -35,7 +35,7 @@ class MlpFile : public ::testing::Test {
   Parameters parameters_ = mlp_.make_parameters();
 };
 
-TEST_F(MlpFile, WhatIsSavedIsLoaded) {
+TEST_F(MlpFile, SavedParametersCanBeLoaded) {
   ASSERT_TRUE(save_mlp(path("a"), mlp_, parameters_, {{"algorithm", "dqn"}}).ok());
   const SavedMlp loaded = load_mlp(path("a")).value();
   EXPECT_EQ(loaded.mlp.spec(), mlp_.spec());
@@ -44,7 +44,7 @@ TEST_F(MlpFile, WhatIsSavedIsLoaded) {
                          loaded.parameters.span().begin()));
 }
 
-TEST_F(MlpFile, TensorsBearTheNamesAndShapesOfASequentialOfLinears) {
+TEST_F(MlpFile, TensorsHaveTheNamesAndShapesOfASequentialOfLinears) {
   const SafeTensors tensors = mlp_to_tensors(mlp_, parameters_, {});
   std::vector<std::string> names;
   for (const NamedTensor& tensor : tensors.tensors) names.push_back(tensor.name);
@@ -67,7 +67,7 @@ TEST_F(MlpFile, AFileWithoutOurMetadataNeedsTheActivations) {
             "the hidden activation is 'tanh', and 'relu' in the file; leave it out");
 }
 
-TEST_F(MlpFile, RefusesTensorsThatAreNoChainOfLayers) {
+TEST_F(MlpFile, RefusesTensorsThatDoNotFormAChainOfLayers) {
   const auto refusal = [&](std::size_t index, NamedTensor tensor) {
     SafeTensors tensors = mlp_to_tensors(mlp_, parameters_, {});
     tensors.tensors[index] = std::move(tensor);

@@ -79,7 +79,7 @@ std::vector<Case> cases() {
           {{2, 3, 2}, Activation::kNone, Activation::kRelu}};
 }
 
-TEST(Mlp, ForwardIsTheDefinitionsForAnyBatch) {
+TEST(Mlp, ForwardMatchesTheDefinitionForAnyBatch) {
   Random random(std::uint64_t{31});
   for (const Case& c : cases()) {
     const Mlp mlp = mlp_of(c.widths, c.hidden, c.output);
@@ -120,7 +120,7 @@ std::optional<double> slope(float& value, Loss loss) {
   return (above + below) / 2;
 }
 
-TEST(Mlp, BothGradientsAreTheSlopesOfTheLoss) {
+TEST(Mlp, BothGradientsMatchTheSlopesOfTheLoss) {
   Random random(std::uint64_t{37});
   for (const Case& c : cases()) {
     const Mlp mlp = mlp_of(c.widths, c.hidden, c.output);
@@ -210,7 +210,7 @@ TEST(Mlp, TheSameBatchGivesTheSameBits) {
   for (std::size_t i = 0; i < 64 * 4; ++i) EXPECT_EQ(first.data[i], second.data[i]);
 }
 
-TEST(Mlp, RefusesWidthsThatMakeNoNetwork) {
+TEST(Mlp, RefusesInvalidWidths) {
   const auto text = [](std::vector<std::size_t> widths) {
     const Result<Mlp> mlp = Mlp::make({std::move(widths)});
     return mlp.ok() ? std::string("accepted") : mlp.status().message();
@@ -231,7 +231,7 @@ TEST(Mlp, NamesTheTensorOfAnIndex) {
   EXPECT_EQ(mlp.tensor_text(24), "the bias of layer 1");
 }
 
-TEST(MlpDeathTest, RefusesWhatDoesNotFit) {
+TEST(MlpDeathTest, MismatchedShapesAbort) {
   const Mlp mlp = mlp_of({2, 3, 1});
   Parameters parameters = mlp.make_parameters();
   MlpPass pass(mlp, 2);

@@ -29,7 +29,7 @@ TEST(PublishedParameters, AReaderGetsTheLatestVersion) {
   EXPECT_EQ(version.parameters->data()[0], 11.0f);
 }
 
-TEST(PublishedParameters, AHeldVersionStaysAsItIsHoweverManyFollow) {
+TEST(PublishedParameters, AHeldVersionIsUnchangedHoweverManyFollow) {
   PublishedParameters board(all_of(0), 3);
   const PublishedParameters::Version first = board.acquire(0);
   board.publish(all_of(1));
@@ -43,7 +43,7 @@ TEST(PublishedParameters, AHeldVersionStaysAsItIsHoweverManyFollow) {
 }
 
 // Every float of a version equals its number, so that a torn version is noticed.
-TEST(PublishedParameters, ReadersNeverSeeATornVersionNorAnOlderOneThanBefore) {
+TEST(PublishedParameters, ReadersNeverSeeATornOrAnOlderVersion) {
   constexpr std::size_t kReaders = 3;
   const auto publish_count = static_cast<std::uint64_t>(scaled(3'000, 100'000));
   PublishedParameters board(all_of(0), kReaders);

@@ -32,7 +32,7 @@ SafeTensors example() {
   return tensors;
 }
 
-TEST(SafeTensors, WhatIsEncodedIsDecoded) {
+TEST(SafeTensors, TensorsSurviveARoundTrip) {
   const SafeTensors tensors = example();
   const SafeTensors decoded = decode_safetensors(encode_safetensors(tensors)).value();
   EXPECT_EQ(decoded.metadata, tensors.metadata);
@@ -46,7 +46,7 @@ TEST(SafeTensors, WhatIsEncodedIsDecoded) {
   EXPECT_EQ(decoded.find("b"), nullptr);
 }
 
-TEST(SafeTensors, BytesAreTheFormatsOwn) {
+TEST(SafeTensors, BytesFollowTheFormat) {
   SafeTensors tensors;
   tensors.tensors = {{"w", {1, 2}, {1.5f, -2}}};
   const std::vector<std::byte> bytes = encode_safetensors(tensors);
@@ -57,7 +57,7 @@ TEST(SafeTensors, BytesAreTheFormatsOwn) {
 }
 
 // A file as others may write it: white space, escapes, fields and tensors in another order.
-TEST(SafeTensors, ReadsWhatOtherWritersMake) {
+TEST(SafeTensors, ReadsFilesOfOtherWriters) {
   const std::string_view header =
       " { \"b\\u00e9\\ud83d\\ude00\" : {\"shape\": [ 1 ],\"data_offsets\":[4, "
       "8],\"dtype\":\"F32\"},\n"
@@ -68,7 +68,7 @@ TEST(SafeTensors, ReadsWhatOtherWritersMake) {
   EXPECT_EQ(decoded.tensors[1].name, "b\u00e9\U0001f600");
 }
 
-TEST(SafeTensors, RefusesWhatIsDamaged) {
+TEST(SafeTensors, RefusesDamagedFiles) {
   const std::string tensor = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
   EXPECT_EQ(decode_safetensors({}).status().to_string(),
             "DATA_LOSS: 0 bytes are not a safetensors file, which has at least 8");
@@ -100,7 +100,7 @@ TEST(SafeTensors, RefusesWhatIsDamaged) {
   EXPECT_EQ(decode_safetensors(long_header).status().code(), StatusCode::kDataLoss);
 }
 
-TEST(SafeTensors, NoPrefixAndNoChangedByteOfTheHeaderIsReadBeyondItsEnd) {
+TEST(SafeTensors, TruncatedAndDamagedFilesAreNotReadBeyondTheirEnd) {
   const std::vector<std::byte> whole = encode_safetensors(example());
   for (std::size_t size = 0; size < whole.size(); ++size) {
     // A separate allocation, so that the sanitizer detects a read past its end.

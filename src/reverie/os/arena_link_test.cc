@@ -35,14 +35,14 @@ struct Sides {
   std::shared_ptr<ArenaReceiver> in = std::make_shared<ArenaReceiver>([this] { ++due; });
 };
 
-TEST(ArenaLink, NothingIsWrittenUntilTheOtherSideHasTakenTheArena) {
+TEST(ArenaLink, NothingIsAllocatedUntilTheOtherSideHasMappedTheArena) {
   Sides sides;
   EXPECT_EQ(sides.block_of(1), nullptr);
   sides.out->set_taken();
   EXPECT_NE(sides.block_of(1), nullptr);
 }
 
-TEST(ArenaLink, ARangeComesBackOnceItsBytesAreLetGoAndIsUsedAgain) {
+TEST(ArenaLink, ARangeIsReturnedAndReusedOnceItsBytesAreReleased) {
   Sides sides;
   sides.out->set_taken();
   for (int i = 0; i < 100; ++i) {
@@ -66,7 +66,7 @@ TEST(ArenaLink, ARangeComesBackOnceItsBytesAreLetGoAndIsUsedAgain) {
 }
 
 // The last page of an array is not shared, so that writes to it do not hide the next array.
-TEST(ArenaLink, AnArrayThatIsChangedAndKeptHidesNothingOfTheNext) {
+TEST(ArenaLink, WritingToAKeptArrayDoesNotHideTheNext) {
   Sides sides;
   sides.out->set_taken();
   std::vector<ArenaBytes> kept;
@@ -82,7 +82,7 @@ TEST(ArenaLink, AnArrayThatIsChangedAndKeptHidesNothingOfTheNext) {
   for (const ArenaBytes& piece : kept) EXPECT_EQ(piece.bytes[kBulk - 1], std::byte{0x77});
 }
 
-TEST(ArenaLink, ReturnsAreDueOnceManyBytesWait) {
+TEST(ArenaLink, ReturnsAreDueOnceManyBytesArePending) {
   Sides sides;
   sides.out->set_taken();
   std::vector<ArenaRange> ranges;
@@ -95,7 +95,7 @@ TEST(ArenaLink, ReturnsAreDueOnceManyBytesWait) {
   EXPECT_TRUE(sides.out->give_back(sides.in->take_returns()).ok());
 }
 
-TEST(ArenaLink, AFullArenaSaysSo) {
+TEST(ArenaLink, AFullArenaGivesNoBlock) {
   Sides sides;
   sides.out->set_taken();
   std::vector<std::shared_ptr<ArenaBlock>> kept;
@@ -105,7 +105,7 @@ TEST(ArenaLink, AFullArenaSaysSo) {
   EXPECT_NE(sides.block_of(2), nullptr);
 }
 
-TEST(ArenaLink, WhatIsNotLentCannotComeBack) {
+TEST(ArenaLink, OnlyLentRangesCanBeReturned) {
   Sides sides;
   sides.out->set_taken();
   const auto block = sides.block_of(1);
@@ -117,7 +117,7 @@ TEST(ArenaLink, WhatIsNotLentCannotComeBack) {
   EXPECT_EQ(sides.out->give_back(range).code(), StatusCode::kDataLoss);
 }
 
-TEST(ArenaLink, WhatTheOtherSideInventsIsRefused) {
+TEST(ArenaLink, InvalidRangesFromTheOtherSideAreRefused) {
   Sides sides;
   sides.out->set_taken();
   const auto block = sides.block_of(1);

@@ -12,7 +12,7 @@ namespace reverie {
 namespace {
 
 // The model is a flag for each unit.
-TEST(ArenaSpace, NeverGivesAPartTwiceAndFindsOneWhereThereIsOne) {
+TEST(ArenaSpace, NeverGivesAPartTwiceAndFindsOneIfThereIsOne) {
   constexpr std::size_t kBegin = 4096;
   constexpr std::size_t kEnd = kBegin + 64 * ArenaSpace::kUnit;
   constexpr std::size_t kAhead = ArenaSpace::kUnit;
@@ -66,7 +66,7 @@ TEST(ArenaSpace, NeverGivesAPartTwiceAndFindsOneWhereThereIsOne) {
   }
 }
 
-TEST(ArenaSpace, IsOnePartAgainOnceAllCameBack) {
+TEST(ArenaSpace, MergesPartsThatAreReturned) {
   ArenaSpace space(0, 1024);
   const std::size_t first = *space.take(512, 0, ArenaSpace::kUnit);
   const std::size_t second = *space.take(512, 0, ArenaSpace::kUnit);

@@ -64,7 +64,7 @@ TEST(ByteRing, GivesTheBytesInOrderHoweverTheyAreCut) {
   }
 }
 
-TEST(ByteRing, RefusesPositionsThatCannotBe) {
+TEST(ByteRing, RefusesInvalidPositions) {
   std::array<std::byte, kRing> into;
   for (const std::uint64_t rubbish : {std::uint64_t{kRing + 1}, ~std::uint64_t{0}}) {
     Ring ring;
@@ -86,7 +86,7 @@ TEST(ByteRing, RefusesPositionsThatCannotBe) {
   EXPECT_EQ(ring.writer.write(piece).status().code(), StatusCode::kDataLoss);
 }
 
-TEST(ByteRing, SaysToOneCallerThatTheOtherSideSleeps) {
+TEST(ByteRing, TellsOneCallerThatTheOtherSideSleeps) {
   Ring ring;
   EXPECT_FALSE(ring.writer.needs_doorbell());
   EXPECT_TRUE(ring.reader.request_doorbell());

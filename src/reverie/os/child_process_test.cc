@@ -19,7 +19,7 @@ ChildProcess shell(const std::string& program, std::vector<int> descriptors = {}
   return ChildProcess::start({{"sh", "-c", program}, std::move(descriptors)}).value();
 }
 
-TEST(ChildProcess, TellsHowItEnded) {
+TEST(ChildProcess, ReportsHowItEnded) {
   ChildProcess child = shell("exit 3");
   ASSERT_TRUE(child.wait(kLong));
   EXPECT_EQ(child.end_text(), "exited with status 3");
@@ -47,7 +47,7 @@ TEST(ChildProcess, IsKilledWithItsObject) {
   EXPECT_NE(::kill(pid, 0), 0);
 }
 
-TEST(ChildProcess, GetsTheDescriptorsInTheirOrderAndNoOthers) {
+TEST(ChildProcess, GetsTheDescriptorsInOrderAndNoOthers) {
   const SharedMemory first = SharedMemory::create("first", 16).value();
   const SharedMemory second = SharedMemory::create("second", 16).value();
   const int inherited = dup(second.fd());  // without close-on-exec
@@ -62,7 +62,7 @@ TEST(ChildProcess, GetsTheDescriptorsInTheirOrderAndNoOthers) {
   close(inherited);
 }
 
-TEST(ChildProcess, AProgramThatIsNotThereIsAnError) {
+TEST(ChildProcess, AMissingProgramIsAnError) {
   const auto refused = ChildProcess::start({{"/no/such/program"}, {}});
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_NE(refused.status().message().find("/no/such/program"), std::string::npos);
@@ -71,7 +71,7 @@ TEST(ChildProcess, AProgramThatIsNotThereIsAnError) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(ChildProcess, AParentThatIsGoneAlreadyIsNoticed) {
+TEST(ChildProcess, ADeadParentIsDetected) {
   EXPECT_EQ(exit_with_parent(1 << 22).code(), StatusCode::kFailedPrecondition);
 }
 

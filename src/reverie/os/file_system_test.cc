@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-TEST(FileSystem, ParentsOfPaths) {
+TEST(FileSystem, FindsParentPathsAndJoinsPaths) {
   EXPECT_EQ(parent_path("/a/b"), "/a");
   EXPECT_EQ(parent_path("/a/b/"), "/a");
   EXPECT_EQ(parent_path("/a"), "/");
@@ -19,7 +19,7 @@ TEST(FileSystem, ParentsOfPaths) {
   EXPECT_EQ(join_path("/", "b"), "/b");
 }
 
-TEST(FileSystem, HostilePathsAreRefusedBeforeTheSystemSeesThem) {
+TEST(FileSystem, HostilePathsAreRefusedBeforeTheyReachTheSystem) {
   FileSystem& files = FileSystem::system();
   const std::string nul("/tmp/a\0b", 8);
   EXPECT_EQ(files.create(nul).status().code(), StatusCode::kInvalidArgument);

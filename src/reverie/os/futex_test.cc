@@ -9,7 +9,7 @@ namespace {
 
 constexpr Duration kWakeLimit = std::chrono::seconds(30);
 
-TEST(Futex, TwoThreadsHandOneWordToAndFro) {
+TEST(Futex, TwoThreadsPassAWordBackAndForth) {
   FutexWord word{0};
   constexpr std::uint32_t kTurns = 20'000;
   const auto play = [&word](std::uint32_t parity) {
@@ -39,7 +39,7 @@ TEST(Futex, AWaitEndsWhenTheTimeIsUp) {
   futex_wait(word, 5, Duration(-1));
 }
 
-TEST(Futex, AWordThatDiffersIsNotWaitedFor) {
+TEST(Futex, AWaitReturnsAtOnceIfTheWordDiffers) {
   const FutexWord word{5};
   const TimePoint begin = Clock::system().now();
   futex_wait(word, 4, kWakeLimit);

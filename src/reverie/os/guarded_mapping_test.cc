@@ -27,7 +27,7 @@ class GuardedFile {
   int fd_ = -1;
 };
 
-TEST(GuardedMapping, AWriteIntoPagesThatAreGoneSucceedsAndIsTold) {
+TEST(GuardedMapping, AWriteToMissingPagesSucceedsAndIsReported) {
   const GuardedFile file(20'000);
   const auto mapping = GuardedMapping::map(file.fd(), 20'000);
   ASSERT_NE(mapping, nullptr);
@@ -48,7 +48,7 @@ TEST(GuardedMapping, AWriteIntoPagesThatAreGoneSucceedsAndIsTold) {
   EXPECT_EQ(first, 'a');
 }
 
-TEST(GuardedMapping, ThereAreSoManyAtATimeAndPlacesAreUsedAgain) {
+TEST(GuardedMapping, TheirNumberIsBoundedAndSlotsAreReused) {
   const GuardedFile file(4'096);
   for (int round = 0; round < 2; ++round) {
     std::vector<std::unique_ptr<GuardedMapping>> mappings;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kOwnPagesBytes = std::size_t{4} << 20;
 constexpr std::size_t kPage = 4096;
 
-TEST(OwnPages, AreThoseThatWereWrittenAndNotThoseThatWereRead) {
+TEST(OwnPages, AreThePagesWrittenAndNotThoseRead) {
   Result<SharedMemory> owner = SharedMemory::create("own-pages", kOwnPagesBytes);
   ASSERT_TRUE(owner.ok());
   for (std::byte& byte : owner->bytes()) byte = std::byte{1};

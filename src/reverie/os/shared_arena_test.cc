@@ -41,7 +41,7 @@ std::size_t resident_bytes(const SharedArena& arena) {
   return static_cast<std::size_t>(about.st_blocks) * 512;
 }
 
-TEST(SharedArena, WhatTheOwnerWritesAReaderReads) {
+TEST(SharedArena, AReaderReadsWhatTheOwnerWrites) {
   const auto arena = arena_of(1 << 20);
   const auto view = view_of(*arena);
   std::vector<std::shared_ptr<ArenaBlock>> blocks;
@@ -82,7 +82,7 @@ TEST(SharedArena, AReaderCannotWrite) {
   EXPECT_EQ(block->bytes()[0], std::byte{1});
 }
 
-TEST(SharedArena, RefusesWhatDoesNotFit) {
+TEST(SharedArena, RefusesSizesThatDoNotFit) {
   const auto arena = arena_of(1 << 16);
   EXPECT_EQ(arena->allocate(0).status().code(), StatusCode::kInvalidArgument);
   for (const std::size_t size : {std::size_t{1} << 16, std::size_t{1} << 40, ~std::size_t{0}}) {
@@ -99,7 +99,7 @@ TEST(SharedArena, RefusesWhatDoesNotFit) {
   EXPECT_EQ(arena->used_bytes(), 0u);
 }
 
-TEST(SharedArena, ABlockThatIsFreeAgainIsNeverTakenForWhatItHeld) {
+TEST(SharedArena, ARangeOfAFreedBlockIsStale) {
   const auto arena = arena_of(1 << 16);
   const auto view = view_of(*arena);
   auto block = arena->allocate(5000).value();
@@ -135,7 +135,7 @@ TEST(SharedArena, LeasesAreCountedAndBoundedByConnection) {
   EXPECT_EQ(second.bytes(), 1000u);
 }
 
-TEST(SharedArena, AHangUpFreesWhatAConnectionHasLeased) {
+TEST(SharedArena, AHangUpFreesTheLeasesOfItsConnection) {
   const auto arena = arena_of(1 << 20);
   {
     ArenaLeases leases(1 << 20);
@@ -150,7 +150,7 @@ TEST(SharedArena, AHangUpFreesWhatAConnectionHasLeased) {
   EXPECT_EQ(arena->used_bytes(), 0u);
 }
 
-TEST(SharedArena, GivesMemoryBackThatNoBlockUses) {
+TEST(SharedArena, TrimReleasesMemoryThatNoBlockUses) {
   const auto arena = arena_of(8 << 20);
   const std::size_t before = resident_bytes(*arena);
   const auto low = arena->allocate(4096).value();
@@ -264,7 +264,7 @@ void end_stopped(pid_t child) {
   EXPECT_EQ(::waitpid(child, &status, 0), child);
 }
 
-TEST(SharedArena, AReaderThatIsStruckAtAnyStepLeavesNothingWrong) {
+TEST(SharedArena, AReaderKilledOrStoppedAtAnyStepDoesNoHarm) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     for (const ArenaStep at : {ArenaStep::kChecked, ArenaStep::kCopied}) {
       const auto arena = arena_of(1 << 20);
@@ -289,7 +289,7 @@ TEST(SharedArena, AReaderThatIsStruckAtAnyStepLeavesNothingWrong) {
   }
 }
 
-TEST(SharedArena, AnOwnerThatIsStruckAtAnyStepLeavesReadersWhatTheyHave) {
+TEST(SharedArena, AnOwnerKilledOrStoppedAtAnyStepLeavesReadersTheirData) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     for (const ArenaStep at : {ArenaStep::kAllocated, ArenaStep::kWritten, ArenaStep::kFreed}) {
       // Made before the fork, so that this process can read it after its owner, the child, is gone.
@@ -310,7 +310,7 @@ TEST(SharedArena, AnOwnerThatIsStruckAtAnyStepLeavesReadersWhatTheyHave) {
 }
 
 // Another process writes random words into the arena while this one reads it.
-TEST(SharedArena, RubbishThatIsWrittenMeanwhileHarmsNoReader) {
+TEST(SharedArena, RandomWritesMeanwhileDoNotHarmReaders) {
   const auto arena = arena_of(64 << 10);
   const auto view = view_of(*arena);
   const std::shared_ptr<ArenaBlock> block = arena->allocate(20'000).value();
@@ -344,7 +344,7 @@ TEST(SharedArena, RubbishThatIsWrittenMeanwhileHarmsNoReader) {
   EXPECT_EQ(copied + refused, scaled(5'000, 200'000));
 }
 
-TEST(SharedArena, BytesOfABlockHaveItsRangeAndOthersHaveNone) {
+TEST(SharedArena, OnlyBytesOfABlockHaveARange) {
   const auto arena = arena_of(1 << 20);
   const auto view = view_of(*arena);
   const auto block = arena->allocate(10'000).value();
@@ -361,7 +361,7 @@ TEST(SharedArena, BytesOfABlockHaveItsRangeAndOthersHaveNone) {
   EXPECT_FALSE(arena->range_of({}));
 }
 
-TEST(SharedArena, UnusedMemoryGoesBackOnceMostIsUnused) {
+TEST(SharedArena, UnusedMemoryIsReleasedOnceMostIsUnused) {
   constexpr std::size_t kBlock = std::size_t{1} << 20;
   constexpr std::size_t kCount = 160;
   const auto arena = arena_of(2 * kCount * kBlock);
@@ -382,7 +382,7 @@ TEST(SharedArena, UnusedMemoryGoesBackOnceMostIsUnused) {
   for (const auto& block : blocks) EXPECT_EQ(block->bytes().front(), std::byte{1});
 }
 
-TEST(SharedArena, AForkedChildThatLetsABlockGoTakesNothingFromItsParent) {
+TEST(SharedArena, AForkedChildThatDropsABlockDoesNotFreeItForItsParent) {
   const auto arena = arena_of(1 << 20);
   const auto view = view_of(*arena);
   auto block = arena->allocate(100).value();

@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-TEST(SharedMemory, WhatOneMappingWritesTheOtherReads) {
+TEST(SharedMemory, OneMappingReadsWhatAnotherWrites) {
   SharedMemory made = SharedMemory::create("test", 10'000).value();
   SharedMemory opened = SharedMemory::open(made.fd()).value();
   ASSERT_EQ(opened.bytes().size(), 10'000u);
@@ -21,7 +21,7 @@ TEST(SharedMemory, WhatOneMappingWritesTheOtherReads) {
   EXPECT_EQ(opened.bytes()[9'999], std::byte{7});
 }
 
-TEST(SharedMemory, BytesStayWhereTheyAreWhenTheObjectMoves) {
+TEST(SharedMemory, MovingTheObjectDoesNotMoveTheBytes) {
   SharedMemory made = SharedMemory::create("test", 100).value();
   std::byte* const at = made.bytes().data();
   SharedMemory moved = std::move(made);
@@ -30,12 +30,12 @@ TEST(SharedMemory, BytesStayWhereTheyAreWhenTheObjectMoves) {
   EXPECT_EQ(moved.bytes().size(), 200u);
 }
 
-TEST(SharedMemory, NobodyCanShrinkIt) {
+TEST(SharedMemory, CannotBeShrunk) {
   const SharedMemory made = SharedMemory::create("test", 10'000).value();
   EXPECT_NE(ftruncate(made.fd(), 10), 0);
 }
 
-TEST(SharedMemory, IsFoundByItsProcessAndMayBeMappedToWriteForOneselfAlone) {
+TEST(SharedMemory, CanBeOpenedByProcessIdAndMappedCopyOnWrite) {
   const SharedMemory made = SharedMemory::create("test", 10'000).value();
   const auto word = std::as_bytes(std::span("there"));
   ASSERT_TRUE(made.write(9'000, word).ok());
@@ -54,7 +54,7 @@ TEST(SharedMemory, IsFoundByItsProcessAndMayBeMappedToWriteForOneselfAlone) {
   EXPECT_EQ(SharedMemory::open_of(getpid(), file).status().code(), StatusCode::kUnavailable);
 }
 
-TEST(SharedMemory, IsReservedWhileNobodyHoldsIt) {
+TEST(SharedMemory, IsReservedOnlyWhileNoReaderHoldsIt) {
   const SharedMemory made = SharedMemory::create("test", 100).value();
   EXPECT_TRUE(made.try_reserve());
   {
@@ -69,7 +69,7 @@ TEST(SharedMemory, IsReservedWhileNobodyHoldsIt) {
   EXPECT_TRUE(made.try_reserve());
 }
 
-TEST(SharedMemory, RefusesWhatIsNone) {
+TEST(SharedMemory, RefusesInvalidSizesAndDescriptors) {
   EXPECT_EQ(SharedMemory::create("test", 0).status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(SharedMemory::create("test", std::size_t{1} << 62).status().code(),
             StatusCode::kResourceExhausted);

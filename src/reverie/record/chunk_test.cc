@@ -41,7 +41,7 @@ TEST(ChunkSchema, PutsLargeElementsFirstSoThatEveryRowIsAligned) {
   }
 }
 
-TEST(Chunk, GivesRowsBackOfFixedAndOfVaryingSize) {
+TEST(Chunk, ReturnsRowsOfFixedAndOfVaryingSize) {
   const auto schema = schema_of({{"x", DType::kFloat32, {2}}, {"word", DType::kBytes, {}}});
   const Ref<Chunk> chunk = Chunk::open(schema, {1, 2, 3}, 3, 30, Allocator::heap()).value();
   EXPECT_EQ(chunk->rows(), 0u);
@@ -62,7 +62,7 @@ TEST(Chunk, GivesRowsBackOfFixedAndOfVaryingSize) {
   EXPECT_EQ(chunk->size_bytes(), sizeof(Chunk) + 3 * 16 + 30);
 }
 
-TEST(Chunk, RefusesWhatNoMemoryHolds) {
+TEST(Chunk, RefusesSizesThatMemoryCannotHold) {
   const auto schema = schema_of({{"x", DType::kFloat64, {std::int64_t{1} << 40}}});
   EXPECT_EQ(Chunk::open(schema, {}, ~0u, 0, Allocator::heap()).status().code(),
             StatusCode::kInvalidArgument);
@@ -70,7 +70,7 @@ TEST(Chunk, RefusesWhatNoMemoryHolds) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(Chunk, TellsTheFirstItemAndTheLast) {
+TEST(Chunk, ReportsItsFirstItemAndItsLast) {
   const Ref<Chunk> chunk =
       Chunk::open(schema_of({{"x", DType::kBool, {}}}), {}, 1, 0, Allocator::heap()).value();
   EXPECT_TRUE(chunk->add_item());
@@ -111,7 +111,7 @@ void compress(Chunk& chunk, Allocator& allocator) {
   chunk.replace_rows(encode_columns(chunk, {&lz4, 1}, allocator).value());
 }
 
-TEST(CompressibleChunk, GivesItsRawRowsBackOnceNobodyReadsThem) {
+TEST(CompressibleChunk, FreesItsRawRowsOnceNoReaderUsesThem) {
   CountingAllocator allocator;
   const Ref<Chunk> chunk = compressible_chunk(10, allocator);
   EXPECT_EQ(allocator.out(), 4'000u);
@@ -157,7 +157,7 @@ TEST(CompressibleChunk, AccountsFollowItsSize) {
   EXPECT_EQ(two->bytes(), 0);
 }
 
-TEST(CompressibleChunk, ReadersAndItsWriterNeedNoLock) {
+TEST(CompressibleChunk, IsReadAndCompressedWithoutALock) {
   CountingAllocator allocator;
   for (int round = 0; round < scaled(50, 1'000); ++round) {
     const Ref<Chunk> chunk = compressible_chunk(10, allocator);

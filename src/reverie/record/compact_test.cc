@@ -8,7 +8,7 @@
 namespace reverie {
 namespace {
 
-TEST(Compact, HoldsTheSameRowsInNoMoreMemoryThanTheyNeed) {
+TEST(Compact, HoldsTheSameRowsInTheMemoryTheyNeed) {
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{
       {"x", DType::kFloat32, {2}}, {"word", DType::kString, {}}, {"n", DType::kInt64, {}}});
   const ChunkOrigin origin{17, 18, 19};
@@ -37,7 +37,7 @@ TEST(Compact, HoldsTheSameRowsInNoMoreMemoryThanTheyNeed) {
   }
 }
 
-TEST(Compact, MayHoldNoRowsAtAll) {
+TEST(Compact, AcceptsAChunkWithoutRows) {
   const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, {2}}});
   const Ref<Chunk> raw = Chunk::open(schema, {}, 4, 0, Allocator::heap()).value();
   const Ref<Chunk> compacted = compact(*raw, CodecId::kRaw, Allocator::heap()).value();

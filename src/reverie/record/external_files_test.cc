@@ -57,7 +57,7 @@ class FileRootTest : public ::testing::Test {
   std::vector<std::byte> out_;
 };
 
-TEST_F(FileRootTest, ReadsTheRowsThatWereAskedForAndNoOthers) {
+TEST_F(FileRootTest, ReadsOnlyTheRequestedRows) {
   ASSERT_TRUE(read("deep/rows", 8, 32, 2, 3).ok());
   for (std::size_t i = 0; i < out_.size(); ++i) {
     EXPECT_EQ(out_[i], static_cast<std::byte>(8 + 8 + i));
@@ -78,7 +78,7 @@ TEST_F(FileRootTest, ReadsManyRowsOfSeveralFilesInAnyOrder) {
 }
 
 // Names that a hostile writer could put into an item must not open files outside of the folder.
-TEST_F(FileRootTest, NamesThatLeadOutOfTheFolderAreRefused) {
+TEST_F(FileRootTest, NamesThatEscapeTheFolderAreRefused) {
   fs::create_symlink(outer_ / "secret", root_ / "link");
   fs::create_symlink("../secret", root_ / "relative_link");
   fs::create_directory_symlink(outer_, root_ / "folder_link");
@@ -97,7 +97,7 @@ TEST_F(FileRootTest, LinksThatStayInsideAreFollowed) {
   EXPECT_TRUE(read("inside", 0, 40, 0, 1).ok());
 }
 
-TEST_F(FileRootTest, WhatIsMissingNamesFileAndPlace) {
+TEST_F(FileRootTest, MissingRowsNameTheFileAndTheOffset) {
   const Status missing = read("rows2", 0, 40, 0, 1);
   EXPECT_EQ(missing.code(), StatusCode::kDataLoss);
   EXPECT_NE(missing.message().find("rows2"), std::string::npos);
@@ -110,18 +110,18 @@ TEST_F(FileRootTest, WhatIsMissingNamesFileAndPlace) {
   EXPECT_EQ(read("rows", 0, 8, 0xffffffff, 1).code(), StatusCode::kDataLoss);
 }
 
-TEST_F(FileRootTest, WhatIsNoRegularFileIsRefusedWithoutAWait) {
+TEST_F(FileRootTest, NonRegularFilesAreRefusedWithoutBlocking) {
   EXPECT_EQ(read("deep", 0, 40, 0, 1).code(), StatusCode::kDataLoss);
   ASSERT_EQ(mkfifo((root_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(read("pipe", 0, 40, 0, 1).code(), StatusCode::kDataLoss);
 }
 
-TEST_F(FileRootTest, AFolderThatIsGoneIsNoFaultOfTheItem) {
+TEST_F(FileRootTest, AMissingFolderIsUnavailableAndNotDataLoss) {
   fs::remove_all(root_);
   EXPECT_EQ(read("rows", 0, 40, 0, 1).code(), StatusCode::kUnavailable);
 }
 
-TEST(FileRoot, IsAFolderThatIsThere) {
+TEST(FileRoot, MustBeAnExistingFolder) {
   EXPECT_EQ(FileRoot::open("").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(FileRoot::open("/nowhere/at/all").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(FileRoot::open("/etc/passwd").status().code(), StatusCode::kInvalidArgument);

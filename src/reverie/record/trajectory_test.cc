@@ -29,7 +29,7 @@ Ref<const Layout> one_piece_layout() {
                           std::string("nest"));
 }
 
-TEST(Trajectory, HoldsAShareOfItsChunksAndLayoutAndNoMore) {
+TEST(Trajectory, HoldsOneReferenceToItsChunkAndItsLayout) {
   const Ref<Chunk> chunk = make_chunk();
   const Ref<const Layout> layout = one_piece_layout();
   const Piece piece{chunk.get(), 1, 2};
@@ -47,7 +47,7 @@ TEST(Trajectory, HoldsAShareOfItsChunksAndLayoutAndNoMore) {
   EXPECT_EQ(layout->ref_count(), 1u);
 }
 
-TEST(Trajectory, KeepsItsRowsWhenEverybodyElseHasLetGo) {
+TEST(Trajectory, KeepsItsRowsWhenAllOthersHaveReleasedThem) {
   Ref<Chunk> chunk = make_chunk();
   Ref<const Layout> layout = one_piece_layout();
   const Piece piece{chunk.get(), 3, 1};
@@ -58,7 +58,7 @@ TEST(Trajectory, KeepsItsRowsWhenEverybodyElseHasLetGo) {
   EXPECT_EQ(bytes_of(kept.chunk->row_bytes(1, kept.offset)), i64(3).bytes);
 }
 
-TEST(Trajectory, OfSeveralPiecesCountsEachOfThem) {
+TEST(Trajectory, CountsEachOfItsPieces) {
   const Ref<Chunk> a = make_chunk();
   const Ref<Chunk> b = make_chunk();
   const auto layout = make_ref<Layout>(
@@ -82,7 +82,7 @@ TEST(Trajectory, OfSeveralPiecesCountsEachOfThem) {
   EXPECT_EQ(b->ref_count(), 1u);
 }
 
-TEST(Trajectory, MovedFromIsEmptyAndCanBeAssignedAgain) {
+TEST(Trajectory, IsEmptyWhenMovedFromAndCanBeAssignedAgain) {
   const Ref<Chunk> chunk = make_chunk();
   const Piece piece{chunk.get(), 0, 1};
   Trajectory a(one_piece_layout(), {&piece, 1});
@@ -98,7 +98,7 @@ TEST(Trajectory, MovedFromIsEmptyAndCanBeAssignedAgain) {
   EXPECT_FALSE(a.empty());
 }
 
-TEST(TrajectoryDeathTest, RefusesPiecesThatAreNotItsLayouts) {
+TEST(TrajectoryDeathTest, PiecesThatDoNotMatchTheLayoutAbort) {
   const Ref<Chunk> chunk = make_chunk();
   const std::vector<Piece> pieces(2, {chunk.get(), 0, 1});
   EXPECT_DEATH(Trajectory(one_piece_layout(), pieces), "invariant broken");
@@ -112,7 +112,7 @@ Status check(std::vector<LayoutColumn> columns, const std::vector<Piece>& pieces
   return check_trajectory(trajectory.view());
 }
 
-TEST(CheckTrajectory, RefusesWhatDoesNotLieInItsChunk) {
+TEST(CheckTrajectory, RefusesRowsOutsideTheirChunk) {
   const Ref<Chunk> chunk = make_chunk(4);
   const auto over = [&](std::uint32_t offset, std::uint32_t length) {
     return check({{kX, 0, 0, 1, false}}, {{chunk.get(), offset, length}});
@@ -158,7 +158,7 @@ class CheckSignature : public ::testing::Test {
       pieces_};
 };
 
-TEST_F(CheckSignature, AcceptsEqualShapesAndAnyWhereTheSignatureSaysAny) {
+TEST_F(CheckSignature, AcceptsEqualShapesAndWildcardsOfTheSignature) {
   EXPECT_TRUE(check({{"x", DType::kFloat32, {3, 2}}, {"n", DType::kInt64, {}}}).ok());
   EXPECT_TRUE(check({{"x", DType::kFloat32, {-1, 2}}, {"n", DType::kInt64, {}}}).ok());
   EXPECT_TRUE(check({{"x", DType::kFloat32, {-1, -1}}, {"n", DType::kInt64, {}}}).ok());
@@ -178,7 +178,7 @@ TEST_F(CheckSignature, NamesTheFirstColumnThatDiffers) {
                  StatusCode::kInvalidArgument, {"column 1", "(1,)"});
 }
 
-TEST_F(CheckSignature, NamesBothCountsWhereTheyDiffer) {
+TEST_F(CheckSignature, NamesBothCountsIfTheyDiffer) {
   expect_refused(check({{"x", DType::kFloat32, {3, 2}}}), StatusCode::kInvalidArgument,
                  {"2 columns", "has 1", "x: float32 (3, 2)"});
 }

@@ -28,7 +28,7 @@ TEST(Hosts, AreNumberedInTheOrderOfTheirFirstMembers) {
   }
 }
 
-TEST(Hosts, NumbersAreReadBackAndOthersAreNone) {
+TEST(Hosts, NumbersSurviveARoundTripAndInvalidOnesAreRefused) {
   const Hosts hosts = Hosts::of(std::vector<std::string>{"x", "y", "x"});
   const auto again = Hosts::from_numbers(hosts.numbers());
   ASSERT_TRUE(again.has_value());

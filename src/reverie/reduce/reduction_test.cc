@@ -49,7 +49,7 @@ void expect_scaled(DType dtype, const std::vector<T>& values, const std::vector<
   EXPECT_EQ(scaled, tripled);
 }
 
-TEST(Reduction, ScalesByACountAndAddsSo) {
+TEST(Reduction, ScalesByACount) {
   expect_scaled<float>(DType::kFloat32, {1, -2.5, 0}, {3, -7.5, 0});
   expect_scaled<double>(DType::kFloat64, {1e300, 4}, {3e300, 12});
   expect_scaled<std::int8_t>(DType::kInt8, {50, -1}, {-106, -3});  // it wraps around
@@ -57,7 +57,7 @@ TEST(Reduction, ScalesByACountAndAddsSo) {
   expect_scaled<std::complex<float>>(DType::kComplex64, {{1, -2}}, {{3, -6}});
 }
 
-TEST(Reduction, ANanStaysOne) {
+TEST(Reduction, NanIsPropagated) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     for (const float value : combined<float>(op, DType::kFloat32, {nan, 1}, {1, nan})) {
@@ -73,7 +73,7 @@ TEST(Reduction, AMeanDividesBothPartsOfComplexNumbers) {
 }
 
 // All 65,536 halves survive conversion; numbers between two halves are rounded to the nearer one.
-TEST(Reduction, HalvesAreWidenedExactlyAndNarrowedToTheNearest) {
+TEST(Reduction, HalfPrecisionIsWidenedExactlyAndNarrowedToTheNearest) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     float previous = 0;
     for (std::uint32_t bits = 0; bits < 65536; ++bits) {
@@ -108,7 +108,7 @@ TEST(Reduction, HalvesAreWidenedExactlyAndNarrowedToTheNearest) {
   }
 }
 
-TEST(Reduction, WhatAnElementTypeDoesNotHaveIsRefused) {
+TEST(Reduction, OperationsThatATypeLacksAreRefused) {
   EXPECT_TRUE(check_reducible(ReduceOp::kMean, DType::kBFloat16).ok());
   EXPECT_TRUE(check_reducible(ReduceOp::kMax, DType::kBool).ok());
   for (const auto& [op, dtype] :
@@ -121,7 +121,7 @@ TEST(Reduction, WhatAnElementTypeDoesNotHaveIsRefused) {
   }
 }
 
-TEST(Reduction, NamesAreReadBack) {
+TEST(Reduction, OperationNamesSurviveARoundTrip) {
   for (const char* name : {"sum", "mean", "min", "max", "product"}) {
     ASSERT_TRUE(reduce_op_from_name(name).has_value());
     EXPECT_EQ(reduce_op_name(*reduce_op_from_name(name)), name);

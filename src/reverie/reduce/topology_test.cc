@@ -44,7 +44,7 @@ TEST(Topology, EachMemberIsTheRootOfOneTreeAndALeafInHalfOfThem) {
   }
 }
 
-TEST(Topology, TreesDiffer) {
+TEST(Topology, TreesOfDifferentRootsDiffer) {
   for (std::size_t count = 2; count <= 32; ++count) {
     std::set<std::vector<std::size_t>> parents;
     for (std::size_t tree = 0; tree < count; ++tree) {

@@ -85,7 +85,7 @@ class ChunkHoldersTest : public ::testing::Test {
       LocalService::open(tables(), {.max_bytes = std::nullopt, .memory = memory_}).value();
 };
 
-TEST_F(ChunkHoldersTest, AChunkCountsForTheMostGenerousTableThatHoldsIt) {
+TEST_F(ChunkHoldersTest, AChunkIsChargedToTheTableWithTheLargestBound) {
   const Ref<Chunk> chunk = float_chunk(0, 4);
   EXPECT_EQ(bound_of(*chunk), -1);
   insert("small", *chunk, 1);
@@ -106,7 +106,7 @@ TEST_F(ChunkHoldersTest, AChunkCountsForTheMostGenerousTableThatHoldsIt) {
   EXPECT_GT(memory_->shrinks, 0);
 }
 
-TEST_F(ChunkHoldersTest, EvictionAndResetEndWhatATableHolds) {
+TEST_F(ChunkHoldersTest, EvictionAndResetReleaseTheChunksOfATable) {
   const Ref<Chunk> chunk = float_chunk(0, 4);
   insert("small", *chunk, 1);
   insert("large", *chunk, 1);
@@ -119,7 +119,7 @@ TEST_F(ChunkHoldersTest, EvictionAndResetEndWhatATableHolds) {
   EXPECT_EQ(bound_of(*chunk), 20);
 }
 
-TEST_F(ChunkHoldersTest, AChunkThatIsCompressedCountsWhereItsColumnsAre) {
+TEST_F(ChunkHoldersTest, ACompressedChunkIsChargedWhereItsColumnsAre) {
   const auto schema =
       make_ref<ChunkSchema>(std::vector<TensorSpec>{{"frame", DType::kUInt8, {20, 20}}});
   const Ref<Chunk> chunk =
@@ -138,7 +138,7 @@ TEST_F(ChunkHoldersTest, AChunkThatIsCompressedCountsWhereItsColumnsAre) {
   EXPECT_EQ(bound_of(*chunk), 20);
 }
 
-TEST(ChunkHolders, BoundsThatCannotBeKeptAreRefusedByTheirTablesName) {
+TEST(ChunkHolders, ABoundThatCannotBeKeptIsRefusedNamingItsTable) {
   const auto refused = [](std::shared_ptr<ChunkMemory> memory) {
     return LocalService::open(tables(), {.max_bytes = std::nullopt, .memory = std::move(memory)})
         .status();

@@ -31,7 +31,7 @@ std::int64_t item_bytes() {
   return ChunkStore::new_bytes(make_item(1, 1.0).trajectory.view());
 }
 
-TEST(LocalService, RefusesNoTablesAndEqualNames) {
+TEST(LocalService, RefusesAnEmptyListOfTablesAndEqualNames) {
   EXPECT_EQ(LocalService::open({}, {}).status().code(), StatusCode::kInvalidArgument);
   const Status status = LocalService::open({fifo("a"), fifo("a")}, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -70,7 +70,7 @@ TEST(LocalService, InsertsBeyondTheBudgetWaitForAnotherTablesDelete) {
   EXPECT_EQ(service->used_bytes(), 2 * item_bytes());
 }
 
-TEST(LocalService, ResettingOneTableLetsInsertsOfAnotherIn) {
+TEST(LocalService, ResettingOneTableAdmitsWaitingInsertsOfAnother) {
   StoreOptions options;
   options.max_bytes = item_bytes();
   const auto service = open({fifo("a"), fifo("b")}, options);
@@ -84,7 +84,7 @@ TEST(LocalService, ResettingOneTableLetsInsertsOfAnotherIn) {
   EXPECT_TRUE(is_in);
 }
 
-TEST(LocalService, AFullTableGoesOnAtTheBudget) {
+TEST(LocalService, AFullTableAtTheBudgetKeepsAcceptingInserts) {
   StoreOptions options;
   options.max_bytes = 3 * item_bytes();
   const auto service = open({fifo("a", 3)}, options);
@@ -94,7 +94,7 @@ TEST(LocalService, AFullTableGoesOnAtTheBudget) {
   EXPECT_EQ(service->used_bytes(), 3 * item_bytes());
 }
 
-TEST(LocalService, MemoryComesBackWithTheLastReferenceOnAnIdleTable) {
+TEST(LocalService, AnIdleTableFreesMemoryWithTheLastReference) {
   const auto service = open({fifo("a", 10)});
   const Ref<Chunk> chunk = testing::float_chunk(0, 16);
   ASSERT_TRUE(insert(*service, "a", testing::item_over(*chunk, 1, 1.0, 0, 1), TimePoint{0}).ok());
@@ -113,7 +113,7 @@ TEST(LocalService, MemoryComesBackWithTheLastReferenceOnAnIdleTable) {
   EXPECT_EQ(chunk->ref_count(), 1u) << "no further call was needed";
 }
 
-TEST(LocalService, ARetainedBatchHoldsItsOwnChunksAndNobodyElses) {
+TEST(LocalService, ARetainedBatchHoldsOnlyItsOwnChunks) {
   const auto service = open({fifo("a", 10)});
   const Ref<Chunk> first = testing::float_chunk(1, 1);
   const Ref<Chunk> second = testing::float_chunk(2, 1);
@@ -141,7 +141,7 @@ TEST(LocalService, ABatchMayOutliveItsStore) {
   EXPECT_EQ(testing::value_of(held.batch.trajectories()[0]), 42);
 }
 
-TEST(LocalService, AWaitIsEndedFromOutside) {
+TEST(LocalService, AWaitCanBeInterrupted) {
   const auto service = open({fifo("a")});
   WaitOptions wait;
   wait.interrupted = [] { return true; };
@@ -152,7 +152,7 @@ TEST(LocalService, AWaitIsEndedFromOutside) {
   EXPECT_EQ(info_and_wait(*service).value()[0].pending_samples, 0);
 }
 
-TEST(LocalService, AWaitIsToldOfAndACallThatIsServedAtOnceIsNot) {
+TEST(LocalService, CallbacksReportAWaitAndNotACallServedAtOnce) {
   const auto service = open({fifo("a")});
   ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), TimePoint::max()).ok());
   int begun = 0;
@@ -179,7 +179,7 @@ TEST(LocalService, AWaitIsToldOfAndACallThatIsServedAtOnceIsNot) {
   EXPECT_EQ(ended, 1);
 }
 
-TEST(LocalService, WaitingIsTimed) {
+TEST(LocalService, TheTimeSpentWaitingIsReported) {
   ManualClock clock;
   StoreOptions options;
   options.clock = &clock;
@@ -196,7 +196,7 @@ TEST(LocalService, WaitingIsTimed) {
   EXPECT_NEAR(info_and_wait(*service).value()[0].sample_wait_s, 3.0, 1e-6) << "and no longer";
 }
 
-TEST(LocalService, LargeBatchesGoThroughInBreaths) {
+TEST(LocalService, LargeBatchesAreServedInPortions) {
   const auto service = open({fifo("a", 100'000)});
   std::vector<Item> items;
   for (ItemKey key = 1; key <= 5'000; ++key) items.push_back(make_item(key, 1.0));
@@ -232,7 +232,7 @@ TEST(LocalService, ExtensionsSeeEveryOperationOnce) {
   EXPECT_EQ(summary.at("deleted_never_sampled"), 2);
 }
 
-TEST(LocalService, PriorityDiffusionMovesTheNeighboursOfTheEpisodeAlone) {
+TEST(LocalService, PriorityDiffusionChangesOnlyNeighboursInTheEpisode) {
   TableOptions options = fifo("a", 100);
   options.extensions = {{"PriorityDiffusion", {{"radius", std::int64_t{2}}, {"decay", 0.5}}}};
   const auto service = open({options});

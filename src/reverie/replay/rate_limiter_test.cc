@@ -12,7 +12,7 @@ RateLimiter made(const RateLimiterSpec& spec) {
 }
 
 // The example of section 3.4 of the Reverb paper: 3/2 samples per insert, bounds +3 and -2.
-TEST(RateLimiter, ThePapersThreeToTwoExampleWalksBetweenItsBounds) {
+TEST(RateLimiter, TheThreeToTwoExampleOfThePaperStaysWithinItsBounds) {
   RateLimiter limiter = made({1.5, 1, -2.0, 3.0});
   EXPECT_FALSE(limiter.can_sample(1)) << "empty";
   EXPECT_TRUE(limiter.can_insert(1));
@@ -41,7 +41,7 @@ TEST(RateLimiter, MinSizeHoldsSamplesBackUntilTheTableIsLargeEnough) {
   EXPECT_FALSE(limiter.can_sample(1)) << "a delete brings the table below min_size again";
 }
 
-TEST(RateLimiter, AQueueTakesItsSizeAndGivesEachItemOnce) {
+TEST(RateLimiter, AQueueAdmitsItsSizeAndGivesEachItemOnce) {
   RateLimiter limiter = made(RateLimiter::queue(3));
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(limiter.can_insert(1)) << i;
@@ -54,7 +54,7 @@ TEST(RateLimiter, AQueueTakesItsSizeAndGivesEachItemOnce) {
   EXPECT_TRUE(limiter.can_insert(1));
 }
 
-TEST(RateLimiter, BelowMinSizeInsertsAreFreeEvenOverMaxDiff) {
+TEST(RateLimiter, BelowMinSizeInsertsAreAllowedEvenOverMaxDiff) {
   RateLimiter limiter = made({4.0, 2, -10.0, 3.0});
   EXPECT_TRUE(limiter.can_insert(1)) << "4 > 3, but the table is below min_size";
   limiter.did_insert();
@@ -63,7 +63,7 @@ TEST(RateLimiter, BelowMinSizeInsertsAreFreeEvenOverMaxDiff) {
   EXPECT_FALSE(limiter.can_insert(1));
 }
 
-TEST(RateLimiter, WaivedSamplesGiveAQueueItsPlaceBack) {
+TEST(RateLimiter, DeletingAnUnsampledItemFreesItsPlaceInAQueue) {
   RateLimiter limiter = made(RateLimiter::queue(1));
   limiter.did_insert();
   EXPECT_FALSE(limiter.can_insert(1));
@@ -84,7 +84,7 @@ TEST(RateLimiter, TheAllowanceIsTheLargestNumberThatTheInequalityAllows) {
   }
 }
 
-TEST(RateLimiter, SaysWhichBoundHoldsAndByHowMuch) {
+TEST(RateLimiter, SaysWhichBoundBlocksAndByHowMuch) {
   RateLimiter limiter = made({1.0, 2, 0.0, 3.0});
   EXPECT_EQ(limiter.why_no_insert(), "");
   EXPECT_NE(limiter.why_no_sample().find("below min_size_to_sample 2 by 2"), std::string::npos);
@@ -97,7 +97,7 @@ TEST(RateLimiter, SaysWhichBoundHoldsAndByHowMuch) {
       << limiter.why_no_sample();
 }
 
-TEST(RateLimiter, RefusesNumbersThatMakeNoLimiter) {
+TEST(RateLimiter, RefusesInvalidNumbers) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   for (const RateLimiterSpec& spec : std::vector<RateLimiterSpec>{{0.0, 1, 0, 1},
@@ -115,7 +115,7 @@ TEST(RateLimiter, RefusesNumbersThatMakeNoLimiter) {
   }
 }
 
-TEST(RateLimiter, RefusesALimiterThatWouldStandStill) {
+TEST(RateLimiter, RefusesALimiterThatWouldDeadlock) {
   // After one insert the difference is 1: a sample would leave 0 < 0.5, an insert make 2 > 1.5.
   const Status status = RateLimiter::make({1.0, 1, 0.5, 1.5}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -146,7 +146,7 @@ struct Scenario {
 class TableCoreAgainstModel : public ::testing::TestWithParam<Scenario> {};
 
 // All scenarios together make a million operations.
-TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
+TEST_P(TableCoreAgainstModel, AgreesWithTheNaiveTable) {
   constexpr int kOperations = 84'000;
   const Scenario& scenario = GetParam();
   TableOptions options =
@@ -250,7 +250,7 @@ std::unique_ptr<TableCore> make_core(const TableOptions& options, ChunkStore& ch
   return TableCore::make(options, registry(), chunk_store).value();
 }
 
-TEST(TableCore, TheBestItemsStayWhereTheRemoverIsAMinHeap) {
+TEST(TableCore, AMinHeapRemoverKeepsTheBestItems) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("best", "MaxHeap", "MinHeap", 3, unlimited()), chunk_store);
   Aftermath after;
@@ -264,7 +264,7 @@ TEST(TableCore, TheBestItemsStayWhereTheRemoverIsAMinHeap) {
             (std::vector<ItemKey>{9, 7, 5}));
 }
 
-TEST(TableCore, AnItemWithoutAPriorityGetsTheLargestSoFar) {
+TEST(TableCore, AnItemWithoutAPriorityGetsTheLargestSeen) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
@@ -292,7 +292,7 @@ TEST(TableCore, AStaleTicketUpdatesNothing) {
   EXPECT_EQ(core->find(2)->priority, 53);
 }
 
-TEST(TableCore, ASelectorsRefusalLeavesTheTableAsItWas) {
+TEST(TableCore, APriorityRefusedByASelectorLeavesTheTableUnchanged) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
@@ -325,7 +325,7 @@ TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
   core->unpin(pin, after);
 }
 
-TEST(TableCore, ATicketOfBeforeAResetIsStale) {
+TEST(TableCore, ATicketFromBeforeAResetIsStale) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Fifo", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
@@ -343,7 +343,7 @@ TEST(TableCore, ATicketOfBeforeAResetIsStale) {
   }
 }
 
-TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
+TEST(TableCore, WithoutKeysOnlyATicketFindsAnItem) {
   ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 3, unlimited());
   options.is_keyed = false;
@@ -368,7 +368,7 @@ TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
   EXPECT_EQ(core->max_priority(), 3);
 }
 
-TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
+TEST(TableCore, ABriefBatchHasTheTicketsAndProbabilitiesALearnerNeeds) {
   ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 10, unlimited());
   options.sampler.options["seed"] = std::int64_t{5};
@@ -393,7 +393,7 @@ TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
   EXPECT_EQ(full.keys().size(), 20u);
 }
 
-TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
+TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchDrawnInPortions) {
   ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 100, unlimited());
   options.sampler.options["seed"] = std::int64_t{5};
@@ -412,7 +412,7 @@ TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
   EXPECT_EQ(keys.size(), 50u);
 }
 
-TEST(TableCore, EpisodesAreCountedWhileItemsOfThemAreThere) {
+TEST(TableCore, EpisodesAreCountedWhileTheyHaveItems) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), chunk_store);
   Aftermath after;
@@ -447,7 +447,7 @@ TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
   EXPECT_EQ(chunk->ref_count(), 1u) << "an idle table holds nothing back";
 }
 
-TEST(TableCore, RefusesOptionsThatMakeNoTable) {
+TEST(TableCore, RefusesInvalidOptions) {
   ChunkStore chunk_store{std::nullopt};
   const auto refusal = [&](auto change) {
     TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
@@ -488,7 +488,7 @@ TEST(TableCore, AnItemLargerThanTheBudgetIsRefused) {
   EXPECT_NE(status.message().find("max_bytes 200"), std::string::npos) << status.message();
 }
 
-TEST(TableCore, ASignatureIsCheckedAtTheDoor) {
+TEST(TableCore, ASignatureIsCheckedOnInsert) {
   ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
   options.signature = Signature{{{"x", DType::kFloat32, {2}}}, ""};
@@ -511,7 +511,7 @@ class ShortMemory final : public Allocator {
   int blocks_left = 1;
 };
 
-TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndAllElseStaysAsItWas) {
+TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndChangesNothing) {
   for (const bool is_keyed : {true, false}) {
     ShortMemory memory;
     ChunkStore chunk_store{std::nullopt};
@@ -577,7 +577,7 @@ class ShortSelector final : public Selector {
   Fifo inner_;
 };
 
-TEST(TableCore, ARequestWhoseSelectorLacksMemoryEndsWithWhatIsIn) {
+TEST(TableCore, ASelectorWithoutMemoryEndsTheRequestAfterTheItemsInserted) {
   Registry with_short;
   ASSERT_TRUE(with_short
                   .add_selector("Short",

@@ -124,7 +124,7 @@ struct Core {
   std::unique_ptr<TableCore> core;
 };
 
-TEST(TableCoreViews, AreInsertedAsItemsAreOneByOne) {
+TEST(TableCoreViews, AreInsertedLikeSingleItems) {
   Random random(std::uint64_t{3});
   for (const char* const sampler : {"Uniform", "Prioritized", "MaxHeap"}) {
     for (const std::int64_t max_size : {1, 2, 7, 40}) {
@@ -160,7 +160,7 @@ TEST(TableCoreViews, AreInsertedAsItemsAreOneByOne) {
   }
 }
 
-TEST(TableCoreViews, StandBesideItemsOfTheSameChunks) {
+TEST(TableCoreViews, CoexistWithItemsOfTheSameChunks) {
   Core table(brief_options("Uniform", 5));
   Stream stream;
   Random random(std::uint64_t{5});
@@ -215,7 +215,7 @@ TEST(TableCoreViews, AChunkMayBeInSeveralTablesAndOutliveAReset) {
   EXPECT_EQ(chunk->ref_count(), 1u);
 }
 
-TEST(TableCoreViews, ATicketOfAnItemThatMadeRoomIsStale) {
+TEST(TableCoreViews, ATicketOfAReplacedItemIsStale) {
   Core table(brief_options("Prioritized", 8));
   Stream stream;
   table.insert(stream.next(8));
@@ -236,7 +236,7 @@ TEST(TableCoreViews, ATicketOfAnItemThatMadeRoomIsStale) {
   EXPECT_EQ(table.core->sampler_mass(), 4 * 5 + 3 + 5) << "a new one gets the largest so far";
 }
 
-TEST(TableCoreViews, WhatAPinHoldsOutlivesTheItemsThatWereReplaced) {
+TEST(TableCoreViews, PinnedRowsOutliveReplacedItems) {
   Core table(brief_options("Uniform", 12));
   Stream stream;
   table.insert(stream.next(12));
@@ -265,7 +265,7 @@ TEST(TableCoreViews, WhatAPinHoldsOutlivesTheItemsThatWereReplaced) {
   EXPECT_EQ(table.store.used_bytes(), 0);
 }
 
-TEST(TableCoreViews, AreRefusedAsAWholeWhereTheLimiterHoldsOneBack) {
+TEST(TableCoreViews, AreRefusedTogetherIfTheLimiterBlocksOne) {
   TableOptions options = brief_options("Uniform", 100);
   options.rate_limiter = {1.0, 1, -100, 10};
   Core table(options);
@@ -287,7 +287,7 @@ class ShortMemory final : public Allocator {
   int blocks_left = 1;
 };
 
-TEST(TableCoreViews, WithoutMemoryAllStaysAsItWas) {
+TEST(TableCoreViews, ChangeNothingWithoutMemory) {
   ShortMemory memory;
   Core table(brief_options("Prioritized", 10'000), &memory);
   Stream stream;
@@ -325,7 +325,7 @@ class StubbornSelector final : public Selector {
   std::size_t size_ = 0;
 };
 
-TEST(TableCoreViews, ASelectorWithoutMemoryLeavesTheTableAsItWas) {
+TEST(TableCoreViews, ASelectorWithoutMemoryLeavesTheTableUnchanged) {
   Registry with_stubborn;
   ASSERT_TRUE(with_stubborn
                   .add_selector("Stubborn",
@@ -346,7 +346,7 @@ TEST(TableCoreViews, ASelectorWithoutMemoryLeavesTheTableAsItWas) {
   EXPECT_EQ(info_and_wait(*service).value()[0].inserts, 12);
 }
 
-TEST(TableCoreViews, ComeToTablesThatTakeThem) {
+TEST(TableCoreViews, AreInsertedOnlyIntoTablesThatAcceptThem) {
   const TableOptions brief = brief_options("Uniform", 300);
   const Item item = make_item(1, 1.0);
   const std::vector<TrajectoryView> views(700, item.trajectory.view());
@@ -391,7 +391,7 @@ std::vector<float> values_in(TableSnapshot& snapshot) {
   return values;
 }
 
-TEST(TableCoreViews, LeaveACheckpointAsItWas) {
+TEST(TableCoreViews, LeaveAHeldSnapshotUnchanged) {
   for (const bool is_reset : {false, true}) {
     const auto service = LocalService::open({brief_options("Prioritized", 1'500)}, {}).value();
     Stream stream;

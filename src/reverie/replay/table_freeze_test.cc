@@ -133,7 +133,7 @@ TableOptions seeded(std::string sampler, std::string remover) {
 
 class TableFreeze : public ::testing::TestWithParam<TableOptions> {};
 
-TEST_P(TableFreeze, ARestoredTableGoesOnAsTheFrozenOneDid) {
+TEST_P(TableFreeze, ARestoredTableContinuesLikeTheFrozenOne) {
   ManualClock clock;
   clock.advance(std::chrono::seconds(5));
   Worked first({GetParam()}, clock);
@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Selectors, TableFreeze,
                                   (about.param.extensions.empty() ? "" : "Extensions");
                          });
 
-TEST(TableFreezing, AResetMeanwhileTakesNothingFromTheSnapshot) {
+TEST(TableFreezing, AResetMeanwhileLeavesTheSnapshotUnchanged) {
   ManualClock clock;
   Worked store({seeded("Prioritized", "Fifo")}, clock);
   store.work(1, 2'000);
@@ -198,7 +198,7 @@ TEST(TableFreezing, AResetMeanwhileTakesNothingFromTheSnapshot) {
   EXPECT_EQ(store.service->used_bytes(), 0);
 }
 
-TEST(TableFreezing, ATableThatWasUsedTakesNoCheckpoint) {
+TEST(TableFreezing, AUsedTableRefusesACheckpoint) {
   ManualClock clock;
   Worked store({seeded("Fifo", "Fifo")}, clock);
   store.work(1, 100);
@@ -208,7 +208,7 @@ TEST(TableFreezing, ATableThatWasUsedTakesNoCheckpoint) {
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(TableFreezing, WhatCanBeNoTableIsRefused) {
+TEST(TableFreezing, InvalidTableStatesAreRefused) {
   ManualClock clock;
   Worked store({seeded("MinHeap", "Prioritized")}, clock);
   store.work(1, 300);

@@ -24,7 +24,7 @@ TableOptions options_of(std::int64_t max_size) {
   return table_options("t", "Prioritized", "Fifo", max_size, RateLimiter::min_size(1));
 }
 
-TEST(TableRules, OptionsThatNoTableCanHaveAreRefusedByName) {
+TEST(TableRules, InvalidOptionsAreRefusedByName) {
   EXPECT_TRUE(TableRules::check_options(options_of(1)).ok());
   TableOptions nameless = options_of(1);
   nameless.name.clear();
@@ -39,7 +39,7 @@ TEST(TableRules, OptionsThatNoTableCanHaveAreRefusedByName) {
   EXPECT_FALSE(TableRules::check_options(never).ok()) << "its limiter can never be met";
 }
 
-TEST(TableRules, AnItemNeedsATrajectoryAPriorityOfItsSelectorsAndRoomForItAlone) {
+TEST(TableRules, AnItemNeedsATrajectoryAValidPriorityAndRoom) {
   const TableRules rules = rules_of(options_of(10));
   EXPECT_TRUE(rules.check_item(make_item(1, 1.0)).ok());
   EXPECT_TRUE(rules.check_item(make_item(1, std::nullopt)).ok());
@@ -48,7 +48,7 @@ TEST(TableRules, AnItemNeedsATrajectoryAPriorityOfItsSelectorsAndRoomForItAlone)
   EXPECT_FALSE(rules_of(options_of(10), 16).check_item(make_item(1, 1.0, 0, 1'000)).ok());
 }
 
-TEST(TableRules, AnItemFitsTheSignatureUnlessTheTableDoesNotLook) {
+TEST(TableRules, AnItemMustFitTheSignatureUnlessChecksAreOff) {
   TableOptions options = options_of(10);
   const Signature two{{{"x", DType::kFloat32, {}}, {"y", DType::kFloat32, {}}}, ""};
   options.signature = two;
@@ -68,7 +68,7 @@ Item text_item(const Ref<const Layout>& layout) {
   return {1, 1.0, Trajectory(layout, {&piece, 1})};
 }
 
-TEST(TableRules, TextReadsAsTheSignatureSaysWhateverItsWriterCalledIt) {
+TEST(TableRules, TextTakesTheTypeOfTheSignatureWhateverItsWriterDeclared) {
   for (const DType said : {DType::kBytes, DType::kString}) {
     TableOptions options = options_of(10);
     options.signature = Signature{{{"s", said, {1}}}, ""};
@@ -98,7 +98,7 @@ TEST(TableRules, TextReadsAsTheSignatureSaysWhateverItsWriterCalledIt) {
   }
 }
 
-TEST(TableRules, ManyWritersMayNameTextAsTheyLike) {
+TEST(TableRules, ManyWritersMayDeclareEitherTextType) {
   TableOptions options = options_of(10);
   options.signature = Signature{{{"s", DType::kString, {1}}}, ""};
   const TableRules rules = rules_of(options);
@@ -112,7 +112,7 @@ TEST(TableRules, ManyWritersMayNameTextAsTheyLike) {
   EXPECT_EQ(rules.take_item(number).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(TableRules, TheFirstPriorityThatIsRefusedIsNamed) {
+TEST(TableRules, TheFirstRefusedPriorityIsNamed) {
   const TableRules rules = rules_of(options_of(10));
   EXPECT_TRUE(rules.check_priorities(std::vector<double>{1, 0, 2}).ok());
   const Status refused = rules.check_priorities(std::vector<double>{1, -3, -4});
@@ -120,7 +120,7 @@ TEST(TableRules, TheFirstPriorityThatIsRefusedIsNamed) {
       << refused.message();
 }
 
-TEST(TableRules, AKeyOrAnIndexIsNoTicket) {
+TEST(TableRules, AKeyOrAnIndexIsRefusedAsATicket) {
   const TableRules rules = rules_of(options_of(10));
   EXPECT_TRUE(rules.check_tickets(std::vector<std::uint64_t>{Ticket{3, 1}.packed()}).ok());
   EXPECT_FALSE(rules.check_tickets(std::vector<std::uint64_t>{7}).ok());

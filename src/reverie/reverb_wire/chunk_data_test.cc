@@ -38,7 +38,7 @@ void expect_refusal(const std::string& bytes, const std::vector<std::string>& wo
   expect_refused(read(bytes).status(), StatusCode::kInvalidArgument, words);
 }
 
-TEST(ReverbChunk, RefusesTensorsThatMakeNoRows) {
+TEST(ReverbChunk, RefusesTensorsThatDoNotFormRows) {
   EXPECT_TRUE(read(chunk({tensor(1, {3, 2})})).ok());
   expect_refusal(chunk({}), {"chunk 5", "no tensors"});
   expect_refusal(chunk({tensor(1, {})}), {"scalar"});
@@ -51,14 +51,14 @@ TEST(ReverbChunk, RefusesTensorsThatMakeNoRows) {
   expect_refusal(chunk({tensor(1, Shape(255, 1))}), {"254 axes"});
 }
 
-TEST(ReverbChunk, RefusesShapesThatNoMemoryCanHold) {
+TEST(ReverbChunk, RefusesShapesThatMemoryCannotHold) {
   const std::int64_t big = std::int64_t{1} << 40;
   expect_refusal(chunk({tensor(1, {1, big, big})}), {"shape"});
   expect_refusal(chunk({tensor(1, {1, std::int64_t{1} << 32})}), {"4294967296"});
   expect_refusal(chunk({tensor(1, {std::int64_t{1} << 32, 2})}), {"4294967296 rows"});
 }
 
-TEST(ReverbChunk, RefusesTheFormsOfOldClients) {
+TEST(ReverbChunk, RefusesTheFormatsOfOldClients) {
   std::string old = chunk({tensor(1, {3})});
   put_message(old, 3, tensor(1, {3}));
   expect_refused(read(old).status(), StatusCode::kUnimplemented, {"dm-reverb 0.14"});
@@ -67,7 +67,7 @@ TEST(ReverbChunk, RefusesTheFormsOfOldClients) {
   expect_refused(read(chunk({values})).status(), StatusCode::kUnimplemented, {"tensor_content"});
 }
 
-TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
+TEST(ReverbChunk, StringsInSeparateFieldsAreMovedIntoTheContent) {
   std::string values = tensor(7, {2, 2}, "");
   for (const char* word : {"ab", "", "c", "def"}) put_message(values, 8, word);
   std::string bytes = chunk({tensor(1, {2}), values, tensor(7, {2}, "unmoved")});
@@ -87,7 +87,7 @@ TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
   EXPECT_TRUE(read(std::string(text_of(read_back->enveloped(Chunk::Envelope::kWireMessage)))).ok());
 }
 
-TEST(ReverbChunk, RefusesAnotherNumberOfStringsThanElements) {
+TEST(ReverbChunk, RefusesANumberOfStringsThatDiffersFromTheElements) {
   std::string values = tensor(7, {2}, "");
   put_message(values, 8, "one");
   expect_refusal(chunk({values}), {"2 rows", "1 strings"});
@@ -99,7 +99,7 @@ TEST(ReverbChunk, RefusesAnotherNumberOfStringsThanElements) {
   expect_refusal(chunk({many}), {"1 strings"});
 }
 
-TEST(ReverbChunk, TakesDeltaWhereReverbAppliesIt) {
+TEST(ReverbChunk, AppliesDeltaToTheColumnsThatReverbDoes) {
   std::string bytes = chunk({tensor(1, {3, 2}), tensor(4, {3, 2}), tensor(4, {3}), tensor(7, {3})});
   put_bool(bytes, 4, true);  // after the tensors, since fields may come in any order
   const Ref<Chunk> read_back = read(bytes).value();
@@ -109,7 +109,7 @@ TEST(ReverbChunk, TakesDeltaWhereReverbAppliesIt) {
   EXPECT_EQ(read_back->encoded_column(3).codec, CodecId::kReverb);
 }
 
-TEST(ReverbChunk, RefusesTypesThatTheProtocolHasNoNumberFor) {
+TEST(ReverbChunk, RefusesTypesWithoutANumberInTheProtocol) {
   const auto schema =
       make_ref<ChunkSchema>(std::vector<TensorSpec>{{"small", DType::kFloat8E5M2FNUZ, {}}});
   const Ref<Chunk> made = Chunk::open(schema, {1}, 1, 0, Allocator::heap()).value();
@@ -144,7 +144,7 @@ TEST(ReverbChunk, ContentMayBeMuchShorterThanItsRows) {
   }
 }
 
-TEST(ReverbChunk, SchemasThatAreAlikeAreOne) {
+TEST(ReverbChunk, EqualSchemasAreShared) {
   SchemaCache schemas;
   const auto a = schemas.find({{"", DType::kInt8, {3}}});
   const auto b = schemas.find({{"", DType::kInt8, {4}}});

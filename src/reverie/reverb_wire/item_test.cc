@@ -59,7 +59,7 @@ TEST_F(TrajectoryReaderTest, ColumnsOverTheSameRowsShareTheirPieces) {
   EXPECT_EQ(trajectory.layout().structure(), R"({"list": ["*", "*"]})");
 }
 
-TEST_F(TrajectoryReaderTest, StacksThatOverlapShareThePiecesThatTheyHaveInCommon) {
+TEST_F(TrajectoryReaderTest, OverlappingStacksShareTheirCommonPieces) {
   const auto rows = [](std::int32_t begin, std::int32_t end, std::int32_t index) {
     std::vector<Slice> slices;  // one per row, over both chunks
     for (std::int32_t r = begin; r < end; ++r) {
@@ -96,7 +96,7 @@ TEST_F(TrajectoryReaderTest, StacksThatOverlapShareThePiecesThatTheyHaveInCommon
       5u);
 }
 
-TEST_F(TrajectoryReaderTest, NamesAndNestingAreThoseOfTheSignature) {
+TEST_F(TrajectoryReaderTest, NamesAndNestingComeFromTheSignature) {
   names_ = ColumnNames::of(
       Signature{{{"obs", DType::kFloat32, {2}}, {"reward", DType::kInt64, {}}}, R"({"dict": []})"});
   const Trajectory trajectory = read({{{1, 0, 1, 0}}, {{1, 0, 1, 1}}}).value();
@@ -104,7 +104,7 @@ TEST_F(TrajectoryReaderTest, NamesAndNestingAreThoseOfTheSignature) {
   EXPECT_EQ(trajectory.layout().structure(), R"({"dict": []})");
 }
 
-TEST_F(TrajectoryReaderTest, ItemsThatAreAlikeShareOneLayout) {
+TEST_F(TrajectoryReaderTest, ItemsOfTheSameShapeShareOneLayout) {
   const Trajectory a = read({{{1, 0, 2, 0}}}).value();
   const Trajectory b = read({{{2, 1, 3, 0}}}).value();
   const Trajectory c = read({{{2, 1, 1, 1}}}).value();
@@ -112,7 +112,7 @@ TEST_F(TrajectoryReaderTest, ItemsThatAreAlikeShareOneLayout) {
   EXPECT_NE(&a.layout(), &c.layout());
 }
 
-TEST_F(TrajectoryReaderTest, RefusesWhatWouldBreakWhoeverReadsIt) {
+TEST_F(TrajectoryReaderTest, RefusesItemsThatReadersCannotRead) {
   expect_refusal({}, {"Item trajectory must not be empty."});
   expect_refusal({{}}, {"Item trajectory must not be empty."});
   expect_refusal({{{1, 0, 1, 0}}, {}}, {"column 1"});
@@ -128,12 +128,12 @@ TEST_F(TrajectoryReaderTest, RefusesWhatWouldBreakWhoeverReadsIt) {
   EXPECT_TRUE(read({{{1, 0, 1, 0}}}, /*squeeze=*/true).ok());
 }
 
-TEST_F(TrajectoryReaderTest, SpeaksReverbsWordsForAChunkThatIsNotThere) {
+TEST_F(TrajectoryReaderTest, ReportsAMissingChunkInReverbsWords) {
   expect_refused(read({{{77, 0, 1, 0}}}).status(), StatusCode::kInternal,
                  {"Could not find sequence chunk 77."});
 }
 
-TEST(WireItem, CutsNoOneShortWithTooManyPlaces) {
+TEST(WireItem, TooManySlicesAreRefused) {
   std::string slices;
   for (int i = 0; i < 65'536; ++i) put_message(slices, 1, "");
   std::string trajectory;

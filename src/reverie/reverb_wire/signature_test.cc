@@ -34,7 +34,7 @@ TEST(ReverbSignature, ANestBelowTheBoundIsKeptAndADeeperOneRefused) {
                  {"deeper than 64"});
 }
 
-TEST(ReverbSignature, RefusesWhatIsNoSpecification) {
+TEST(ReverbSignature, RefusesValuesThatAreNotSpecifications) {
   std::string number;
   put_double(number, 11, 1.5);
   expect_refused(read_signature(bytes_of(number)).status(), StatusCode::kInvalidArgument,
@@ -42,7 +42,7 @@ TEST(ReverbSignature, RefusesWhatIsNoSpecification) {
   EXPECT_FALSE(read_signature({}).ok());
 }
 
-TEST(ReverbSignature, LeavesOfADictLieInTheOrderOfTheirKeys) {
+TEST(ReverbSignature, LeavesOfADictAreOrderedByKey) {
   const auto member = [](const std::string& key, int dtype) {
     std::string spec;
     put_int(spec, 3, dtype);
@@ -67,7 +67,7 @@ TEST(ReverbSignature, LeavesOfADictLieInTheOrderOfTheirKeys) {
   EXPECT_EQ(read.structure, R"({"dict": [["a", "*"], ["b", "*"]]})");
 }
 
-TEST(ReverbSignature, ClassesOfOursBecomeNamedTuples) {
+TEST(ReverbSignature, DataclassesBecomeNamedTuples) {
   const std::string written =
       write_signature(
           signature(
@@ -85,7 +85,7 @@ TEST(ReverbSignature, RefusesNumbersAsKeys) {
                  StatusCode::kUnimplemented, {"numbers"});
 }
 
-TEST(ReverbSignature, RefusesATextThatIsNoStructure) {
+TEST(ReverbSignature, RefusesInvalidStructureTexts) {
   for (const char* text : {"", "{", R"({"dict": [["a", "*"]})", R"({"list": ["*", "*"]})", R"("x")",
                            R"({"heap": []})", R"({"dict": [["\ud800", "*"]]})"}) {
     expect_refused(write_signature(signature(text, 1)).status(), StatusCode::kDataLoss, {});

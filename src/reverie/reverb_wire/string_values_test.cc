@@ -29,7 +29,7 @@ std::string tensor_with(const std::vector<std::pair<std::uint32_t, std::string>>
   return out;
 }
 
-TEST(StringValues, BecomeContentAndAllElseStaysAsItIs) {
+TEST(StringValues, AreMovedIntoTheContentAndAllElseIsUnchanged) {
   const std::string given = chunk_with(tensor_with({{kStrings, "ab"}, {kStrings, "c"}}));
   EXPECT_EQ(with_strings_in_content(bytes_of(given)),
             chunk_with(tensor_with({{kContent, std::string("\x02\x01", 2) + "abc"}})));
@@ -45,7 +45,7 @@ TEST(StringValues, MayBeEmptyOrLong) {
             chunk_with(tensor_with({{kContent, "\xac\x02" + text}})));
 }
 
-TEST(StringValues, BytesThatAreCutShortAreAnError) {
+TEST(StringValues, TruncatedBytesAreAnError) {
   const std::string given = chunk_with(tensor_with({{kStrings, "ab"}, {kStrings, "c"}}));
   // Cuts after the key and within the chunk's data, whose size is announced.
   for (std::size_t size = 3; size + 2 < given.size(); ++size) {

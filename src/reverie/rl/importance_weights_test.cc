@@ -21,7 +21,7 @@ std::vector<float> weights_of(const std::vector<double>& probabilities, std::siz
 }
 
 // Worked by hand: N = 4, so N p = 2, 1, 1/2.
-TEST(ImportanceWeights, AreTheTableWorkedByHand) {
+TEST(ImportanceWeights, MatchATableWorkedByHand) {
   const std::vector<double> probabilities = {0.5, 0.25, 0.125};
   EXPECT_EQ(weights_of(probabilities, 4, 1.0, WeightScale::kNone),
             (std::vector<float>{0.5f, 1.0f, 2.0f}));
@@ -50,7 +50,7 @@ TEST(ImportanceWeights, AgreeWithThePowerOfTheCLibrary) {
 }
 
 // The sum over a distribution of p_i w_i f_i at beta = 1 is the plain mean of f.
-TEST(ImportanceWeights, AtBetaOneUndoTheDistortionOfTheDraw) {
+TEST(ImportanceWeights, UndoTheBiasOfTheDrawAtBetaOne) {
   Random random(std::uint64_t{12});
   std::vector<double> probabilities(1'000);
   std::vector<double> values(1'000);
@@ -109,7 +109,7 @@ TEST(ImportanceWeights, RefuseABetaThatIsNegativeOrNotFinite) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(ImportanceWeights, OfNoItemsAreNone) {
+TEST(ImportanceWeights, AcceptAnEmptyBatch) {
   EXPECT_TRUE(importance_weights({}, 5, 0.5, WeightScale::kBatchMaximum, {}).ok());
 }
 

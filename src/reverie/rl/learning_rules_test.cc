@@ -214,7 +214,7 @@ std::vector<NumberCase> table() {
   return read_number_table(std::string(REVERIE_TESTS_DIR) + "/data/learning_rules.txt");
 }
 
-TEST(LearningRules, AreTheTable) {
+TEST(LearningRules, MatchTheReferenceTable) {
   std::set<std::string> seen;
   for (const NumberCase& c : table()) {
     SCOPED_TRACE(c.rule + ": " + c.about);
@@ -234,7 +234,7 @@ TEST(LearningRules, AreTheTable) {
   EXPECT_EQ(seen.size(), rules().size());
 }
 
-TEST(LearningRules, ADiscountOfZeroCutsOffWhateverStandsBehindIt) {
+TEST(LearningRules, ADiscountOfZeroCutsOffEverythingAfterIt) {
   const float infinite = std::numeric_limits<float>::infinity();
   const Floats one = {1};
   const Floats zero = {0};
@@ -258,7 +258,7 @@ TEST(LearningRules, ADiscountOfZeroCutsOffWhateverStandsBehindIt) {
 }
 
 // One row with two episodes gives the same as a row for each; the first episode is truncated.
-TEST(LearningRules, NothingRunsFromOneEpisodeIntoTheOneBefore) {
+TEST(LearningRules, EpisodesInOneRowDoNotAffectEachOther) {
   const Floats rewards = {1, 2, 3, 4};
   const Floats discounts = {0.9f, 0.9f, 0.9f, 0.9f};
   const Floats values = {0.5f, -1, 2, 0};
@@ -311,7 +311,7 @@ TEST(LearningRules, SquashedActionsAtTheEdgeHaveFiniteDensities) {
   EXPECT_TRUE(std::isfinite(log_probability[0]));
 }
 
-TEST(LearningRules, NotANumberIsNeverHidden) {
+TEST(LearningRules, NanIsPropagated) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Floats broken = {nan};
   const Floats one = {1};
@@ -326,7 +326,7 @@ TEST(LearningRules, NotANumberIsNeverHidden) {
   EXPECT_TRUE(std::isnan(out[0]));
 }
 
-TEST(LearningRules, RefuseWhatAUserChoseOutOfRange) {
+TEST(LearningRules, RefuseSettingsOutOfRange) {
   Floats out(2);
   const Floats two = {1, 2};
   const Rollout rollout{two, two, two, two, {}, 2};

@@ -18,7 +18,7 @@ std::vector<float> returns_of(const std::vector<float>& rewards,
   return returns;
 }
 
-TEST(NStepReturn, IsTheTableWorkedByHand) {
+TEST(NStepReturn, MatchesATableWorkedByHand) {
   // 1 + .5 * 1 + .25 * 1 + .125 * 10
   EXPECT_EQ(returns_of({1, 1, 1}, {.5f, .5f, .5f}, {10}), std::vector<float>{3.0f});
   // 2 - .5 * 4 + .25 * 8 + .125 * 0
@@ -27,14 +27,14 @@ TEST(NStepReturn, IsTheTableWorkedByHand) {
   EXPECT_EQ(returns_of({3}, {.75f}, {4}), std::vector<float>{6.0f});
 }
 
-TEST(NStepReturn, TerminationCutsTheBootstrapAndTheLaterRewardsOff) {
+TEST(NStepReturn, TerminationCutsOffTheBootstrapAndLaterRewards) {
   EXPECT_EQ(returns_of({1, 1, 1}, {.5f, 0, .5f}, {10}), std::vector<float>{1.5f});
   EXPECT_EQ(returns_of({1, 1, 1}, {.5f, .5f, 0}, {10}), std::vector<float>{1.75f});
   const float infinite = std::numeric_limits<float>::infinity();
   EXPECT_EQ(returns_of({1, 1}, {.5f, 0}, {infinite}), std::vector<float>{1.5f});
 }
 
-TEST(NStepReturn, StepsOfRewardZeroAndDiscountOneFillAShortWindowUp) {
+TEST(NStepReturn, StepsOfRewardZeroAndDiscountOnePadAShortWindow) {
   // Two steps before a time limit: 1 + .5 * 1 + .25 * 10, however many steps follow.
   EXPECT_EQ(returns_of({1, 1}, {.5f, .5f}, {10}), std::vector<float>{4.0f});
   EXPECT_EQ(returns_of({1, 1, 0}, {.5f, .5f, 1}, {10}), std::vector<float>{4.0f});
@@ -65,7 +65,7 @@ TEST(NStepReturn, OfABatchAgreesWithTheDefinitionWindowByWindow) {
   }
 }
 
-TEST(NStepReturn, OfNoWindowsIsNothing) {
+TEST(NStepReturn, OfNoWindowsIsEmpty) {
   EXPECT_TRUE(returns_of({}, {}, {}).empty());
 }
 

@@ -38,7 +38,7 @@ std::vector<std::byte> bytes_of(const FrameHeader& header, const Message& messag
   return bytes;
 }
 
-TEST(FrameReader, GivesTheFramesBackHoweverTheStreamIsCut) {
+TEST(FrameReader, RestoresFramesHoweverTheStreamIsCut) {
   const Message messages[] = {message_of("f", 5, {}), message_of("", 0, {}),
                               message_of("policy", 300, {1, 64, 100'000}),
                               message_of("g", 40'000, {7})};
@@ -76,7 +76,7 @@ TEST(FrameReader, GivesTheFramesBackHoweverTheStreamIsCut) {
   }
 }
 
-TEST(FrameReader, TakesMemoryForALongHeadAsItComes) {
+TEST(FrameReader, AllocatesMemoryForALongHeadAsItArrives) {
   constexpr std::size_t kHead = std::size_t{3} << 20;
   std::vector<std::byte> stream = bytes_of({FrameKind::kCall, 1, 0, 1}, message_of("f", kHead, {}));
   FrameReader reader{FrameLimits()};
@@ -98,7 +98,7 @@ TEST(FrameReader, TakesMemoryForALongHeadAsItComes) {
   EXPECT_EQ(frames[0].message.payload.head, message_of("f", kHead, {}).payload.head);
 }
 
-TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
+TEST(FrameReader, RefusesInvalidFramesAndThoseBeyondItsLimits) {
   const auto good = bytes_of({FrameKind::kCall, 1, 0, 1}, message_of("f", 10, {}));
   const auto status_of = [](std::vector<std::byte> bytes, FrameLimits limits) {
     FrameReader reader(limits);
@@ -115,7 +115,7 @@ TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
   EXPECT_EQ(status_of(good, FrameLimits::stranger()), StatusCode::kInvalidArgument);
 }
 
-TEST(FrameReader, BulkThatLiesInAnArenaIsAskedForByItsRange) {
+TEST(FrameReader, BulkInAnArenaIsRequestedByItsRange) {
   const auto bulk = std::make_shared<std::vector<std::byte>>(1000, std::byte{5});
   Message message = message_of("f", 10, {1000});
   const ArenaRange range{.arena = 0, .offset = 8192, .size_bytes = 1000, .generation = 3};

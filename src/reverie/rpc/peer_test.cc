@@ -124,7 +124,7 @@ TEST_P(PeerSuite, CarriesCallsAndAnswers) {
 }
 
 // A group's member may listen only when it joins, long after it connected.
-TEST_P(PeerSuite, FindsAPeerThatBeganToListenAfterItHadConnected) {
+TEST_P(PeerSuite, FindsAPeerThatListensOnlyAfterItConnected) {
   const std::unique_ptr<Peer> late = make_peer(options("late"));
   ASSERT_TRUE(late->connect(address_).ok());
   Results results;
@@ -139,7 +139,7 @@ TEST_P(PeerSuite, FindsAPeerThatBeganToListenAfterItHadConnected) {
   EXPECT_EQ(number_of(got.front().payload), 4);
 }
 
-TEST_P(PeerSuite, CarriesBulkWithoutACopyIntoTheHead) {
+TEST_P(PeerSuite, CarriesBulkSeparatelyFromTheHead) {
   constexpr std::size_t kSize = 20'000'003;
   ASSERT_TRUE(server_
                   ->define("echo",
@@ -172,7 +172,7 @@ TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {
   EXPECT_EQ(got[0].status.code(), StatusCode::kNotFound);
 }
 
-TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
+TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
   std::atomic<bool> is_withdrawn{false};
   std::atomic<bool> has_arrived{false};
   server_->set_withdrawn([&](InboundId) {
@@ -197,7 +197,7 @@ TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
 }
 
 // Sends a frame within a stranger's limits, then random bytes, then nothing.
-TEST_P(PeerSuite, RubbishHarmsNobody) {
+TEST_P(PeerSuite, RandomBytesDoNotAffectOtherPeers) {
   if (GetParam() != "tcp") GTEST_SKIP() << "one way in is enough";
   Random draws(std::uint64_t{1});
   const auto port = static_cast<std::uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1)));
@@ -225,7 +225,7 @@ TEST_P(PeerSuite, RubbishHarmsNobody) {
   EXPECT_EQ(number_of(results.all()[0].payload), 8);
 }
 
-TEST(Peer, WrongTokensLetNobodyInHoweverMany) {
+TEST(Peer, WrongTokensAreRefusedHoweverMany) {
   const auto server = make_peer(named("server", "secret", /*uses_unix=*/false));
   define_double(*server);
   const std::string address = listening(*server, "127.0.0.1:0");
@@ -240,7 +240,7 @@ TEST(Peer, WrongTokensLetNobodyInHoweverMany) {
 }
 
 // Makes calls through a proxy that cuts connections at random bytes in either direction.
-TEST(Peer, CallsOverConnectionsThatAreCutRunAtMostOnceAndEnd) {
+TEST(Peer, CallsOverCutConnectionsRunAtMostOnceAndEnd) {
   const auto count = scaled(5'000, 100'000);
   Peer::Options options = named("server", "t", /*uses_unix=*/false);
   options.tells_addresses = false;  // calls must go through the proxy
@@ -390,7 +390,7 @@ TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
   server->close();
 }
 
-TEST(Peer, RefusesNamesAndBoundsThatCannotBe) {
+TEST(Peer, RefusesInvalidNamesAndBounds) {
   EXPECT_EQ(Peer::make({}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Peer::make(named(std::string(300, 'x'))).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Peer::make(named("a", "", /*uses_unix=*/false, /*uses_tcp=*/false)).status().code(),

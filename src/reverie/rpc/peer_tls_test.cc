@@ -69,7 +69,7 @@ CallResult call_double(Peer& client, std::int64_t number, Duration timeout = kCa
   return client.sync("server", "double", number_payload(number), options);
 }
 
-TEST(PeerTls, CallsAreCarriedAndTheTransportSaysSo) {
+TEST(PeerTls, CallsAreCarriedAndTheTransportIsNamed) {
   Doubling server(peer_tls());
   const auto client = peer_by_tcp("client", peer_tls("client"));
   ASSERT_TRUE(client->connect(server.address).ok());
@@ -130,7 +130,7 @@ TEST(PeerTls, AStrangersCertificateIsRefusedWithItsReason) {
   EXPECT_EQ(server.calls, 0);
 }
 
-TEST(PeerTls, WhereOneOfTwoEncryptsBothAreToldAtOnce) {
+TEST(PeerTls, ConnectingEncryptedToPlainFailsAtOnceOnBothSides) {
   Doubling encrypted(peer_tls());
   const auto plain = peer_by_tcp("plain", std::nullopt);
   ASSERT_TRUE(plain->connect(encrypted.address).ok());
@@ -145,7 +145,7 @@ TEST(PeerTls, WhereOneOfTwoEncryptsBothAreToldAtOnce) {
   EXPECT_EQ(encrypted.calls + open.calls, 0);
 }
 
-TEST(PeerTls, CallsOverConnectionsThatAreCutRunAtMostOnce) {
+TEST(PeerTls, CallsOverCutConnectionsRunAtMostOnce) {
   Doubling server(peer_tls(), /*tells_addresses=*/false);  // calls must go through the proxy
   const std::string& address = server.address;
   const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
@@ -162,7 +162,7 @@ TEST(PeerTls, CallsOverConnectionsThatAreCutRunAtMostOnce) {
   EXPECT_GT(proxy.cuts(), 10u);
 }
 
-TEST(PeerTls, WhatCannotEncryptIsRefused) {
+TEST(PeerTls, InvalidTlsOptionsAreRefused) {
   Peer::Options options;
   options.name = "peer";
   options.tls = PeerTls{};
@@ -177,7 +177,7 @@ TEST(PeerTls, WhatCannotEncryptIsRefused) {
   EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(PeerTls, ItIsASecretWhereOthersCanReachAPeer) {
+TEST(PeerTls, TlsSufficesToListenWhereOthersCanReachAPeer) {
   const auto peer = peer_by_tcp("peer", peer_tls());
   const Result<std::string> chosen = peer->listen("0.0.0.0:0");
   EXPECT_TRUE(chosen.ok()) << chosen.status().to_string();

@@ -27,7 +27,7 @@ Payload received(const Payload& sent) {
   return got;
 }
 
-TEST(Values, ComeBackAsTheyWereWritten) {
+TEST(Values, SurviveARoundTrip) {
   const float numbers[] = {1.5f, -2.0f, 3.25f};
   const std::int64_t shape[] = {3, 1};
   const std::byte magnitude[] = {std::byte{1}, std::byte{2}, std::byte{3}};
@@ -92,7 +92,7 @@ TEST(Values, ComeBackAsTheyWereWritten) {
   EXPECT_TRUE(reader.done());
 }
 
-TEST(Values, AreRefusedWhereverTheyAreCutShort) {
+TEST(Values, AreRefusedIfCutAnywhere) {
   Payload payload;
   ValueWriter writer(payload);
   writer.begin(ValueKind::kTuple, 3);
@@ -109,7 +109,7 @@ TEST(Values, AreRefusedWhereverTheyAreCutShort) {
   }
 }
 
-TEST(Values, AreNotNestedWithoutEnd) {
+TEST(Values, AreNestedOnlyToABoundedDepth) {
   Payload payload;
   ValueWriter writer(payload);
   for (std::size_t i = 0; i <= kValueDepthMax; ++i) writer.begin(ValueKind::kList, 1);
@@ -122,7 +122,7 @@ TEST(Values, AreNotNestedWithoutEnd) {
   EXPECT_EQ(depth, kValueDepthMax + 1);
 }
 
-TEST(Values, ClaimNoMoreThanTheirBytes) {
+TEST(Values, MayNotClaimMoreThanTheirBytes) {
   Payload list;
   ValueWriter(list).begin(ValueKind::kList, std::size_t{1} << 60);
   EXPECT_EQ(ValueReader(list).next().status().code(), StatusCode::kDataLoss);
@@ -133,7 +133,7 @@ TEST(Values, ClaimNoMoreThanTheirBytes) {
 }
 
 // A container's memory is allocated at once, so 64 nested ones could each claim the whole message.
-TEST(Values, LackNoMoreThanTheirBytesTogether) {
+TEST(Values, MayNotTogetherClaimMoreThanTheirBytes) {
   constexpr std::size_t kBytes = 1000;
   Payload payload;
   ValueWriter writer(payload);
@@ -151,7 +151,7 @@ TEST(Values, LackNoMoreThanTheirBytesTogether) {
   EXPECT_LE(lacking, kBytes);
 }
 
-TEST(Values, AreNotMostlyContainers) {
+TEST(Values, MayNotHoldTooManyContainers) {
   constexpr std::size_t kCount = (std::size_t{1} << 20) + 1;
   Payload payload;
   ValueWriter writer(payload);

@@ -67,7 +67,7 @@ struct Side {
 
 // One side uses its ring and fills it, while the other is sending a frame over the socket: the
 // doorbell for the room that it made must wait for the end of that frame.
-TEST(WireLink, RingsNoBellInTheMiddleOfAFrame) {
+TEST(WireLink, SendsNoDoorbellInTheMiddleOfAFrame) {
   IoThreads threads;
   IoLoop& loop = threads.loop(0);
   loop.run_and_wait([&loop] {

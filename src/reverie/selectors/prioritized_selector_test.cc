@@ -24,7 +24,7 @@ TEST(Prioritized, AnExponentMustBeFiniteAndNotNegative) {
   EXPECT_TRUE(Prioritized::make(0, std::nullopt).ok());
 }
 
-TEST(Prioritized, RefusesPrioritiesThatHaveNoWeight) {
+TEST(Prioritized, RefusesPrioritiesWithoutAFiniteWeight) {
   const auto selector = make(2.0);
   for (const double priority :
        {-1e-9, -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(),
@@ -37,7 +37,7 @@ TEST(Prioritized, RefusesPrioritiesThatHaveNoWeight) {
   EXPECT_TRUE(make(0)->check_priority(1e300).ok());
 }
 
-TEST(Prioritized, TheBoundItAcceptsHasAWeight) {
+TEST(Prioritized, TheLargestAcceptedPriorityHasAFiniteWeight) {
   for (const double exponent : {0.6, 1.0, 3.0}) {
     const auto selector = make(exponent);
     double accepted = 1;
@@ -57,7 +57,7 @@ TEST(Prioritized, TheBoundItAcceptsHasAWeight) {
   }
 }
 
-TEST(Prioritized, AnItemOfPriorityZeroIsDrawnOnlyWhereAllAreZero) {
+TEST(Prioritized, AnItemOfPriorityZeroIsDrawnOnlyIfAllAreZero) {
   const auto selector = make(0.0);
   for (Slot slot = 0; slot < 1'000; ++slot) selector->insert(slot, 0);
   selector->insert(1'000, 1e-300);
@@ -73,7 +73,7 @@ TEST(Prioritized, AnItemOfPriorityZeroIsDrawnOnlyWhereAllAreZero) {
   EXPECT_GT(slots.size(), 990u);  // with 10 draws per slot hardly any is left out
 }
 
-TEST(Prioritized, DistinctDrawsTakeTheHeavyFirstAndAllInTheEnd) {
+TEST(Prioritized, DistinctDrawsTakeHeavyItemsFirstAndEventuallyAll) {
   // The weight of each item is a thousandth of the one before, down to 0.
   constexpr std::size_t kItems = 30;
   const auto selector = make(1.0);
@@ -102,7 +102,7 @@ TEST(Prioritized, DistinctDrawsTakeTheHeavyFirstAndAllInTheEnd) {
   }
 }
 
-TEST(Prioritized, UpdatesCountInDistinctDrawsAndAfterThem) {
+TEST(Prioritized, UpdatesTakeEffectDuringAndAfterDistinctDraws) {
   const auto selector = make(1.0);
   for (Slot slot = 0; slot < 5'000; ++slot) selector->insert(slot, 1);
   std::vector<Slot> slots(2'000);

@@ -36,7 +36,7 @@ class LookingService final : public ReplayService {
   bool was_seen_ = false;
 };
 
-TEST(Blocking, AnAnswerThatTheWaitingThreadFindsEndsItsLook) {
+TEST(Blocking, AnAnswerFoundByTheWaitingThreadEndsItsPolling) {
   LookingService service;
   EXPECT_EQ(reset_and_wait(service, "t").code(), StatusCode::kNotFound);
   EXPECT_TRUE(service.was_seen());

@@ -8,7 +8,7 @@
 namespace reverie {
 namespace {
 
-TEST(RequestChecks, AnErrorNamesTheItemOfSeveral) {
+TEST(RequestChecks, AnErrorNamesWhichOfSeveralItemsIsInvalid) {
   std::array<Item, 2> items;
   EXPECT_EQ(check_item(items[0]).message(),
             "the item has no trajectory; give it at least one column");
@@ -23,14 +23,14 @@ TEST(RequestChecks, AnErrorNamesTheItemOfSeveral) {
   EXPECT_NE(both.message().find("item 1 of 2"), std::string::npos) << both.message();
 }
 
-TEST(RequestChecks, ASampleAsksForSomething) {
+TEST(RequestChecks, ASampleRequestMustAskForAtLeastOneItem) {
   SampleRequest request;
   EXPECT_TRUE(check_sample_request(request).ok());
   request.count = 0;
   EXPECT_EQ(check_sample_request(request).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(RequestChecks, EachTicketAndEachKeyHasAPriority) {
+TEST(RequestChecks, EachTicketAndEachKeyNeedsAPriority) {
   const std::array<std::uint64_t, 2> names = {1, 2};
   const std::array<double, 1> priorities = {1.0};
   MutateRequest request;

@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-TEST(ServedCheckpoints, APayloadOfManyBytesIsRefusedByItsSizeAndTheBound) {
+TEST(ServedCheckpoints, AnOversizedPayloadIsRefusedWithItsSizeAndTheBound) {
   EXPECT_TRUE(check_user_payload(kUserPayloadBytesMax).ok());
   const Status status = check_user_payload(kUserPayloadBytesMax + 1);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -15,7 +15,7 @@ TEST(ServedCheckpoints, APayloadOfManyBytesIsRefusedByItsSizeAndTheBound) {
   EXPECT_NE(status.message().find("16777216"), std::string::npos);
 }
 
-TEST(ServedCheckpoints, ALargerPayloadOfAnotherKindIsNotSent) {
+TEST(ServedCheckpoints, AnOversizedPayloadOfALoadedCheckpointIsNotSent) {
   ServedCheckpoints checkpoints;
   EXPECT_EQ(served_origin(checkpoints).value(), StoreOrigin());
   checkpoints.origin = [] { return StoreOrigin{"/kept", std::string(100, 'x')}; };

@@ -39,7 +39,7 @@ TEST(TimeLimit, AWaitThatEndsOtherwiseKeepsItsOwnStatus) {
   EXPECT_EQ(time.outcome(unavailable("gone")).code(), StatusCode::kUnavailable);
 }
 
-TEST(TimeLimit, NoTimeoutIsWithoutLimit) {
+TEST(TimeLimit, WithoutATimeoutThereIsNoLimit) {
   ManualClock clock;
   TimeLimit time({}, clock);
   WaitOptions asked;

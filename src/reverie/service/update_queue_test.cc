@@ -49,7 +49,7 @@ class UpdateQueueTest : public ::testing::Test {
   TimePoint now = TimePoint() + std::chrono::seconds(1);
 };
 
-TEST_F(UpdateQueueTest, TheFirstUpdateGoesAtOnceAndTheNextOnesTogether) {
+TEST_F(UpdateQueueTest, TheFirstUpdateIsSentAtOnceAndLaterOnesTogether) {
   add_keys(1, 2);
   const Call first = next();
   ASSERT_TRUE(first);
@@ -72,7 +72,7 @@ TEST_F(UpdateQueueTest, TheFirstUpdateGoesAtOnceAndTheNextOnesTogether) {
   EXPECT_FALSE(queue.take_failure());
 }
 
-TEST_F(UpdateQueueTest, CallsKeepTheirPaceUnlessOneIsFullOrUrgent) {
+TEST_F(UpdateQueueTest, CallsArePacedUnlessFullOrUrgent) {
   add_keys(1, 1);
   queue.end(*next(), {});
   add_keys(2, 1);
@@ -89,7 +89,7 @@ TEST_F(UpdateQueueTest, CallsKeepTheirPaceUnlessOneIsFullOrUrgent) {
   EXPECT_FALSE(next());
 }
 
-TEST_F(UpdateQueueTest, FullCallsInProgressHaveABound) {
+TEST_F(UpdateQueueTest, FullCallsInProgressAreBounded) {
   for (std::size_t i = 0; i <= UpdateQueue::kCallsMax; ++i) {
     add_keys(1, UpdateCall::kPrioritiesMax);
   }
@@ -102,7 +102,7 @@ TEST_F(UpdateQueueTest, FullCallsInProgressHaveABound) {
   EXPECT_FALSE(queue.has_waiting());
 }
 
-TEST_F(UpdateQueueTest, UpdatesOfOtherTablesAndKindsHaveCallsOfTheirOwn) {
+TEST_F(UpdateQueueTest, UpdatesOfDifferentTablesAndKindsUseSeparateCalls) {
   add_keys(1, 1);
   add_tickets({7, 8});
   add_keys(2, 1, "u");
@@ -115,7 +115,7 @@ TEST_F(UpdateQueueTest, UpdatesOfOtherTablesAndKindsHaveCallsOfTheirOwn) {
   EXPECT_EQ(calls, (std::vector<std::string>{"t10", "t02", "u20"}));
 }
 
-TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedUpdateByUpdateInItsOrder) {
+TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedUpdateByUpdateInOrder) {
   for (const ItemKey key : {1u, 2u, 3u}) add_keys(key, 2);
   const Call together = next();
   EXPECT_EQ(together->update_count(), 3u);
@@ -137,7 +137,7 @@ TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedUpdateByUpdateInItsOrder) {
   EXPECT_EQ(queue.update_count(), 1u);
 }
 
-TEST_F(UpdateQueueTest, OtherErrorsAreThoseOfAllUpdates) {
+TEST_F(UpdateQueueTest, OtherErrorsFailAllUpdatesOfACall) {
   add_keys(1, 1);
   add_keys(2, 1);
   queue.end(*next(), unavailable("gone"));
@@ -146,7 +146,7 @@ TEST_F(UpdateQueueTest, OtherErrorsAreThoseOfAllUpdates) {
 }
 
 // The model is a map to which every update is written at once.
-TEST_F(UpdateQueueTest, WhateverTheTimesTheLastUpdateOfAKeyWins) {
+TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
   Random random(7);
   std::map<ItemKey, double> model;
   std::map<ItemKey, double> store;

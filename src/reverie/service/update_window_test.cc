@@ -72,7 +72,7 @@ class UpdateWindowTest : public ::testing::Test {
 
 using Calls = std::vector<std::vector<ItemKey>>;
 
-TEST_F(UpdateWindowTest, TakesUpdatesWithoutAnAnswer) {
+TEST_F(UpdateWindowTest, AcceptsUpdatesWithoutWaitingForAnAnswer) {
   for (ItemKey key = 0; key < UpdateWindow::kUpdatesMax; ++key) ASSERT_TRUE(update(key).ok());
   EXPECT_EQ(window.count(), UpdateWindow::kUpdatesMax);
   EXPECT_EQ(service->calls(), Calls{{0}}) << "the others wait for its answer";
@@ -83,7 +83,7 @@ TEST_F(UpdateWindowTest, TakesUpdatesWithoutAnAnswer) {
   EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
 }
 
-TEST_F(UpdateWindowTest, WaitsForRoom) {
+TEST_F(UpdateWindowTest, WaitsForRoomWhenFull) {
   for (ItemKey key = 0; key < UpdateWindow::kUpdatesMax; ++key) ASSERT_TRUE(update(key).ok());
   EXPECT_EQ(update(99, now()).code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(window.count(), UpdateWindow::kUpdatesMax) << "it was not taken";
@@ -94,7 +94,7 @@ TEST_F(UpdateWindowTest, WaitsForRoom) {
   EXPECT_EQ(service->calls().back().back(), 99u);
 }
 
-TEST_F(UpdateWindowTest, WhatComesBehindThemIsBehindThem) {
+TEST_F(UpdateWindowTest, SendSubmitsAllWaitingUpdates) {
   for (const ItemKey key : {1u, 2u, 3u}) ASSERT_TRUE(update(key).ok());
   window.send();
   EXPECT_EQ(service->calls(), (Calls{{1}, {2, 3}}));
@@ -102,7 +102,7 @@ TEST_F(UpdateWindowTest, WhatComesBehindThemIsBehindThem) {
   EXPECT_EQ(service->calls().size(), 2u);
 }
 
-TEST_F(UpdateWindowTest, WithoutAPaceEachUpdateGoesAtOnce) {
+TEST_F(UpdateWindowTest, WithoutAPaceEachUpdateIsSentAtOnce) {
   UpdateWindow other(service, Duration::zero());
   for (const ItemKey key : {1u, 2u}) {
     const double priority = 1.0;
@@ -116,7 +116,7 @@ TEST_F(UpdateWindowTest, WithoutAPaceEachUpdateGoesAtOnce) {
   }
 }
 
-TEST_F(UpdateWindowTest, AnErrorComesWithTheNextUpdateOnce) {
+TEST_F(UpdateWindowTest, AnErrorIsReportedOnceByTheNextUpdate) {
   ASSERT_TRUE(update(1).ok());
   service->answer(not_found("no such table"));
   const Status told = update(3);
@@ -139,7 +139,7 @@ TEST_F(UpdateWindowTest, OfUpdatesThatSharedACallOnlyTheFaultyOneIsLost) {
   EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
 }
 
-TEST_F(UpdateWindowTest, FlushWaitsForAllAndTellsOfAnError) {
+TEST_F(UpdateWindowTest, FlushWaitsForAllUpdatesAndReportsAnError) {
   EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
   ASSERT_TRUE(update(1).ok());
   EXPECT_EQ(window.flush(now(), {}).code(), StatusCode::kDeadlineExceeded);
@@ -148,14 +148,14 @@ TEST_F(UpdateWindowTest, FlushWaitsForAllAndTellsOfAnError) {
   EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
 }
 
-TEST_F(UpdateWindowTest, AWaitEndsFromOutside) {
+TEST_F(UpdateWindowTest, AWaitCanBeInterrupted) {
   ASSERT_TRUE(update(1).ok());
   WaitOptions wait;
   wait.interrupted = [] { return true; };
   EXPECT_EQ(window.flush(TimePoint::max(), wait).code(), StatusCode::kCancelled);
 }
 
-TEST_F(UpdateWindowTest, AnswersMayComeWhenItIsGone) {
+TEST_F(UpdateWindowTest, AnswersMayArriveAfterItsDestruction) {
   {
     UpdateWindow other(service, UpdateWindow::kPace);
     for (const ItemKey key : {5u, 6u, 7u}) {

@@ -21,7 +21,7 @@ std::vector<RequestId> ids(const std::list<RetryQueue::Waiting>& all) {
 }
 using Ids = std::vector<RequestId>;
 
-TEST(RetryQueue, TakesThoseOfOneRequestAndKeepsTheOthersInTheirOrder) {
+TEST(RetryQueue, TakesTheEntriesOfOneRequestAndKeepsTheOthersInOrder) {
   RetryQueue queue;
   for (const RequestId id : Ids{1, 2, 1, 3}) queue.add(waiting(id, TimePoint::max(), at(9)));
   EXPECT_EQ(ids(queue.take(1)), (Ids{1, 1}));
@@ -30,7 +30,7 @@ TEST(RetryQueue, TakesThoseOfOneRequestAndKeepsTheOthersInTheirOrder) {
   EXPECT_EQ(ids(queue.take_all()), Ids{});
 }
 
-TEST(RetryQueue, ADeadlineIsOnTheOneClockAndTheRetryTimeOnTheOther) {
+TEST(RetryQueue, DeadlinesAndRetryTimesUseSeparateClocks) {
   RetryQueue queue;
   queue.add(waiting(1, at(100), at(50)));
   queue.add(waiting(2, TimePoint::max(), at(70)));

@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-TEST(ShardDirectory, FindsWhatWasPutAndNothingElse) {
+TEST(ShardDirectory, FindsOnlyWhatWasPut) {
   ShardDirectory directory(4);
   EXPECT_EQ(directory.find(0), std::nullopt);
   directory.put(0, 3);
@@ -21,7 +21,7 @@ TEST(ShardDirectory, FindsWhatWasPutAndNothingElse) {
   EXPECT_EQ(directory.find(0), std::nullopt);
 }
 
-TEST(ShardDirectory, ForgetsTheOldestAndNeverTellsAWrongShard) {
+TEST(ShardDirectory, ForgetsTheOldestAndNeverReturnsAWrongShard) {
   ShardDirectory directory(6);  // 256 entries
   std::unordered_map<std::uint64_t, ShardIndex> model;
   Random random(7);
@@ -39,7 +39,7 @@ TEST(ShardDirectory, ForgetsTheOldestAndNeverTellsAWrongShard) {
   }
 }
 
-TEST(ShardDirectory, RemembersNearlyAsManyAsItHasRoomFor) {
+TEST(ShardDirectory, RemembersNearlyAsManyKeysAsItHasRoomFor) {
   ShardDirectory directory(10);  // 4096 entries
   for (std::uint64_t key = 0; key < 2'048; ++key) directory.put(key, 1);
   std::size_t found = 0;

@@ -30,7 +30,7 @@ class ShardHealthTest : public ::testing::Test {
   ShardHealth health_{{"shard 0 of 2 (a)", "shard 1 of 2 (b)"}, options_};
 };
 
-TEST_F(ShardHealthTest, AServiceAtWhichNothingWaitsIsNeverProbed) {
+TEST_F(ShardHealthTest, AServiceWithoutWaitingCallsIsNeverProbed) {
   EXPECT_EQ(look_for(10'000 * kMs), Shards{});
   const ShardCall call = health_.open_call(0, now());
   EXPECT_EQ(health_.attach(call, 7), Attached::kWaiting);
@@ -56,7 +56,7 @@ TEST_F(ShardHealthTest, ASilentServiceIsProbedLessAndLessOftenWhileItAnswers) {
   EXPECT_TRUE(health_.is_up(1));
 }
 
-TEST_F(ShardHealthTest, AProbeThatIsNotAnsweredMarksItDownAndItsCallsAreLost) {
+TEST_F(ShardHealthTest, AnUnansweredProbeMarksAServiceDownAndItsCallsAreLost) {
   const ShardCall call = health_.open_call(0, now());
   health_.attach(call, 7);
   EXPECT_EQ(look_for(250 * kMs), Shards{0});
@@ -77,12 +77,12 @@ TEST_F(ShardHealthTest, AProbeThatIsNotAnsweredMarksItDownAndItsCallsAreLost) {
             "no shard answers; shard 0 of 2 (a): no answer within 2 s");
 }
 
-TEST_F(ShardHealthTest, ACallThatIsOpenedWhileItsServiceIsDownIsCancelledAtOnce) {
+TEST_F(ShardHealthTest, ACallOpenedWhileItsServiceIsDownIsCancelledAtOnce) {
   health_.lose(0, unavailable("refused"));
   EXPECT_EQ(health_.attach(health_.open_call(0, now()), 7), Attached::kMustCancel);
 }
 
-TEST_F(ShardHealthTest, AServiceThatIsDownIsProbedUntilItAnswersAndUsedOnceItIsRepaired) {
+TEST_F(ShardHealthTest, ADownServiceIsProbedUntilItAnswersAndUsedOnceRepaired) {
   health_.lose(1, unavailable("refused"));
   for (int round = 0; round < 20; ++round) {
     EXPECT_EQ(look_for(250 * kMs), Shards{1});
@@ -103,7 +103,7 @@ TEST_F(ShardHealthTest, AServiceThatIsDownIsProbedUntilItAnswersAndUsedOnceItIsR
   EXPECT_TRUE(health_.why_down(1).ok());
 }
 
-TEST_F(ShardHealthTest, UnavailableMarksItDownAndAnyOtherErrorNamesTheShard) {
+TEST_F(ShardHealthTest, UnavailableMarksAServiceDownAndOtherErrorsNameTheShard) {
   const ShardCall refused = health_.open_call(0, now());
   const ShardHealth::Ended told = health_.end_call(refused, not_found("no table 't'"), now());
   EXPECT_FALSE(told.is_gone);
@@ -117,7 +117,7 @@ TEST_F(ShardHealthTest, UnavailableMarksItDownAndAnyOtherErrorNamesTheShard) {
       << "no caller had cancelled it";
 }
 
-TEST_F(ShardHealthTest, ACallThatItsCallerCancelledIsNoSignOfALoss) {
+TEST_F(ShardHealthTest, ACallCancelledByItsCallerDoesNotMarkItsServiceDown) {
   const ShardCall call = health_.open_call(0, now());
   EXPECT_EQ(health_.cancel(call), 0u) << "not attached yet";
   EXPECT_EQ(health_.attach(call, 7), Attached::kMustCancel);
@@ -126,7 +126,7 @@ TEST_F(ShardHealthTest, ACallThatItsCallerCancelledIsNoSignOfALoss) {
   EXPECT_EQ(health_.cancel(call), 0u);
 }
 
-TEST_F(ShardHealthTest, NothingIsLostOrProbedOnceItIsClosed) {
+TEST_F(ShardHealthTest, NothingIsLostOrProbedAfterClose) {
   const ShardCall call = health_.open_call(0, now());
   health_.attach(call, 7);
   health_.close();
@@ -135,7 +135,7 @@ TEST_F(ShardHealthTest, NothingIsLostOrProbedOnceItIsClosed) {
   EXPECT_EQ(health_.lose(0, unavailable("gone")), std::nullopt);
 }
 
-TEST(ShardHealth, OneServiceAloneKeepsItsErrorsAsTheyAre) {
+TEST(ShardHealth, ASingleServiceKeepsItsErrorsUnchanged) {
   ShardHealth health({"10.0.0.1:8000"}, {});
   const ShardCall call = health.open_call(0, {});
   EXPECT_EQ(health.end_call(call, not_found("no table 't'"), {}).told, not_found("no table 't'"));

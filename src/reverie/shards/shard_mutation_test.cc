@@ -36,7 +36,7 @@ TEST(ShardMutation, AKnownKeyGoesToItsShardAndAnUnknownOneToAll) {
   EXPECT_EQ(request.key_priorities[0], 0.25);
 }
 
-TEST(ShardMutation, CountsAreSummedAndAnswersBeyondWhatWasAskedForAreCapped) {
+TEST(ShardMutation, CountsAreSummedAndCappedAtTheNumberRequested) {
   const ShardMutationTotal total{.update_count = 4, .delete_count = 2, .has_deletes = {true, true}};
   const std::vector<std::optional<MutateResult>> results = {MutateResult{{}, 2, 2, 0},
                                                             MutateResult{{}, 1, 2, 0}};
@@ -47,7 +47,7 @@ TEST(ShardMutation, CountsAreSummedAndAnswersBeyondWhatWasAskedForAreCapped) {
   EXPECT_EQ(whole.missing, 1u);
 }
 
-TEST(ShardMutation, AShardThatIsGoneMattersForDeletionsAlone) {
+TEST(ShardMutation, AMissingShardFailsOnlyDeletions) {
   const std::vector<std::optional<MutateResult>> results = {MutateResult{{}, 1, 0, 0},
                                                             MutateResult{unavailable("gone")}};
   ShardMutationTotal total{.update_count = 2, .delete_count = 0, .has_deletes = {false, false}};
@@ -57,7 +57,7 @@ TEST(ShardMutation, AShardThatIsGoneMattersForDeletionsAlone) {
   EXPECT_EQ(total.sum_up(results).status.code(), StatusCode::kUnavailable);
 }
 
-TEST(ShardMutation, ARefusalComesBeforeAShardThatIsGone) {
+TEST(ShardMutation, ARefusalTakesPrecedenceOverAMissingShard) {
   const std::vector<std::optional<MutateResult>> results = {
       MutateResult{unavailable("gone")}, MutateResult{invalid_argument("refused")}, std::nullopt};
   const ShardMutationTotal total{

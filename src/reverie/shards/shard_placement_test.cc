@@ -13,7 +13,7 @@ class ShardPlacementTest : public ::testing::Test {
   ShardPlacement placement_{3, [this](ShardIndex shard) { return is_up_[shard]; }};
 };
 
-TEST_F(ShardPlacementTest, EpisodesTakeTurnsAndKeepTheirShard) {
+TEST_F(ShardPlacementTest, EpisodesRotateOverTheShardsAndKeepTheirs) {
   EXPECT_EQ(placement_.place(100), 0);
   EXPECT_EQ(placement_.place(101), 1);
   EXPECT_EQ(placement_.place(100), 0);
@@ -22,7 +22,7 @@ TEST_F(ShardPlacementTest, EpisodesTakeTurnsAndKeepTheirShard) {
   EXPECT_EQ(placement_.place(101), 1);
 }
 
-TEST_F(ShardPlacementTest, AnEpisodeMovesWithItsShardsLossAndStaysThere) {
+TEST_F(ShardPlacementTest, AnEpisodeMovesWhenItsShardIsLostAndStaysThere) {
   EXPECT_EQ(placement_.place(100), 0);
   is_up_[0] = false;
   EXPECT_EQ(placement_.place(100), 1);
@@ -32,7 +32,7 @@ TEST_F(ShardPlacementTest, AnEpisodeMovesWithItsShardsLossAndStaysThere) {
   EXPECT_EQ(placement_.place(100), std::nullopt);
 }
 
-TEST_F(ShardPlacementTest, StraysAreThoseOfLostInsertsUntilTheyAreTaken) {
+TEST_F(ShardPlacementTest, LostInsertsLeaveStraysUntilTheyAreTaken) {
   ASSERT_EQ(placement_.place(std::nullopt), 0);
   ASSERT_EQ(placement_.place(std::nullopt), 1);
   EXPECT_FALSE(placement_.is_settled(0));

@@ -11,7 +11,7 @@ namespace {
 using Counts = std::vector<std::size_t>;
 using Open = std::vector<std::uint8_t>;
 
-TEST(ShardQuotas, EvenPartsDifferByOneAtMostAndEvenOut) {
+TEST(ShardQuotas, EvenSharesDifferByAtMostOneAndEvenOut) {
   ShardQuotas quotas(3, ShardSampling::kEven);
   Counts total(3);
   for (int request = 0; request < 300; ++request) {
@@ -26,7 +26,7 @@ TEST(ShardQuotas, EvenPartsDifferByOneAtMostAndEvenOut) {
   for (const std::size_t count : total) EXPECT_NEAR(static_cast<double>(count), 6'400, 1.5);
 }
 
-TEST(ShardQuotas, SingleSamplesTakeTurns) {
+TEST(ShardQuotas, SingleSamplesRotateOverTheShards) {
   ShardQuotas quotas(4, ShardSampling::kEven);
   Counts total(4);
   for (int request = 0; request < 40; ++request) {
@@ -37,14 +37,14 @@ TEST(ShardQuotas, SingleSamplesTakeTurns) {
   EXPECT_EQ(total, (Counts{10, 10, 10, 10}));
 }
 
-TEST(ShardQuotas, AShardThatIsNotOpenGetsNothingAndItsPartGoesToTheOthers) {
+TEST(ShardQuotas, AClosedShardGetsNothingAndItsShareGoesToTheOthers) {
   ShardQuotas quotas(3, ShardSampling::kEven);
   Counts out(3);
   quotas.split(10, Open{1, 0, 1}, out);
   EXPECT_EQ(out, (Counts{5, 0, 5}));
 }
 
-TEST(ShardQuotas, MassDividesInProportionToIt) {
+TEST(ShardQuotas, SamplesAreSplitInProportionToTheMass) {
   ShardQuotas quotas(3, ShardSampling::kMass);
   quotas.note_draw(0, 2.0, 0.02);  // a mass of 100
   quotas.note_draw(1, 30.0, 0.1);  // 300
@@ -54,7 +54,7 @@ TEST(ShardQuotas, MassDividesInProportionToIt) {
   EXPECT_EQ(out, (Counts{100, 300, 600}));
 }
 
-TEST(ShardQuotas, AMassThatIsToldCountsUnlessItIsNoMass) {
+TEST(ShardQuotas, AReportedMassIsUsedUnlessItIsInvalid) {
   ShardQuotas quotas(2, ShardSampling::kMass);
   quotas.note_mass(0, 100.0);
   quotas.note_mass(1, 300.0);
@@ -65,7 +65,7 @@ TEST(ShardQuotas, AMassThatIsToldCountsUnlessItIsNoMass) {
   EXPECT_EQ(out, (Counts{100, 300}));
 }
 
-TEST(ShardQuotas, AShardOfHardlyAnyMassIsStillLookedAt) {
+TEST(ShardQuotas, AShardWithHardlyAnyMassIsStillSampled) {
   ShardQuotas quotas(2, ShardSampling::kMass);
   quotas.note_draw(0, 1.0, 1e-9);
   quotas.note_draw(1, 1.0, 1.0);
@@ -87,7 +87,7 @@ TEST(ShardQuotas, AnUnknownMassCountsAsTheMeanOfTheOthers) {
   EXPECT_EQ(out, (Counts{100, 300, 200}));
 }
 
-TEST(ShardQuotas, APartIsThatOfTheSamplesThatCame) {
+TEST(ShardQuotas, ThePartOfAShardIsMeasuredFromReceivedSamples) {
   ShardQuotas quotas(2, ShardSampling::kEven);
   quotas.note_batch(Counts{3, 1});
   EXPECT_DOUBLE_EQ(quotas.part(0), 0.75);

@@ -95,7 +95,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
   ItemKey last_key_ = 0;
 };
 
-TEST_F(ShardSamplerCoreTest, ABatchHasItsPartOfEachShardAndTheProbabilitiesOfTheWhole) {
+TEST_F(ShardSamplerCoreTest, ABatchHasAPartOfEachShardAndProbabilitiesOverAllShards) {
   open(3);
   Work work = sample(6);
   ASSERT_EQ(asked(work), (Counts{2, 2, 2}));
@@ -112,7 +112,7 @@ TEST_F(ShardSamplerCoreTest, ABatchHasItsPartOfEachShardAndTheProbabilitiesOfThe
   EXPECT_EQ(result_->batch.tickets()[3], result_->batch.keys()[3]);
 }
 
-TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndWhatItDrewComesFirstNextTime) {
+TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndItsSamplesComeFirstNextTime) {
   open(3);
   Work work = sample(6);
   const ShardQueryPtr late = work.queries[2];
@@ -147,7 +147,7 @@ TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndWhatItDrewComesFirstNextT
   EXPECT_EQ(result_->batch.size(), 2u);
 }
 
-TEST_F(ShardSamplerCoreTest, TheHedgeFollowsHowLongAnswersTake) {
+TEST_F(ShardSamplerCoreTest, TheHedgeDelayFollowsTheAnswerTimes) {
   open(2);
   for (int i = 0; i < 200; ++i) {
     const Work work = sample(2);
@@ -164,7 +164,7 @@ TEST_F(ShardSamplerCoreTest, TheHedgeFollowsHowLongAnswersTake) {
   EXPECT_EQ(work.wake, in(options_.hedge_min));
 }
 
-TEST_F(ShardSamplerCoreTest, AShardThatHasLessThanItsPartIsFilledUpByTheOthers) {
+TEST_F(ShardSamplerCoreTest, TheOtherShardsFillUpForAShardWithTooFewItems) {
   open(2);
   Work work = sample(8, in(10'000 * kMillisecond));
   ASSERT_EQ(asked(work), (Counts{4, 4}));
@@ -181,7 +181,7 @@ TEST_F(ShardSamplerCoreTest, AShardThatHasLessThanItsPartIsFilledUpByTheOthers) 
   EXPECT_EQ(result_->batch.size(), 8u);
 }
 
-TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasWhatTheShardsGave) {
+TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasTheSamplesReceived) {
   open(2);
   const Work work = sample(8, in(50 * kMillisecond));
   clock_.advance(50 * kMillisecond);
@@ -204,7 +204,7 @@ TEST_F(ShardSamplerCoreTest, ASilentShardEndsNoLaterThanTheGraceAfterTheDeadline
   EXPECT_EQ(result_->status.code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(ShardSamplerCoreTest, WhatALostShardWasAskedForIsAskedOfTheOthers) {
+TEST_F(ShardSamplerCoreTest, SamplesRequestedFromALostShardAreRequestedFromOthers) {
   open(2);
   const Work first = sample(4);
   is_up_[1] = false;
@@ -235,7 +235,7 @@ TEST_F(ShardSamplerCoreTest, WhileNoShardAnswersARequestWaitsForTheRetryTime) {
   EXPECT_TRUE(result_->status.ok());
 }
 
-TEST_F(ShardSamplerCoreTest, ACancelledRequestHasWhatCameByThen) {
+TEST_F(ShardSamplerCoreTest, ACancelledRequestHasTheSamplesReceivedByThen) {
   open(2);
   const Work work = sample(4, TimePoint::max(), 7);
   EXPECT_FALSE(core_->attach(work.queries[0], {0, 11}));
@@ -251,7 +251,7 @@ TEST_F(ShardSamplerCoreTest, ACancelledRequestHasWhatCameByThen) {
   EXPECT_EQ(result_->batch.size(), 2u);
 }
 
-TEST_F(ShardSamplerCoreTest, AShardWithNothingToGiveIsAskedForItsSizesNowAndThen) {
+TEST_F(ShardSamplerCoreTest, AnEmptyShardIsAskedForItsSizesOccasionally) {
   options_.sampling = ShardSampling::kEven;
   open(2);
   Work work = sample(2);
@@ -276,7 +276,7 @@ TEST_F(ShardSamplerCoreTest, AShardWithNothingToGiveIsAskedForItsSizesNowAndThen
   sample(2);
 }
 
-TEST_F(ShardSamplerCoreTest, PartsFollowTheMassThatShardsTellWhateverTheirSamplerIsCalled) {
+TEST_F(ShardSamplerCoreTest, PartsFollowTheMassThatShardsReportForAnySampler) {
   options_.sampling = ShardSampling::kMass;
   open(2);
   Work work = sample(8);
@@ -287,7 +287,7 @@ TEST_F(ShardSamplerCoreTest, PartsFollowTheMassThatShardsTellWhateverTheirSample
   EXPECT_EQ(asked(sample(80)), (Counts{60, 20}));
 }
 
-TEST_F(ShardSamplerCoreTest, AShardThatTellsNoMassGivesItAwayByItsDraws) {
+TEST_F(ShardSamplerCoreTest, TheMassOfAShardThatReportsNoneIsEstimatedFromItsDraws) {
   options_.sampling = ShardSampling::kMass;
   open(2);
   Work work = sample(8);
@@ -305,7 +305,7 @@ TEST_F(ShardSamplerCoreTest, AShardThatTellsNoMassGivesItAwayByItsDraws) {
   EXPECT_EQ(asked(sample(60)), (Counts{40, 20}));
 }
 
-TEST_F(ShardSamplerCoreTest, ClosingCompletesWhatWaitsAndWhatComes) {
+TEST_F(ShardSamplerCoreTest, ClosingCompletesWaitingAndLaterRequests) {
   open(2);
   sample(4);
   core_->stop();

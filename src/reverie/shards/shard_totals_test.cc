@@ -19,7 +19,7 @@ TableInfo table(const std::string& name, std::int64_t max_size, std::int64_t siz
   return info;
 }
 
-TEST(ShardTotals, CountsAreSumsThatSaturate) {
+TEST(ShardTotals, SumsOfCountsSaturate) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   TableInfo whole = table("t", kMax - 1, 3);
   whole.max_priority = 2;
@@ -31,7 +31,7 @@ TEST(ShardTotals, CountsAreSumsThatSaturate) {
   EXPECT_EQ(whole.max_priority, 7);
 }
 
-TEST(ShardTotals, EachTableComesOnceOfTheShardsThatAnswered) {
+TEST(ShardTotals, EachTableOfTheShardsThatAnsweredIsListedOnce) {
   std::vector<std::optional<Result<Infos>>> infos(3);
   EXPECT_EQ(add_up(infos), std::nullopt);
   infos[0] = Result<Infos>(Infos{table("a", 10, 1), table("b", 10, 2)});
@@ -44,7 +44,7 @@ TEST(ShardTotals, EachTableComesOnceOfTheShardsThatAnswered) {
   EXPECT_EQ((*whole)[1].current_size, 6);
 }
 
-TEST(ShardTotals, AReasonIsToldWhereRequestsWaitOrWhereItHoldsEverywhere) {
+TEST(ShardTotals, AReasonIsGivenIfRequestsWaitOrIfItHoldsOnAllShards) {
   const std::string a = "shard 0";
   const std::string b = "shard 1";
   const BlockedReport::Side waits{2, 1.5, "sample of 3", "too small"};
@@ -59,7 +59,7 @@ TEST(ShardTotals, AReasonIsToldWhereRequestsWaitOrWhereItHoldsEverywhere) {
             "shard 0: too small; shard 1: too small too");
 }
 
-TEST(ShardTotals, AnItemIsFoundWhereItIsAndAGoneShardHasNone) {
+TEST(ShardTotals, LookupFindsItemsAndTreatsAMissingShardAsEmpty) {
   const double none = std::numeric_limits<double>::quiet_NaN();
   const std::vector<ItemKey> keys = {1, 2, 3};
   std::vector<std::optional<LookupResult>> results(3);
@@ -74,7 +74,7 @@ TEST(ShardTotals, AnItemIsFoundWhereItIsAndAGoneShardHasNone) {
   EXPECT_EQ(add_up(keys, results).status.code(), StatusCode::kUnavailable);
 }
 
-TEST(ShardTotals, TheWorstIsARefusalThenAShardThatIsGone) {
+TEST(ShardTotals, ARefusalIsWorseThanAMissingShard) {
   const auto status_of = [](const Status& status) { return status; };
   std::vector<std::optional<Status>> results = {Status(), std::nullopt, unavailable("gone")};
   EXPECT_EQ(worst(results, status_of).code(), StatusCode::kUnavailable);

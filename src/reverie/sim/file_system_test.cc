@@ -13,7 +13,7 @@ std::vector<std::byte> some(std::size_t size, std::byte value) {
   return std::vector<std::byte>(size, value);
 }
 
-TEST(SimFileSystem, WhatWasNotSyncedMayBeGoneInAnyPart) {
+TEST(SimFileSystem, AnyPartOfUnsyncedDataMayBeLost) {
   std::set<std::string> outcomes;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
     FileSystem files(seed);
@@ -58,7 +58,7 @@ TEST(SimFileSystem, SharedMemoryOutlivesAKillAndLosesSectorsInAPowerCut) {
   EXPECT_EQ(lost.size(), 8u);  // any number of three sectors, with or without the partial one
 }
 
-TEST(SimFileSystem, NamesComeAndGoInAnyOrderUntilTheirFolderIsSynced) {
+TEST(SimFileSystem, NamesAppearAndVanishInAnyOrderUntilTheirFolderIsSynced) {
   std::set<std::set<std::string>> outcomes;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
     FileSystem files(seed);
@@ -75,7 +75,7 @@ TEST(SimFileSystem, NamesComeAndGoInAnyOrderUntilTheirFolderIsSynced) {
   EXPECT_EQ(outcomes.size(), 8u);  // each of three changes may be lost
 }
 
-TEST(SimFileSystem, ARenameIsWholeOrNotThere) {
+TEST(SimFileSystem, ARenameIsAtomic) {
   int there = 0;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
     FileSystem files(seed);
@@ -93,7 +93,7 @@ TEST(SimFileSystem, ARenameIsWholeOrNotThere) {
   EXPECT_LT(there, 60);
 }
 
-TEST(SimFileSystem, OneCallFailsAndTheNextGoesOn) {
+TEST(SimFileSystem, ACallAfterAFailedOneSucceeds) {
   FileSystem files(1);
   auto file = files.create("/f").value();
   files.fail_at(2, resource_exhausted("no space"));
@@ -125,7 +125,7 @@ TEST(SimFileSystem, ASeedReplaysItsTrace) {
   EXPECT_GT(sizes.size(), 3u);
 }
 
-TEST(SimFileSystem, ADiskCanBeFull) {
+TEST(SimFileSystem, WritesFailWhenTheDiskIsFull) {
   FileSystem files(1);
   files.set_disk_bytes(150);
   auto file = files.create("/f").value();

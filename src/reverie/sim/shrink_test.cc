@@ -15,7 +15,7 @@ bool has(const Numbers& numbers, int wanted) {
   return std::ranges::find(numbers, wanted) != numbers.end();
 }
 
-TEST(Shrink, KeepsWhatIsNeededInItsOrder) {
+TEST(Shrink, KeepsTheNeededFaultsInOrder) {
   Numbers all(100);
   std::iota(all.begin(), all.end(), 0);
   int runs = 0;
@@ -27,13 +27,13 @@ TEST(Shrink, KeepsWhatIsNeededInItsOrder) {
   EXPECT_LT(runs, 200);
 }
 
-TEST(Shrink, NothingIsLeftOfARunThatFailsByItself) {
+TEST(Shrink, NothingIsLeftOfARunThatFailsWithoutFaults) {
   EXPECT_TRUE(shrink<int>({1, 2, 3}, [](const Numbers&) { return true; }).empty());
   EXPECT_TRUE(shrink<int>({}, [](const Numbers&) { return true; }).empty());
 }
 
 // Sometimes only two can be left out together; then each one that remains is needed.
-TEST(Shrink, NoSingleOneOfWhatIsLeftCanBeSpared) {
+TEST(Shrink, EachRemainingFaultIsNeeded) {
   const auto fails = [](const Numbers& faults) {
     return faults.size() >= 4 && faults.size() % 2 == 0;
   };

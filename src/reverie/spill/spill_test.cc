@@ -48,7 +48,7 @@ bool holds(const Buffer& buffer, std::uint64_t number) {
   return true;
 }
 
-TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
+TEST(Spill, DataTenTimesLargerThanItsMemoryIsReadBackUnchanged) {
   const auto spill = spill_of();
   SKIP_WITHOUT_A_DISK(spill);
   const std::size_t before = testing::resident_bytes();
@@ -81,7 +81,7 @@ TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
   EXPECT_LE(spill->file_bytes(), 40'000'000) << "what is free from end to end goes back";
 }
 
-TEST(Spill, EachGroupStaysWithinItsOwnBoundAndTheOthersKeepTheirs) {
+TEST(Spill, EachGroupStaysWithinItsOwnBound) {
   const auto opened = Spill::open({disk(), std::nullopt});
   const auto spill = opened.ok() ? *opened : nullptr;
   SKIP_WITHOUT_A_DISK(spill);
@@ -129,7 +129,7 @@ TEST(Spill, EachGroupStaysWithinItsOwnBoundAndTheOthersKeepTheirs) {
   EXPECT_LE(spill->file_bytes(), 40'000'000);
 }
 
-TEST(Spill, BuffersOfAnySizeComeAndGoAndTheirSpaceIsUsedAgain) {
+TEST(Spill, SpaceOfFreedBuffersOfAnySizeIsReused) {
   const auto spill = spill_of();
   SKIP_WITHOUT_A_DISK(spill);
   Random random(7);
@@ -154,7 +154,7 @@ TEST(Spill, BuffersOfAnySizeComeAndGoAndTheirSpaceIsUsedAgain) {
   EXPECT_LE(most, 32'000'000 * 2);
 }
 
-TEST(Spill, ThreadsThatAllocateReadAndFreeFindTheirOwn) {
+TEST(Spill, ThreadsThatAllocateReadAndFreeFindTheirOwnData) {
   const auto spill = spill_of();
   SKIP_WITHOUT_A_DISK(spill);
   std::vector<std::thread> threads;
@@ -182,7 +182,7 @@ TEST(Spill, ThreadsThatAllocateReadAndFreeFindTheirOwn) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST(Spill, LivesUntilItsLastBufferIsGivenBack) {
+TEST(Spill, LivesUntilItsLastBufferIsFreed) {
   auto spill = spill_of();
   SKIP_WITHOUT_A_DISK(spill);
   std::weak_ptr<Spill> watch = spill;
@@ -195,7 +195,7 @@ TEST(Spill, LivesUntilItsLastBufferIsGivenBack) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST(Spill, LeavesNoNameBehind) {
+TEST(Spill, LeavesNoFileNameBehind) {
   const std::string folder = disk() + "/spill-names";
   std::filesystem::create_directory(folder);
   {
@@ -208,7 +208,7 @@ TEST(Spill, LeavesNoNameBehind) {
   EXPECT_TRUE(std::filesystem::remove(folder));
 }
 
-TEST(Spill, RefusesAFolderThatIsNoneOnADiskAndTooLittleMemory) {
+TEST(Spill, RefusesAFolderThatIsNotOnADiskAndTooLittleMemory) {
   const Status small = Spill::open({disk(), kMemoryBytesMin - 1}).status();
   EXPECT_EQ(small.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(small.message().find("memory_bytes is 16777215"), std::string::npos);

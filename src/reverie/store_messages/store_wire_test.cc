@@ -10,7 +10,7 @@
 namespace reverie::store_wire {
 namespace {
 
-TEST(StoreWire, ASampleRequestComesBackAsItWasWritten) {
+TEST(StoreWire, ASampleRequestSurvivesARoundTrip) {
   SampleMessage ask;
   ask.table = "replay";
   ask.count = 256;
@@ -41,7 +41,7 @@ TEST(StoreWire, AnErrorTravelsWithItsCodeAndText) {
   EXPECT_EQ(read_mutated(write_mutated({.status = error})).status, error);
 }
 
-TEST(StoreWire, AnUpdateComesBackAsItWasWritten) {
+TEST(StoreWire, AnUpdateSurvivesARoundTrip) {
   const std::vector<std::uint64_t> tickets = {1, 1ull << 40};
   const std::vector<double> priorities = {0.5, 2};
   const std::vector<ItemKey> deletes = {9};
@@ -63,7 +63,7 @@ TEST(StoreWire, AnUpdateComesBackAsItWasWritten) {
   EXPECT_EQ(ask.corrupt[0].why, "a column is damaged");
 }
 
-TEST(StoreWire, TablesAreDescribedWithWhatWaits) {
+TEST(StoreWire, TablesAreDescribedWithTheirWaitingRequests) {
   TableInfo info;
   info.options.name = "t";
   info.options.sampler.name = "Fifo";
@@ -84,7 +84,7 @@ TEST(StoreWire, TablesAreDescribedWithWhatWaits) {
   EXPECT_EQ(read[0].max_priority, 2.5);
 }
 
-TEST(StoreWire, NamesTravelWithTheFirstPartOfASample) {
+TEST(StoreWire, ColumnNamesAreSentWithAPartOfASample) {
   SamplePart part;
   part.tickets = {1, 2, 3};
   part.table_size = 12;
@@ -111,13 +111,13 @@ void expect_refused_in_part(const Payload& whole, Read read) {
   EXPECT_FALSE(read(longer));
 }
 
-TEST(StoreWire, WhatAStoreWasLoadedFromComesBackAsItWasWritten) {
+TEST(StoreWire, TheOriginOfAStoreSurvivesARoundTrip) {
   const StoreOrigin origin{"/kept/checkpoint-0000000001", std::string("a\0b", 3)};
   EXPECT_EQ(read_origin(write_origin(origin)).value(), origin);
   EXPECT_EQ(read_origin(write_origin(StoreOrigin())).value(), StoreOrigin());
 }
 
-TEST(StoreWire, WhatIsCutShortIsRefused) {
+TEST(StoreWire, TruncatedMessagesAreRefused) {
   const std::vector<ItemKey> keys = {1, 2, 3};
   const std::vector<double> priorities = {1, 2, 3};
   const std::vector<CorruptItem> corrupt = {{7, 8, "why"}};
@@ -147,7 +147,7 @@ TEST(StoreWire, WhatIsCutShortIsRefused) {
                          [](const Payload& p) { return read_note(p).ok(); });
 }
 
-TEST(StoreWire, ALengthBeyondWhatIsThereTakesNoMemory) {
+TEST(StoreWire, ALengthBeyondTheMessageIsRefused) {
   Payload payload;
   ValueWriter writer(payload);
   writer.begin(ValueKind::kTuple, 7);

@@ -110,7 +110,7 @@ class StructuredWriterTest : public ::testing::Test {
   TimePoint deadline_ = TimePoint::max();
 };
 
-TEST_F(StructuredWriterTest, APatternFitsOnceThereAreStepsEnough) {
+TEST_F(StructuredWriterTest, APatternMakesItemsOnceThereAreEnoughSteps) {
   open({pattern({slice(0, -3), row(1, -1)})});
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(append(i, 10 * i).ok());
   EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{
@@ -122,14 +122,14 @@ TEST_F(StructuredWriterTest, APatternFitsOnceThereAreStepsEnough) {
   EXPECT_EQ(layout.columns()[1].spec.name, "c1");
 }
 
-TEST_F(StructuredWriterTest, StopAndStepCutTheRows) {
+TEST_F(StructuredWriterTest, StopAndStepSelectTheRows) {
   open({pattern({slice(0, -4, -1, 2)}), pattern({slice(0, -5, {}, 2)}), pattern({row(0, -2)})});
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(append(i, 0).ok());
   EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{
                          {{0}}, {{1}}, {{0, 2}}, {{2}}, {{1, 3}}, {{0, 2, 4}}, {{3}}}));
 }
 
-TEST_F(StructuredWriterTest, EachConditionMeansWhatItSays) {
+TEST_F(StructuredWriterTest, EachConditionSelectsItsSteps) {
   struct Case {
     PatternCondition condition;
     std::vector<std::int64_t> steps;  // with an item; the episodes are 0 to 5 and 6 to 10
@@ -168,7 +168,7 @@ TEST_F(StructuredWriterTest, AllConditionsMustHold) {
   EXPECT_EQ(first_values(), (Rows{32}));
 }
 
-TEST_F(StructuredWriterTest, APartialStepCountsOnceAndFillsUp) {
+TEST_F(StructuredWriterTest, APartialStepCountsOnceWhenCompleted) {
   open({pattern({row(0, -1)}), pattern({slice(0, -2), row(1, -1)})});
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(append({i64(i), {}}, true).ok());
@@ -180,7 +180,7 @@ TEST_F(StructuredWriterTest, APartialStepCountsOnceAndFillsUp) {
             (std::vector<std::vector<Rows>>{{{0}}, {{1}}, {{0, 1}, {10}}, {{2}}, {{1, 2}, {20}}}));
 }
 
-TEST_F(StructuredWriterTest, RowsThatWereLeftOutAreNoItem) {
+TEST_F(StructuredWriterTest, MissingRowsMakeNoItem) {
   open({pattern({slice(0, -2), slice(1, -2)})});
   for (int i = 0; i < 6; ++i) {
     const std::optional<Value> b = i % 3 == 0 ? std::optional<Value>() : i64(i);
@@ -189,7 +189,7 @@ TEST_F(StructuredWriterTest, RowsThatWereLeftOutAreNoItem) {
   EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{{{1, 2}, {1, 2}}, {{4, 5}, {4, 5}}}));
 }
 
-TEST_F(StructuredWriterTest, AStepWithoutALeafInUseMakesNoItem) {
+TEST_F(StructuredWriterTest, AStepWithoutAUsedLeafMakesNoItem) {
   open({pattern({row(0, -2)})});
   ASSERT_TRUE(append(1, 0).ok());
   ASSERT_TRUE(append({{}, i64(0)}).ok());
@@ -205,7 +205,7 @@ TEST_F(StructuredWriterTest, AStepWithoutALeafInUseMakesNoItem) {
   EXPECT_EQ(first_values(), (Rows{3}));
 }
 
-TEST_F(StructuredWriterTest, AnEpisodesEndForgetsItsStepsUnlessTold) {
+TEST_F(StructuredWriterTest, TheEndOfAnEpisodeForgetsItsStepsUnlessToldOtherwise) {
   for (const bool clear_buffers : {true, false}) {
     service_->drop_items("replay");
     open({pattern({slice(0, -2)})});
@@ -219,7 +219,7 @@ TEST_F(StructuredWriterTest, AnEpisodesEndForgetsItsStepsUnlessTold) {
   }
 }
 
-TEST_F(StructuredWriterTest, AnEndThatFailedMayBeRepeatedAndMakesItsItemsOnce) {
+TEST_F(StructuredWriterTest, AFailedEndMayBeRepeatedAndMakesItsItemsOnce) {
   service_->add_table("full", 0);
   open({pattern({row(0, -1)}, {at_end()}, "full")});
   ASSERT_TRUE(append(1, 0).ok());
@@ -243,7 +243,7 @@ TEST_F(StructuredWriterTest, AnEpisodeEndsInTheMiddleOfAStep) {
   EXPECT_EQ(first_values(), (Rows{7, 8}));
 }
 
-TEST_F(StructuredWriterTest, LeavesWithoutAUseAreNotWritten) {
+TEST_F(StructuredWriterTest, UnusedLeavesAreNotWritten) {
   open({pattern({row(0, -1)}, {when(Left::kLeaf, Comparison::kEqual, 1, false, 1, 1)})}, 3);
   EXPECT_TRUE(writer_->uses(0));
   EXPECT_TRUE(writer_->uses(1));
@@ -254,7 +254,7 @@ TEST_F(StructuredWriterTest, LeavesWithoutAUseAreNotWritten) {
   EXPECT_EQ(service_->item("replay", 0).trajectory.pieces()[0].chunk->schema().column_count(), 1u);
 }
 
-TEST_F(StructuredWriterTest, ThePriorityIsMadeOfTdErrors) {
+TEST_F(StructuredWriterTest, ThePriorityIsComputedFromTdErrors) {
   const auto priorities = [&](const ItemPattern& given, double weight,
                               const std::vector<Value>& errors) {
     ItemPattern p = given;
@@ -272,7 +272,7 @@ TEST_F(StructuredWriterTest, ThePriorityIsMadeOfTdErrors) {
   EXPECT_DOUBLE_EQ(priorities(pattern({row(1, -1)}), 0.5, {i64(-3)}), 3.0);
 }
 
-TEST_F(StructuredWriterTest, TdErrorsThatAreNoSingleNumbersAreRefusedAndTheStepStays) {
+TEST_F(StructuredWriterTest, InvalidTdErrorsAreRefusedAndTheStepIsKept) {
   ItemPattern p = pattern({row(1, -1)});
   p.priority = {1.0, 1, 0.5};
   for (const Value& error : {f32s({1, 2}), value_of<std::int8_t>(DType::kInt8, {}, {1}),
@@ -285,7 +285,7 @@ TEST_F(StructuredWriterTest, TdErrorsThatAreNoSingleNumbersAreRefusedAndTheStepS
   }
 }
 
-TEST_F(StructuredWriterTest, WhatCannotBeWrittenIsRefusedAndTheWriterGoesOn) {
+TEST_F(StructuredWriterTest, InvalidStepsAreRefusedAndTheWriterContinues) {
   open({pattern({slice(0, -2)}, {when(Left::kLeaf, Comparison::kAtLeast, 0, false, 1, 1)})});
   ASSERT_TRUE(append(1, 0).ok());
   expect_refused(append({f32(1), i64(0)}), StatusCode::kInvalidArgument, {"'leaf0'", "float32"});
@@ -298,14 +298,14 @@ TEST_F(StructuredWriterTest, WhatCannotBeWrittenIsRefusedAndTheWriterGoesOn) {
   EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{{{1, 2}}}));
 }
 
-TEST_F(StructuredWriterTest, AnUnknownTableIsToldAndTheOtherPatternsGoOn) {
+TEST_F(StructuredWriterTest, AnUnknownTableIsReportedAndTheOtherPatternsContinue) {
   open({pattern({row(0, -1)}, {}, "nowhere"), pattern({row(0, -1)})});
   expect_refused(append(1, 0), StatusCode::kNotFound, {"'nowhere'"});
   expect_refused(append(2, 0), StatusCode::kNotFound, {"'nowhere'"});
   EXPECT_EQ(first_values(), (Rows{1, 2}));
 }
 
-TEST_F(StructuredWriterTest, AnAppendWaitsWhereTheQueueIsFull) {
+TEST_F(StructuredWriterTest, AnAppendWaitsIfTheQueueIsFull) {
   service_->add_table("full", 0);
   open({pattern({row(0, -1)}, {}, "full")}, 2, 2);
   deadline_ = TimePoint{0};
@@ -321,7 +321,7 @@ TEST_F(StructuredWriterTest, AnAppendWaitsWhereTheQueueIsFull) {
   EXPECT_EQ(items("full"), (std::vector<std::vector<Rows>>{{{1}}, {{2}}, {{4}}}));
 }
 
-TEST_F(StructuredWriterTest, PatternsThatCanMakeNoItemsAreRefused) {
+TEST_F(StructuredWriterTest, InvalidPatternsAreRefused) {
   const auto refuse = [&](const ItemPattern& bad, const std::vector<std::string>& words) {
     const auto opened = StructuredWriter::open(service_, {pattern({row(0, -1)}), bad}, {});
     ASSERT_FALSE(opened.ok());
@@ -350,7 +350,7 @@ TEST_F(StructuredWriterTest, PatternsThatCanMakeNoItemsAreRefused) {
   expect_refused(none.status(), StatusCode::kInvalidArgument, {"at least one"});
 }
 
-TEST_F(StructuredWriterTest, LeavesThatStepsDoNotHaveAreRefused) {
+TEST_F(StructuredWriterTest, PatternsOverMissingLeavesAreRefused) {
   auto writer = StructuredWriter::open(service_, {pattern({row(2, -1)})}, {}).value();
   expect_refused(writer->set_leaves({"a", "b"}), StatusCode::kInvalidArgument,
                  {"leaf 2", "have 2", "'replay'"});
@@ -479,7 +479,7 @@ ItemPattern random_pattern(Random& random) {
   return p;
 }
 
-TEST_F(StructuredWriterTest, MakesTheItemsThatAModelMakes) {
+TEST_F(StructuredWriterTest, AgreesWithAModelOfPatterns) {
   Random random(7);
   std::size_t items_made = 0;
   for (int round = 0; round < 300; ++round) {

@@ -63,7 +63,7 @@ std::vector<double> told(const Enumeration& model, unsigned set) {
 const std::vector<std::vector<double>> kTables = {
     {1, 2, 3, 4, 5, 8}, {1, 1, 1, 1, 1, 1, 1}, {1e-4, 1, 1, 1, 1, 1e3}, {0.3, 0.3, 0.9, 27, 81}};
 
-TEST(DistinctProbabilities, AreThoseOfAnEnumerationOfAllDraws) {
+TEST(DistinctProbabilities, MatchAnEnumerationOfAllDraws) {
   for (const auto& weights : kTables) {
     for (std::size_t n = 1; n <= weights.size(); ++n) {
       Enumeration model(weights, n);
@@ -81,7 +81,7 @@ TEST(DistinctProbabilities, AreThoseOfAnEnumerationOfAllDraws) {
   }
 }
 
-TEST(DistinctProbabilities, GiveSumsOverTheBatchTheMeanOfSumsOverTheTable) {
+TEST(DistinctProbabilities, MakeWeightedBatchSumsUnbiased) {
   for (const auto& weights : kTables) {
     for (std::size_t n = 1; n <= weights.size(); ++n) {
       Enumeration model(weights, n);
@@ -99,7 +99,7 @@ TEST(DistinctProbabilities, GiveSumsOverTheBatchTheMeanOfSumsOverTheTable) {
   }
 }
 
-TEST(DistinctProbabilities, OfEqualItemsAreTheProbabilityToBeInTheBatch) {
+TEST(DistinctProbabilities, AreUniformForEqualItems) {
   for (const std::size_t n : {1, 4, 7, 8}) {
     std::vector<double> probabilities(n);  // of consecutive draws: 1/8, 1/7, ...
     for (std::size_t i = 0; i < n; ++i) probabilities[i] = 1.0 / static_cast<double>(8 - i);
@@ -137,7 +137,7 @@ TEST(DistinctProbabilities, HoldForBatchesOfHundreds) {
   EXPECT_NEAR(mean, 790, 12);  // 79 of each hundred items weigh 21.01 or more
 }
 
-TEST(DistinctProbabilities, OfWhatWeighsNothingAreThoseOfAChoiceAlike) {
+TEST(DistinctProbabilities, OfItemsWithZeroWeightAreUniform) {
   // Two items with weight, and two of three without.
   std::vector<double> probabilities = {0.75, 1.0, 1.0 / 3, 1.0 / 2};
   to_single_draw(probabilities);
@@ -149,14 +149,14 @@ TEST(DistinctProbabilities, OfWhatWeighsNothingAreThoseOfAChoiceAlike) {
   EXPECT_NEAR(probabilities[3], 2.0 / 3 / 4, 1e-12);
 }
 
-TEST(DistinctProbabilities, OfAnOrderWithoutChanceAreAllAlike) {
+TEST(DistinctProbabilities, OfADeterministicOrderAreEqual) {
   std::vector<double> probabilities = {1, 1, 1};
   to_single_draw(probabilities);
   to_inclusion(probabilities, 10, nullptr);
   for (const double each : probabilities) EXPECT_NEAR(each, 1.0 / 3, 1e-12);
 }
 
-TEST(DistinctProbabilities, TellWhatTheLeastOfTheTableWouldHaveBeenTold) {
+TEST(DistinctProbabilities, IncludeTheValueForTheLeastOfTheTable) {
   std::vector<double> probabilities = {0.4, 0.2, 0.1};
   std::vector<double> with_least = probabilities;
   double least = 0.1;

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-TEST(KeyMap, DoesWhatAnUnorderedMapDoes) {
+TEST(KeyMap, AgreesWithAnUnorderedMap) {
   for (const std::uint64_t key_range : {std::uint64_t{64}, std::uint64_t{50'000}}) {
     KeyMap map;
     std::unordered_map<std::uint64_t, Slot> model;
@@ -41,7 +41,7 @@ TEST(KeyMap, DoesWhatAnUnorderedMapDoes) {
   }
 }
 
-TEST(KeyMap, ABatchFindsWhatSingleLooksFind) {
+TEST(KeyMap, ABatchFindsTheSameAsSingleLookups) {
   KeyMap map;
   for (std::uint64_t key = 0; key < 20'000; key += 2) map.insert(key, static_cast<Slot>(key));
   std::vector<std::uint64_t> keys(20'000);
@@ -61,7 +61,7 @@ TEST(KeyMap, AValueCanBeChangedInPlace) {
   EXPECT_EQ(map.find_value(6), nullptr);
 }
 
-TEST(KeyMap, KeysThatWantOneSegmentByTheOpenMixingSpreadAllTheSame) {
+TEST(KeyMap, KeysThatCollideUnderThePublicMixingStillSpread) {
   // The inverse of mix64, to make keys whose mixed values only differ in the lowest 12 bits.
   const auto unmix = [](std::uint64_t x) {
     x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3u;

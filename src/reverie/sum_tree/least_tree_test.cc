@@ -18,7 +18,7 @@ float least_by_scan(const std::vector<float>& weights) {
   return least;
 }
 
-TEST(LeastTree, IsTheLeastThatAScanFinds) {
+TEST(LeastTree, AgreesWithALinearScan) {
   std::mt19937 rng(7);
   for (const std::size_t slots : {1, 16, 17, 300, 5'000, 70'000}) {  // up to five levels
     LeastTree tree;
@@ -41,7 +41,7 @@ TEST(LeastTree, IsTheLeastThatAScanFinds) {
   }
 }
 
-TEST(LeastTree, TakesSlotsInAnyOrder) {
+TEST(LeastTree, AcceptsSlotsInAnyOrder) {
   LeastTree tree;
   for (const Slot slot : {5'000u, 3u, 100'000u, 17u}) tree.set(slot, static_cast<float>(slot));
   EXPECT_EQ(tree.least(), 3.0f);

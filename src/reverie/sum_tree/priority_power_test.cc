@@ -18,7 +18,7 @@ float power_of(double priority, double exponent) {
   return weight;
 }
 
-TEST(PriorityPower, IsThePowerToTheRoundingOfFloat) {
+TEST(PriorityPower, MatchesThePowerToFloatRounding) {
   Random random(std::uint64_t{3});
   std::vector<double> priorities(1'001);
   std::vector<float> weights(priorities.size());
@@ -58,11 +58,11 @@ TEST(PriorityPower, ZeroStaysZeroWithAnyExponent) {
   for (const double exponent : {0.0, 0.6, 1.0, 7.0}) EXPECT_EQ(power_of(0.0, exponent), 0.0f);
 }
 
-TEST(PriorityPower, WithExponentZeroAllPositivePrioritiesAreAlike) {
+TEST(PriorityPower, WithExponentZeroAllPositivePrioritiesHaveWeightOne) {
   for (const double priority : {1e-300, 0.3, 1.0, 1e300}) EXPECT_EQ(power_of(priority, 0.0), 1.0f);
 }
 
-TEST(PriorityPower, ABatchIsComputedAsItsPartsAre) {
+TEST(PriorityPower, ABatchGivesTheSameAsSinglePriorities) {
   Random random(std::uint64_t{4});
   for (std::size_t size = 0; size < 12; ++size) {
     std::vector<double> priorities(size);

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-TEST(SlotSet, SelectsByRankWhatASortedSetHasThere) {
+TEST(SlotSet, SelectionByRankAgreesWithASortedSet) {
   for (const Slot range : {Slot{100}, Slot{10'000}, Slot{3'000'000}}) {
     SlotSet slots;
     std::set<Slot> model;
@@ -32,7 +32,7 @@ TEST(SlotSet, SelectsByRankWhatASortedSetHasThere) {
   }
 }
 
-TEST(SlotSet, ASlotBeyondAllIsNotIn) {
+TEST(SlotSet, ASlotBeyondTheLargestIsNotContained) {
   SlotSet slots;
   EXPECT_FALSE(slots.contains(0));
   EXPECT_FALSE(slots.contains(kNoSlot));

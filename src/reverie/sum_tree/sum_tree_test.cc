@@ -100,7 +100,7 @@ double chi_square_excess(const std::vector<std::uint32_t>& counts,
   return (chi_square - degrees) / std::sqrt(2 * degrees);
 }
 
-TEST_P(SumTreeTest, FindsTheSlotThatALinearScanFinds) {
+TEST_P(SumTreeTest, AgreesWithALinearScan) {
   constexpr std::size_t kSlots = 10'000;  // three segments, and a level on top
   Random random(std::uint64_t{7});
   Scan scan(kSlots);
@@ -124,7 +124,7 @@ TEST_P(SumTreeTest, FindsTheSlotThatALinearScanFinds) {
   }
 }
 
-TEST_P(SumTreeTest, ABatchFindsWhatOneByOneFinds) {
+TEST_P(SumTreeTest, ABatchFindsTheSameAsSingleLookups) {
   constexpr std::size_t kSlots = 70'000;  // two levels on top
   Random random(std::uint64_t{8});
   tree_.reach(kSlots - 1);
@@ -143,7 +143,7 @@ TEST_P(SumTreeTest, ABatchFindsWhatOneByOneFinds) {
   }
 }
 
-TEST_P(SumTreeTest, OfASlotThatComesTwiceInABatchTheLastWeightWins) {
+TEST_P(SumTreeTest, TheLastWeightOfARepeatedSlotInABatchWins) {
   tree_.reach(10'000);
   const std::vector<Slot> slots = {3, 9'000, 3, 4, 3};
   const std::vector<float> weights = {1, 2, 4, 8, 16};
@@ -178,7 +178,7 @@ TEST_P(SumTreeTest, BatchesOfAnySizeGiveTheSameTree) {
   }
 }
 
-TEST_P(SumTreeTest, GrowsByItselfAndKeepsItsSums) {
+TEST_P(SumTreeTest, GrowsAndKeepsItsSums) {
   Random random(std::uint64_t{10});
   double sum = 0;
   Slot reached = 0;
@@ -202,7 +202,7 @@ TEST_P(SumTreeTest, GrowsByItselfAndKeepsItsSums) {
   EXPECT_GT(reached, 256u * 4096u);
 }
 
-TEST_P(SumTreeTest, TheSumsAreAFunctionOfTheWeightsAloneHoweverManyUpdates) {
+TEST_P(SumTreeTest, TheSumsDependOnlyOnTheWeightsHoweverManyUpdates) {
   constexpr std::size_t kSlots = 5'000;
   Random random(std::uint64_t{11});
   tree_.reach(kSlots - 1);
@@ -257,7 +257,7 @@ TEST_P(SumTreeTest, ASlotOfWeightZeroIsNeverDrawnWhateverTheOthersWeigh) {
   }
 }
 
-TEST_P(SumTreeTest, AMassAtTheVeryEndFindsASlotWithAWeight) {
+TEST_P(SumTreeTest, AMassAtTheVeryEndFindsASlotWithNonzeroWeight) {
   Random random(std::uint64_t{13});
   constexpr std::size_t kSlots = 20'000;
   tree_.reach(kSlots - 1);
@@ -306,7 +306,7 @@ TEST_P(SumTreeTest, TenMillionDrawsFollowTheWeights) {
   EXPECT_LT(std::abs(chi_square_excess(counts, expected, kBatch * kBatches)), 4);
 }
 
-TEST(SumTree, TheChiSquareAboveSeesAnErrorOfAHundredth) {
+TEST(SumTree, TheChiSquareTestDetectsAnErrorOfOnePercent) {
   // Tests the test: it must notice draws from weights that are off by one percent.
   constexpr std::size_t kSlots = 1'000;
   Random random(std::uint64_t{15});
@@ -325,7 +325,7 @@ TEST(SumTree, TheChiSquareAboveSeesAnErrorOfAHundredth) {
   EXPECT_GT(chi_square_excess(counts, expected, 1e7), 4);
 }
 
-TEST_P(SumTreeTest, DrawsWhatThePortableOneDraws) {
+TEST_P(SumTreeTest, DrawsTheSameAsThePortableKernel) {
   constexpr std::size_t kSlots = 80'000;
   SumTree& best = tree_;
   SumTree portable(SumTree::Kernel::kPortable);

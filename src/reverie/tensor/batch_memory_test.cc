@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-TEST(BatchMemory, MemoryThatComesBackIsUsedAgain) {
+TEST(BatchMemory, ReturnedMemoryIsReused) {
   auto memory = BatchMemory::make(2);
   Buffer first = memory->allocate(10'000).value();
   std::byte* const data = first.data();
@@ -22,7 +22,7 @@ TEST(BatchMemory, MemoryThatComesBackIsUsedAgain) {
   std::memset(other.data(), 1, other.size_bytes());  // buffers may outlive the BatchMemory
 }
 
-TEST(BatchMemory, WhatIsNotWantedAgainMakesRoom) {
+TEST(BatchMemory, UnusedMemoryIsReplaced) {
   const auto memory = BatchMemory::make(2);
   for (const std::size_t size : {100, 200}) Buffer(memory->allocate(size).value());
   std::byte* data = nullptr;

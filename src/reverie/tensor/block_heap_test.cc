@@ -28,7 +28,7 @@ std::size_t some_size(Random& random) {
   return 1 + random.below(std::size_t{1} << (2 + random.below(15)));
 }
 
-TEST(BlockHeap, BlocksNeverOverlapWhateverTheirSizeAndOrder) {
+TEST(BlockHeap, BlocksOfAnySizeAndOrderNeverOverlap) {
   BlockHeap heap;
   {
     Random random(std::uint64_t{3});
@@ -49,7 +49,7 @@ TEST(BlockHeap, BlocksNeverOverlapWhateverTheirSizeAndOrder) {
   }
 }
 
-TEST(BlockHeap, EverySizeHasRoomAndLittleMore) {
+TEST(BlockHeap, EverySizeGetsABlockThatIsLittleLarger) {
   for (std::size_t size = 1; size <= 50'000; ++size) {
     const std::size_t block = BlockHeap::block_bytes(size);
     ASSERT_GE(block, size);
@@ -63,7 +63,7 @@ TEST(BlockHeap, EverySizeHasRoomAndLittleMore) {
 }
 
 // Compression allocates a large block each time and keeps a small copy: holes in the C heap.
-TEST(BlockHeap, LargeBlocksBehindSmallOnesThatStayLeaveNoHoles) {
+TEST(BlockHeap, FreedLargeBlocksBesideSmallOnesLeaveNoHoles) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
   const double before = testing::resident_mib();
@@ -124,7 +124,7 @@ constexpr std::size_t kBudget = std::size_t{32} << 20;
 constexpr double kHeld = 1.15 * 32 + 8;  // MiB
 
 // Like a table that replaces its items for long, with sizes that change between small and large.
-TEST(BlockHeap, TurnoverOfChangingSizesHoldsWhatIsInUse) {
+TEST(BlockHeap, TurnoverOfChangingSizesHoldsOnlyMemoryInUse) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
   {
@@ -139,7 +139,7 @@ TEST(BlockHeap, TurnoverOfChangingSizesHoldsWhatIsInUse) {
   EXPECT_LE(heap.use().used_bytes + heap.use().kept_bytes, std::size_t{12} << 20);
 }
 
-TEST(BlockHeap, TurnoverInRandomOrderHoldsWhatIsInUse) {
+TEST(BlockHeap, TurnoverInRandomOrderHoldsOnlyMemoryInUse) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   for (const std::size_t size : {200, 3'000, 20'000, 200'000}) {
     BlockHeap heap;
@@ -150,7 +150,7 @@ TEST(BlockHeap, TurnoverInRandomOrderHoldsWhatIsInUse) {
   }
 }
 
-TEST(BlockHeap, ThreadsShareIt) {
+TEST(BlockHeap, ThreadsCanShareIt) {
   BlockHeap heap;
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
@@ -169,7 +169,7 @@ TEST(BlockHeap, ThreadsShareIt) {
 }
 
 // A lock that a thread of the parent held at the fork must not block the child for ever.
-TEST(BlockHeap, AForkedChildGoesOnWithIt) {
+TEST(BlockHeap, AForkedChildCanKeepUsingIt) {
   if (kIsAddressSanitized) {
     GTEST_SKIP() << "blocks are the sanitizer's, whose locks a forked child may find taken";
   }
@@ -198,12 +198,12 @@ TEST(BlockHeap, AForkedChildGoesOnWithIt) {
   other.join();
 }
 
-TEST(BlockHeap, MemoryThatThereIsNotIsAnError) {
+TEST(BlockHeap, RunningOutOfMemoryIsAnError) {
   EXPECT_EQ(BlockHeap::shared().allocate(~std::size_t{0} - 4096).status().code(),
             StatusCode::kResourceExhausted);
 }
 
-TEST(BlockHeap, ContainersAndObjectsLieInIt) {
+TEST(BlockHeap, ContainersAndObjectsAreAllocatedInIt) {
   struct Thing : OnBlockHeap {
     std::array<int, 30> numbers{};
   };

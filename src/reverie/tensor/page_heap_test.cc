@@ -36,7 +36,7 @@ bool is_whole(const Taken& run) {
   return true;
 }
 
-TEST(PageHeap, RunsNeverOverlapWhateverTheirOrder) {
+TEST(PageHeap, RunsInAnyOrderNeverOverlap) {
   for (const std::size_t unit : {kPage, 16 * kPage}) {
     PageHeap heap(unit);
     Random random(std::uint64_t{5});
@@ -62,7 +62,7 @@ TEST(PageHeap, RunsNeverOverlapWhateverTheirOrder) {
   }
 }
 
-TEST(PageHeap, ARunThatComesFreeIsTheNextOne) {
+TEST(PageHeap, AFreedRunIsTheNextOneTaken) {
   PageHeap heap(kPage);
   std::byte* const first = heap.take(50 * kPage);
   std::byte* const wall = heap.take(kPage);
@@ -74,7 +74,7 @@ TEST(PageHeap, ARunThatComesFreeIsTheNextOne) {
   heap.give_back(wall, kPage);
 }
 
-TEST(PageHeap, TheSystemHasAllBackButABoundedRest) {
+TEST(PageHeap, AllButABoundedRestIsReturnedToTheSystem) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   PageHeap heap(kPage);
   const double before = testing::resident_mib();
@@ -98,7 +98,7 @@ TEST(PageHeap, TheSystemHasAllBackButABoundedRest) {
   EXPECT_EQ(heap.use().used_bytes, 0u);
 }
 
-TEST(PageHeap, ARegionThatIsColdFromEndToEndGoes) {
+TEST(PageHeap, AnEntirelyColdRegionIsUnmapped) {
   PageHeap heap(kPage);
   std::byte* const one = heap.take(100 * kMiB);
   std::byte* const other = heap.take(100 * kMiB);
@@ -108,7 +108,7 @@ TEST(PageHeap, ARegionThatIsColdFromEndToEndGoes) {
   EXPECT_LE(heap.use().mapped_bytes, 110 * kMiB) << "one of them has memory that is kept warm";
 }
 
-TEST(PageHeap, LargeRunsThatComeAndGoStayWarm) {
+TEST(PageHeap, RecurringLargeRunsStayWarm) {
   if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   PageHeap heap(kPage);
   std::byte* const first = heap.take(12 * kMiB);
@@ -121,7 +121,7 @@ TEST(PageHeap, LargeRunsThatComeAndGoStayWarm) {
   EXPECT_LE(heap.use().warm_bytes, 4 * kMiB);
 }
 
-TEST(PageHeap, ThreadsShareIt) {
+TEST(PageHeap, ThreadsCanShareIt) {
   PageHeap heap(kPage);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
@@ -142,7 +142,7 @@ TEST(PageHeap, ThreadsShareIt) {
   EXPECT_EQ(heap.use().used_bytes, 0u);
 }
 
-TEST(PageHeap, MemoryThatThereIsNotIsNull) {
+TEST(PageHeap, RunningOutOfMemoryReturnsNull) {
   PageHeap heap(kPage);
   EXPECT_EQ(heap.take(std::size_t{1} << 62), nullptr);
   EXPECT_NE(heap.take(kPage), nullptr);

@@ -27,13 +27,13 @@ TEST(Shape, OfUntrustedExtentsIsCountedOrRefused) {
   EXPECT_FALSE(checked_element_count(Shape{0, -1}));
 }
 
-TEST(Shape, IsWrittenAsPythonWritesIt) {
+TEST(Shape, IsFormattedLikeAPythonTuple) {
   EXPECT_EQ(shape_text(Shape{}), "()");
   EXPECT_EQ(shape_text(Shape{3}), "(3,)");
   EXPECT_EQ(shape_text(Shape{4, -1, 84}), "(4, ?, 84)");
 }
 
-TEST(Shape, MatchesAPatternOfItsRankWhoseExtentsAreItsOwnOrAny) {
+TEST(Shape, MatchesAPatternOfTheSameRankWithEqualOrAnyExtents) {
   EXPECT_TRUE(shape_matches(Shape{}, Shape{}));
   EXPECT_TRUE(shape_matches(Shape{4, -1}, Shape{4, 7}));
   EXPECT_FALSE(shape_matches(Shape{4, -1}, Shape{5, 7}));

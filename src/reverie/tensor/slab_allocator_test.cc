@@ -16,7 +16,7 @@ namespace {
 using test::MarkedBlock;
 using test::take_marked;
 
-TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
+TEST(SlabAllocator, BlocksInAnyOrderNeverOverlap) {
   for (const std::size_t block : {std::size_t{1}, std::size_t{100}, std::size_t{5000},
                                   std::size_t{300'000}, std::size_t{3'000'000}}) {
     const auto slabs = SlabAllocator::make(block);
@@ -37,7 +37,7 @@ TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
   }
 }
 
-TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
+TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksLikeAnyOther) {
   constexpr std::size_t kBlock = 100'000;
   const auto slabs = SlabAllocator::make(kBlock);
   std::vector<MarkedBlock>
@@ -52,14 +52,14 @@ TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
   for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
 }
 
-TEST(SlabAllocator, ABlockThatIsGivenBackIsTheNextToBeHandedOut) {
+TEST(SlabAllocator, AFreedBlockIsTheNextOneAllocated) {
   const auto slabs = SlabAllocator::make(1000);
   std::set<const std::byte*> seen;
   for (int i = 0; i < 1000; ++i) seen.insert(slabs->allocate(1000).value().data());
   EXPECT_EQ(seen.size(), 1u);
 }
 
-TEST(SlabAllocator, BuffersOutliveWhoeverHoldsTheAllocator) {
+TEST(SlabAllocator, BuffersOutliveTheHolderOfTheAllocator) {
   auto slabs = SlabAllocator::make(100);
   std::vector<MarkedBlock> taken;
   for (unsigned i = 0; i < 2000; ++i) taken.push_back(take_marked(*slabs, 100, i));
@@ -71,7 +71,7 @@ TEST(SlabAllocator, BuffersOutliveWhoeverHoldsTheAllocator) {
   EXPECT_TRUE(alive.expired());
 }
 
-TEST(SlabAllocator, ThreadsShareIt) {
+TEST(SlabAllocator, ThreadsCanShareIt) {
   const auto slabs = SlabAllocator::make(200);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
@@ -89,7 +89,7 @@ TEST(SlabAllocator, ThreadsShareIt) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(SlabAllocator, MemoryThatThereIsNotIsAnError) {
+TEST(SlabAllocator, RunningOutOfMemoryIsAnError) {
   const auto slabs = SlabAllocator::make(~std::size_t{0} - 4096);
   EXPECT_EQ(slabs->allocate(1).status().code(), StatusCode::kResourceExhausted);
 }

@@ -51,7 +51,7 @@ TEST(ReplayBatchLayout, ASequenceHasStepsAndAMask) {
   EXPECT_EQ(arrays[9], (std::pair<std::string, Shape>("weights", {5})));
 }
 
-TEST(ReplayBatchLayout, TargetsAreTheArraysInTheirOrder) {
+TEST(ReplayBatchLayout, TargetsAreTheArraysInOrder) {
   const TransitionPlan plan =
       TransitionPlan::make({.capacity = 10, .sequence_length = 2, .period = 2}, kObs, kAction)
           .value();

@@ -28,7 +28,7 @@ std::vector<std::uint8_t> bytes_of(const WeightsVersion& version) {
   return found;
 }
 
-TEST(WeightsChanges, GiveTheSameBytesAsTheWhole) {
+TEST(WeightsChanges, GiveTheSameBytesAsAWholeVersion) {
   std::mt19937 draw(7);
   for (int turn = 0; turn < 200; ++turn) {
     std::vector<std::uint8_t> bytes(kSize);
@@ -47,7 +47,7 @@ TEST(WeightsChanges, GiveTheSameBytesAsTheWhole) {
   }
 }
 
-TEST(WeightsChanges, AreNoneWhereMoreThanHalfDiffersOrTheShapes) {
+TEST(WeightsChanges, AreNotMadeWhenMoreThanHalfOrTheShapeDiffers) {
   const WeightsVersion older = version_of(1, std::vector<std::uint8_t>(kSize, 1));
   EXPECT_FALSE(find_changes(older, version_of(2, std::vector<std::uint8_t>(kSize, 2))));
   EXPECT_FALSE(find_changes(older, version_of(2, std::vector<std::uint8_t>(kSize + 1, 1))));
@@ -66,7 +66,7 @@ TEST(WeightsChanges, OfAnotherVersionAreRefused) {
   EXPECT_EQ(apply_changes(older, 2, changes).status().code(), StatusCode::kDataLoss);
 }
 
-TEST(WeightsMessages, AreReadBackAndRubbishIsRefused) {
+TEST(WeightsMessages, SurviveARoundTripAndInvalidOnesAreRefused) {
   WeightsRequest ask{3, true, 2, true, false, true, "host", "gone"};
   const auto read = decode_weights_request(encode(ask));
   ASSERT_TRUE(read.ok());

@@ -113,7 +113,7 @@ TEST_P(WeightsTest, AreTakenByVersionAndHeldWhole) {
   EXPECT_EQ(published->publish(5, filled(0, 1)).code(), StatusCode::kInvalidArgument);
 }
 
-TEST_P(WeightsTest, AreWaitedForAndComeFromAnotherWhenThePublisherIsGone) {
+TEST_P(WeightsTest, AreAwaitedAndComeFromAnotherPeerWhenThePublisherIsGone) {
   auto published = weights_on(learner_, {}, GetParam());
   const auto first = weights_on(join("first"), {"learner"}, GetParam());
   Result<Weights::VersionPtr> got = Weights::VersionPtr();
@@ -164,7 +164,7 @@ TEST_P(WeightsTest, AreNeverTornWhileTheyChange) {
 
 INSTANTIATE_TEST_SUITE_P(MappedAndSent, WeightsTest, ::testing::Bool());
 
-TEST_F(SharedWeightsTest, WhatAHolderWritesIsSeenByItAlone) {
+TEST_F(SharedWeightsTest, WritesOfAHolderAreSeenOnlyByItself) {
   const auto published = weights_on(learner_, {});
   const auto taken = weights_on(join("actor"), {"learner"});
   ASSERT_TRUE(published->publish(1, filled(1.0f, 1000)).ok());
@@ -191,7 +191,7 @@ TEST_F(SharedWeightsTest, LeaveNoMemoryBehind) {
   EXPECT_EQ(weights_mapped(), 0u);
 }
 
-TEST_F(SharedWeightsTest, MemoryIsUsedAgainOnlyWhenNobodyHoldsIt) {
+TEST_F(SharedWeightsTest, ReuseMemoryOnlyWhenNoReaderHoldsIt) {
   const auto published = weights_on(learner_, {});
   const auto taken = weights_on(join("actor"), {"learner"});
   const auto other = weights_on(join("other"), {"actor"});
@@ -209,7 +209,7 @@ TEST_F(SharedWeightsTest, MemoryIsUsedAgainOnlyWhenNobodyHoldsIt) {
   EXPECT_LE(weights_mapped(), 4u + 2 * kept.size());
 }
 
-TEST_F(SharedWeightsTest, VersionsOfAnotherSizeLeaveNoneOfTheOldMemory) {
+TEST_F(SharedWeightsTest, ReleaseOldMemoryWhenTheSizeChanges) {
   const auto published = weights_on(learner_, {});
   for (std::uint64_t version = 1; version <= 20; ++version) {
     ASSERT_TRUE(published->publish(version, filled(1.0f, 1000 * version)).ok());
@@ -217,7 +217,7 @@ TEST_F(SharedWeightsTest, VersionsOfAnotherSizeLeaveNoneOfTheOldMemory) {
   EXPECT_EQ(weights_mapped(), 2u);
 }
 
-TEST_F(SharedWeightsTest, RefuseWhatCannotBe) {
+TEST_F(SharedWeightsTest, RefuseInvalidUses) {
   const auto published = weights_on(learner_, {});
   EXPECT_EQ(Weights::make(learner_, {"policy", {}, true}).status().code(),
             StatusCode::kAlreadyExists);
