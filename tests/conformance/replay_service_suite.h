@@ -547,7 +547,7 @@ TEST_P(ReplayServiceSuite, ARefusedUpdateChangesNothing) {
   EXPECT_EQ(lookup_and_wait(*service, {"t", keys}).priorities, (std::vector<double>{2, 3}));
 }
 
-TEST_P(ReplayServiceSuite, ARefusedInsertLeavesTheTableServing) {
+TEST_P(ReplayServiceSuite, ARefusedInsertLeavesTheTableUsable) {
   const auto service =
       open({table_options("t", "Prioritized", "Fifo", 10, RateLimiter::min_size(1))});
   EXPECT_EQ(insert(*service, 1, -1.0).code(), StatusCode::kInvalidArgument);

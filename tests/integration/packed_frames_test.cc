@@ -135,7 +135,7 @@ TEST(PackedFrames, TakeAFractionOfTheirMemoryOnceTheirChunkIsSealed) {
 }
 
 // The raw rows of a chunk are freed after it was compressed; the compressed columns take 32 MB.
-TEST(PackedFrames, AreResidentAsTheyAreCounted) {
+TEST(PackedFrames, TakeNoMoreResidentMemoryThanCounted) {
   if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
   for (const CodecChoice codec : {CodecChoice::kLz4, CodecChoice::kZstd}) {
     const double before = testing::resident_mib();

@@ -301,7 +301,7 @@ TEST_F(GoalsStateTest, GoalsAreDrawnAsByTheSavedBuffer) {
 }
 
 // Damaged bytes are refused, or restored to a buffer that can be drawn from.
-TEST_F(GoalsStateTest, ContradictionsAreRefused) {
+TEST_F(GoalsStateTest, DamagedGoalsAreRefusedOrUsable) {
   const std::vector<std::byte> whole = loaded().manifest.payload;
   const std::size_t goals_bytes = 7 * 8 + 3 * 8 + 8 * 16;  // about; the streams come before
   std::size_t refused = 0;

@@ -385,7 +385,7 @@ TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {
   expect_refused(tune_cores(plan, service, {}).status(), StatusCode::kInternal, {"out of fuel"});
 }
 
-TEST(Training, NamesThatDoNotExistAreRefusedWithTheNearest) {
+TEST(Training, UnknownNamesAreRefusedNamingTheNearest) {
   expect_refused(open("CartPole-v1", {}, "dqm").status(), StatusCode::kNotFound, {"dqm", "dqn"});
   expect_refused(open("CartPol-v1", {}).status(), StatusCode::kNotFound, {"CartPole-v1"});
   expect_refused(open("Pendulum-v1", {}).status(), StatusCode::kInvalidArgument, {"ddqn", "sac"});

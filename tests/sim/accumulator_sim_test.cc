@@ -467,7 +467,7 @@ Outcome run(std::uint64_t seed) {
   return outcome;
 }
 
-TEST(AccumulatorsOnASimulatedNetwork, SumWhatExactlyTheMembersContributeAndDoNotDrift) {
+TEST(AccumulatorsOnASimulatedNetwork, SumExactlyTheContributionsAndDoNotDrift) {
   const int seeds = static_cast<int>(scaled_in_release(1'000, 10'000));
   int steps = 0;
   int states = 0;
@@ -495,7 +495,7 @@ TEST(AccumulatorsOnASimulatedNetwork, SumWhatExactlyTheMembersContributeAndDoNot
   }
 }
 
-TEST(AccumulatorsOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(AccumulatorsOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   EXPECT_EQ(run(1).trace, run(1).trace);
   EXPECT_NE(run(1).trace, run(2).trace);
 }
@@ -508,7 +508,7 @@ SimTrainer* follower_of(World& world) {
 }
 
 // Such a program may be stopped in a debugger: its process still answers.
-TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinute) {
+TEST(AccumulatorsOnASimulatedNetwork, ContinueWithoutAProgramThatHangsForAMinute) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
@@ -548,7 +548,7 @@ SimTrainer* leader_of(World& world) {
 }
 
 // Rounds go on without the leader's program until it can keep no more results; then another leads.
-TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) {
+TEST(AccumulatorsOnASimulatedNetwork, ContinueWhenTheProgramOfTheLeaderHangs) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
@@ -579,7 +579,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) 
 }
 
 // A new member needs the model from a program that is not hanging.
-TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgramStandsStill) {
+TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgramHangs) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
@@ -649,7 +649,7 @@ TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToManyMembersByATree) {
 }
 
 // The half with the broker continues; the other half takes no step, and reports why.
-TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
+TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAPartitionedGroup) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
@@ -681,7 +681,7 @@ TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
 }
 
 // A contribution to a healthy group is soon in a model, and idle members send no messages.
-TEST(AccumulatorsOnASimulatedNetwork, SayNothingWhenNothingHappens) {
+TEST(AccumulatorsOnASimulatedNetwork, SendNoMessagesWhenIdle) {
   World world(3, 3, {});
   world.run(ms(1000));
   for (std::size_t i = 0; i < 3; ++i) world.member(i)->contributes = false;

@@ -99,7 +99,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-TEST(Checkpointer, ALoadedStoreDrawsWhatTheSavedOneDraws) {
+TEST(Checkpointer, ALoadedStoreDrawsTheSameItemsAsTheSavedOne) {
   constexpr std::size_t kDraws = 100'000;  // per table
   sim::FileSystem files(1);
   std::vector<std::uint64_t> told;
@@ -123,7 +123,7 @@ TEST(Checkpointer, ALoadedStoreDrawsWhatTheSavedOneDraws) {
 }
 
 // Large chunks, which are written directly, must come after small ones that were buffered before.
-TEST(Checkpointer, ChunksOfAllSizesComeBackAsTheyWere) {
+TEST(Checkpointer, ChunksOfAllSizesSurviveARoundTrip) {
   constexpr std::uint32_t kRows[] = {1, 50'000, 80'000, 3, 200'000, 66'000, 400'000, 90'000, 7};
   sim::FileSystem files(1);
   {
@@ -149,7 +149,7 @@ TEST(Checkpointer, ChunksOfAllSizesComeBackAsTheyWere) {
   }
 }
 
-TEST(Checkpointer, WhatIsSavedLoadedAndSavedAgainHasTheSameBytes) {
+TEST(Checkpointer, SavingALoadedCheckpointGivesTheSameBytes) {
   sim::FileSystem first(1);
   sim::FileSystem second(2);
   {
@@ -180,7 +180,7 @@ TEST(Checkpointer, WhatIsSavedLoadedAndSavedAgainHasTheSameBytes) {
   EXPECT_EQ(a.size(), 3u) << "nothing was written twice";
 }
 
-TEST(Checkpointer, TheNextOneWritesOnlyNewChunksAndEachFolderIsWhole) {
+TEST(Checkpointer, TheNextCheckpointWritesOnlyNewChunksAndEachIsComplete) {
   sim::FileSystem files(1);
   const Case store(files, {.keep = 3});
   store.insert(0, 40);
@@ -196,7 +196,7 @@ TEST(Checkpointer, TheNextOneWritesOnlyNewChunksAndEachFolderIsWhole) {
   EXPECT_TRUE(read_checkpoint(files, two.folder).ok());
 }
 
-TEST(Checkpointer, FilesOfChunksThatFewReferToAreGivenUp) {
+TEST(Checkpointer, FilesWithFewReferencedChunksAreDropped) {
   sim::FileSystem files(1);
   const Case store(files);
   std::size_t most = 0;
@@ -211,7 +211,7 @@ TEST(Checkpointer, FilesOfChunksThatFewReferToAreGivenUp) {
   EXPECT_LT(most, 20'000u);
 }
 
-TEST(Checkpointer, KeepsSoManyAndTouchesNothingOfOthers) {
+TEST(Checkpointer, KeepsTheGivenNumberAndLeavesOtherFilesUntouched) {
   sim::FileSystem files(1);
   const Case store(files, {.keep = 2});
   (void)files.create("/data/replay/zzz");
@@ -228,7 +228,7 @@ TEST(Checkpointer, KeepsSoManyAndTouchesNothingOfOthers) {
   EXPECT_EQ(store.checkpointer->latest().value(), "/data/replay/checkpoint-0000000005");
 }
 
-TEST(Checkpointer, OneStoreAFolder) {
+TEST(Checkpointer, ASecondStoreInAFolderIsRefused) {
   sim::FileSystem files(1);
   const Case store(files);
   const Case second(files);
@@ -236,7 +236,7 @@ TEST(Checkpointer, OneStoreAFolder) {
   EXPECT_NE(second.status.message().find("reverie.lock"), std::string::npos);
 }
 
-TEST(Checkpointer, TakesARootOrOneOfItsCheckpointsAndNoFile) {
+TEST(Checkpointer, LoadsARootOrOneOfItsCheckpointsAndRefusesAFile) {
   sim::FileSystem files(1);
   {
     const Case store(files, {.keep = 5});
@@ -267,7 +267,7 @@ TEST(Checkpointer, TakesARootOrOneOfItsCheckpointsAndNoFile) {
   EXPECT_EQ(checkpointer->write(*store, {}).value().folder, "/data/replay/checkpoint-0000000003");
 }
 
-TEST(Checkpointer, TheFallbackIsForAFolderWithoutCheckpoints) {
+TEST(Checkpointer, TheFallbackIsUsedOnlyForAFolderWithoutCheckpoints) {
   sim::FileSystem files(1);
   {
     const Case store(files);
@@ -281,7 +281,7 @@ TEST(Checkpointer, TheFallbackIsForAFolderWithoutCheckpoints) {
   EXPECT_EQ(info_and_wait(*store).value()[0].inserts, 10);
 }
 
-TEST(Checkpointer, TablesThatDifferAreRefusedByNameOrMadeToFit) {
+TEST(Checkpointer, DifferingTablesAreRefusedByNameOrMadeToFit) {
   sim::FileSystem files(1);
   {
     const Case store(files);
@@ -353,7 +353,7 @@ std::vector<std::uint32_t> marks_of(const Case& store, std::size_t first, std::s
   return marks;
 }
 
-TEST(Checkpointer, AChunkThatItHasWrittenIsKnownByItsMark) {
+TEST(Checkpointer, AWrittenChunkIsRecognisedByItsMark) {
   sim::FileSystem files(1);
   {
     const Case store(files);
@@ -376,7 +376,7 @@ TEST(Checkpointer, AChunkThatItHasWrittenIsKnownByItsMark) {
 
 // Alternates between two folders, one of which loses its newest checkpoint: a mark of the other
 // folder, or of a removed checkpoint, must not be used.
-TEST(Checkpointer, AMarkOfAnotherFolderOrOfWhatIsGoneIsNone) {
+TEST(Checkpointer, AMarkOfAnotherFolderOrOfARemovedCheckpointIsIgnored) {
   sim::FileSystem files(1);
   const Case store(files, {.keep = 2});
   auto other = Checkpointer::open("/data/other", {.files = &files}).value();
@@ -422,7 +422,7 @@ void expect_loads(sim::FileSystem& files, bool second_was_confirmed, std::uint64
   ASSERT_TRUE(loaded.write("three").ok());
 }
 
-TEST(CheckpointCrash, APowerCutAtEachCallLeavesTheNewestCompleteOne) {
+TEST(CheckpointCrash, APowerCutAtAnyCallLeavesTheNewestCompleteCheckpoint) {
   std::int64_t calls = 0;
   {
     Crash whole(0);
@@ -443,7 +443,7 @@ TEST(CheckpointCrash, APowerCutAtEachCallLeavesTheNewestCompleteOne) {
   }
 }
 
-TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteOne) {
+TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteCheckpoint) {
   const auto seeds = static_cast<std::uint64_t>(scaled(1'000, 10'000));
   std::int64_t second = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -459,7 +459,7 @@ TEST(CheckpointCrash, BytesAndNamesLostInAnyOrderLeaveTheNewestCompleteOne) {
 }
 
 // After `cp`, programs see a complete checkpoint that is not yet on the disk.
-TEST(CheckpointCrash, ACheckpointThatWasCopiedThereIsSyncedWithTheFirstOverIt) {
+TEST(CheckpointCrash, ACopiedCheckpointIsSyncedWithTheFirstOneWrittenAfterIt) {
   std::map<std::string, std::vector<std::byte>> content;
   {
     sim::FileSystem files(1);
@@ -483,7 +483,7 @@ TEST(CheckpointCrash, ACheckpointThatWasCopiedThereIsSyncedWithTheFirstOverIt) {
   }
 }
 
-TEST(CheckpointCrash, ASeedReplaysItsTrace) {
+TEST(CheckpointCrash, TheSameSeedGivesTheSameTrace) {
   const auto run = [] {
     Crash crash(11);
     crash.files.stop_at(crash.files.calls() + 9);
@@ -494,7 +494,7 @@ TEST(CheckpointCrash, ASeedReplaysItsTrace) {
   EXPECT_EQ(run(), run());
 }
 
-TEST(CheckpointCrash, ADiskThatFailsAtEachCallCostsThatCheckpointAlone) {
+TEST(CheckpointCrash, ADiskFailureAtAnyCallCostsOnlyThatCheckpoint) {
   std::int64_t calls = 0;
   {
     Crash whole(0);
@@ -525,7 +525,7 @@ TEST(CheckpointCrash, ADiskThatFailsAtEachCallCostsThatCheckpointAlone) {
   }
 }
 
-TEST(CheckpointCrash, AFullDiskIsTypedAndFreedAgain) {
+TEST(CheckpointCrash, AFullDiskIsReportedAndItsSpaceFreed) {
   Crash crash(1);
   std::uint64_t used = 0;
   for (const auto& [path, bytes] : crash.files.content("/")) used += bytes.size();
@@ -540,7 +540,7 @@ TEST(CheckpointCrash, AFullDiskIsTypedAndFreedAgain) {
   EXPECT_TRUE(crash.store.write("two").ok());
 }
 
-TEST(CheckpointCrash, ACancelledOneLeavesNothing) {
+TEST(CheckpointCrash, ACancelledCheckpointLeavesNothing) {
   Crash crash(1);
   const std::atomic<bool> is_cancelled{true};
   EXPECT_EQ(
@@ -551,7 +551,7 @@ TEST(CheckpointCrash, ACancelledOneLeavesNothing) {
 }
 
 // Every byte matters, since files hold nothing that is not referred to.
-TEST(CheckpointDamage, NoFlipAndNoCutIsAcceptedInSilence) {
+TEST(CheckpointDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
   sim::FileSystem files(1);
   std::vector<std::uint64_t> told;
   {

@@ -384,7 +384,7 @@ Outcome run(std::uint64_t seed) {
   return {world.network.trace(), oracle};
 }
 
-TEST(GroupsOnASimulatedNetwork, SumWhatExactlyTheMembersBring) {
+TEST(GroupsOnASimulatedNetwork, SumExactlyTheContributionsOfTheMembers) {
   const int seeds = static_cast<int>(scaled_in_release(150, 10'000));
   int good = 0;
   int bad = 0;
@@ -407,12 +407,12 @@ TEST(GroupsOnASimulatedNetwork, SumWhatExactlyTheMembersBring) {
   EXPECT_GT(good, 50 * seeds);
 }
 
-TEST(GroupsOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(GroupsOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) EXPECT_EQ(run(seed).trace, run(seed).trace);
   EXPECT_NE(run(1).trace, run(2).trace);
 }
 
-TEST(GroupsOnASimulatedNetwork, FormAndGrowAtOnce) {
+TEST(GroupsOnASimulatedNetwork, FormAndGrowWithoutDelay) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     World world(seed, 3, {});
     world.kill(2);
@@ -533,7 +533,7 @@ TEST(GroupsOnASimulatedNetwork, KeepTheirEpochWhileTheBrokerIsAway) {
 }
 
 // The half with the broker continues; the other half cannot end a round, and reports why.
-TEST(GroupsOnASimulatedNetwork, HalfOfAGroupThatIsCutInTwoGoesOn) {
+TEST(GroupsOnASimulatedNetwork, HalfOfAPartitionedGroupContinues) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     World world(seed, 4, {});
     world.run(ms(1000));
@@ -561,7 +561,7 @@ TEST(GroupsOnASimulatedNetwork, HalfOfAGroupThatIsCutInTwoGoesOn) {
 
 // A member that lives but does not advance stays in the group, is named, and the round waits for
 // it.
-TEST(GroupsOnASimulatedNetwork, WaitForAMemberWhoseProgramStandsStill) {
+TEST(GroupsOnASimulatedNetwork, WaitForAMemberWhoseProgramHangs) {
   World world(7, 3, {});
   world.run(ms(1000));
   ASSERT_TRUE(world.is_whole(3));

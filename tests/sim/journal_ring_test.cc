@@ -70,7 +70,7 @@ class JournalRingTest : public ::testing::Test {
   std::deque<PutGroup> model_;  // groups that are not released
 };
 
-TEST_F(JournalRingTest, HasWhatWasPutInAndNotReleasedHoweverOftenItGoesAround) {
+TEST_F(JournalRingTest, HoldsTheUnreleasedGroupsHoweverOftenItWraps) {
   std::size_t refused = 0;
   std::size_t most = 0;
   for (int step = 0; step < 4'000; ++step) {
@@ -105,7 +105,7 @@ TEST_F(JournalRingTest, AGroupLargerThanTheRingHasNoRoom) {
   EXPECT_TRUE(put());
 }
 
-TEST_F(JournalRingTest, AByteThatIsDamagedEndsItAtThatGroup) {
+TEST_F(JournalRingTest, ADamagedByteEndsItAtItsGroup) {
   while (put()) {
   }
   const std::vector<std::byte> bytes = content();
@@ -137,14 +137,14 @@ TEST_F(JournalRingTest, ARingOfANewerVersionIsRefused) {
   EXPECT_NE(status.message().find("journal-ring"), std::string::npos);
 }
 
-TEST_F(JournalRingTest, WhatIsNoRingIsRemovedAndHoldsNothing) {
+TEST_F(JournalRingTest, AnInvalidRingHoldsNothingAndIsRemoved) {
   files_.cut(join_path(kRingRoot, kRingName), 10);
   EXPECT_TRUE(finish_journal(files_, kRingRoot, 0).ok());
   EXPECT_TRUE(remove_ring(files_, kRingRoot).ok());
   EXPECT_TRUE(files_.content(kRingRoot).empty());
 }
 
-TEST_F(JournalRingTest, GroupsBehindTheFilesAreWrittenIntoThemAndTheRingIsGone) {
+TEST_F(JournalRingTest, GroupsNewerThanTheFilesAreWrittenToThemAndTheRingIsRemoved) {
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(put());
   // The file has the first two groups and a part of the third: its writer was killed in between.
   {

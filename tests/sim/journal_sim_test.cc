@@ -225,7 +225,7 @@ class User {
   bool has_changed_ = false;
 };
 
-TEST(Journal, AStoreIsAfterARestartWhatItWasWithAndWithoutCheckpoints) {
+TEST(Journal, AStoreSurvivesARestartWithAndWithoutCheckpoints) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     sim::FileSystem files(seed);
     for (int life = 0; life < 4; ++life) {
@@ -277,7 +277,7 @@ void insert_numbers(Case& store, const std::string& table, ItemKey begin, ItemKe
   }
 }
 
-TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
+TEST(Journal, UnreceivedDrawsAreDrawnAgainInOrderAfterACrash) {
   enum class Checkpoint { kNone, kBeforeTheReceipt, kAfterIt };
   for (const auto checkpoint :
        {Checkpoint::kNone, Checkpoint::kBeforeTheReceipt, Checkpoint::kAfterIt}) {
@@ -325,7 +325,7 @@ TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
   }
 }
 
-TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
+TEST(Journal, AwaitedDrawsSurviveAnyPowerCutAmongCheckpoints) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(300, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -383,7 +383,7 @@ TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
   }
 }
 
-TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
+TEST(Journal, ItemsThatAWriterMayResendAreKnownAfterARestart) {
   const std::string session(32, 'a');
   const auto runs_of = [&](Case& store) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
@@ -488,7 +488,7 @@ void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t le
   ASSERT_GE(index, least) << "seed " << seed << " of " << cut.states.size();
 }
 
-TEST(JournalCrash, WhatWasConfirmedWithSyncIsThereAfterAPowerCutAnywhere) {
+TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   std::size_t confirmed = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -503,7 +503,7 @@ TEST(JournalCrash, WhatWasConfirmedWithSyncIsThereAfterAPowerCutAnywhere) {
   EXPECT_GT(confirmed, 10 * seeds);
 }
 
-TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
+TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   std::size_t synced = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -520,7 +520,7 @@ TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
 
 // The process ends between two calls of the file system, or during one; some writes may have failed
 // before; and the next process is killed while it recovers.
-TEST(JournalCrash, WithAnIntervalAKillCostsNothingThatWasConfirmed) {
+TEST(JournalCrash, WithAnIntervalAKillLosesNothingConfirmed) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed = 0;
   int from_the_ring = 0;
@@ -551,7 +551,7 @@ TEST(JournalCrash, WithAnIntervalAKillCostsNothingThatWasConfirmed) {
 }
 
 // Groups in a ring that were never written to a file must not be taken for those of a later life.
-TEST(JournalCrash, LivesThatEndInAnyWayOneAfterTheOtherAreStatesThatWere) {
+TEST(JournalCrash, RepeatedCrashesOfAnyKindRestoreOnlyStatesThatExisted) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -581,7 +581,7 @@ std::vector<TableOptions> tables_that_differ() {
   return made;
 }
 
-TEST(JournalCrash, EachTableHasWhatItsOwnDurabilityPromises) {
+TEST(JournalCrash, EachTableKeepsWhatItsDurabilityPromises) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   std::size_t confirmed_in_all = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -679,7 +679,7 @@ void expect_failures_cost_nothing(Durability durability) {
   }
 }
 
-TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
+TEST(JournalCrash, ADiskFailureAtAnyCallConfirmsNothingThatIsLost) {
   ASSERT_NO_FATAL_FAILURE(expect_failures_cost_nothing(Durability::kSync));
   ASSERT_NO_FATAL_FAILURE(expect_failures_cost_nothing(Durability::kInterval));
 }
@@ -695,7 +695,7 @@ std::vector<std::byte> journal_bytes(sim::FileSystem& files, std::string& path) 
   return files.content(kRoot).at(path);
 }
 
-TEST(JournalDamage, NoFlipAndNoCutIsAcceptedInSilence) {
+TEST(JournalDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
   sim::FileSystem whole(1);
   std::string path;
   const std::vector<std::byte> bytes = journal_bytes(whole, path);
@@ -766,7 +766,7 @@ TEST(JournalDamage, AJournalOfAnotherCheckpointOrOfOtherTablesIsRefused) {
       << refused.message();
 }
 
-TEST(Journal, AnOlderCheckpointIsNotTakenForWhatTheJournalGoesOnFrom) {
+TEST(Journal, AJournalIsNotContinuedFromAnOlderCheckpoint) {
   sim::FileSystem files(1);
   {
     Case store(files, Durability::kSync);
@@ -836,7 +836,7 @@ class HookedFileSystem final : public FileSystem {
   FileSystem& inner_;
 };
 
-TEST(Journal, ASyncWhoseFileACheckpointRemovesMeanwhileHasNotFailed) {
+TEST(Journal, ASyncDoesNotFailWhenACheckpointRemovesItsFile) {
   sim::FileSystem inner(1);
   HookedFileSystem files(inner);
   Case store(files, Durability::kInterval);
@@ -863,7 +863,7 @@ TEST(Journal, ASyncWhoseFileACheckpointRemovesMeanwhileHasNotFailed) {
   EXPECT_EQ(again.text(), before);
 }
 
-TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
+TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-mixed", getpid());
   const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
@@ -891,7 +891,7 @@ TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
   store.service->close();
 }
 
-TEST(Journal, ARingThatFailsEndsTheJournalUntilACheckpointHoldsWhatItHad) {
+TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());
   const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
@@ -922,7 +922,7 @@ TEST(Journal, ARingThatFailsEndsTheJournalUntilACheckpointHoldsWhatItHad) {
 
 // A damaged file of a journal that a checkpoint made obsolete but could not remove, with and
 // without a file after it.
-TEST(JournalDamage, AnOldFileThatTheCheckpointHoldsIsIgnored) {
+TEST(JournalDamage, ADamagedFileCoveredByTheCheckpointIsIgnored) {
   const std::string old = join_path(kRoot, journal_name(1));
   for (const bool is_followed : {false, true}) {
     for (const bool is_header : {false, true}) {
@@ -961,7 +961,7 @@ TEST(JournalDamage, AnOldFileThatTheCheckpointHoldsIsIgnored) {
   }
 }
 
-TEST(Journal, ThreadsThatWaitAndThreadsThatGoOnAreConfirmedOnceEach) {
+TEST(Journal, WaitingAndContinuingThreadsAreConfirmedOnceEach) {
   for (const auto durability : {Durability::kInterval, Durability::kSync}) {
     const auto folder = std::filesystem::temp_directory_path() /
                         format("reverie-journal-{}-{}", getpid(), static_cast<int>(durability));
@@ -1001,7 +1001,7 @@ TEST(Journal, ThreadsThatWaitAndThreadsThatGoOnAreConfirmedOnceEach) {
   }
 }
 
-TEST(Journal, ACheckpointEndsTheFilesThatItHolds) {
+TEST(Journal, ACheckpointRemovesTheFilesThatItCovers) {
   sim::FileSystem files(1);
   Case store(files, Durability::kSync);
   User user(store, 3);
@@ -1014,7 +1014,7 @@ TEST(Journal, ACheckpointEndsTheFilesThatItHolds) {
   EXPECT_EQ(journal_files(files, kRoot)->size(), 1u);
 }
 
-TEST(Journal, AStoreThatEndsItsJournalHasWhatItHeld) {
+TEST(Journal, AStoreThatEndsItsJournalKeepsItsState) {
   sim::FileSystem files(1);
   std::string before;
   {

@@ -108,7 +108,7 @@ class LimitedLife {
   std::vector<ItemKey> keys_;
 };
 
-TEST(LimiterBounds, HoldAtEveryStepAmongCheckpointsKillsAndRestores) {
+TEST(LimiterBounds, HoldAtEveryStepWithCheckpointsKillsAndRestores) {
   const auto steps = static_cast<std::int64_t>(scaled_in_release(200'000, 10'000'000));
   Random random(11);
   std::int64_t done = 0;

@@ -179,7 +179,7 @@ class InsertReplay {
   std::array<std::uint64_t, kWriters> last_{};
 };
 
-TEST(ModelTraces, OfInsertsThatGoInOnceAreWhatTheCodeDoes) {
+TEST(ModelTraces, OfInsertsOnceAreReproducedByTheCode) {
   const std::vector<Trace> runs = runs_of("insert_once");
   ASSERT_EQ(runs.size(), 60u);
   for (const Trace& run : runs) {
@@ -394,7 +394,7 @@ class CallReplay {
   std::map<std::size_t, int> executed_;
 };
 
-TEST(ModelTraces, OfCallsThatRunAtMostOnceAreWhatTheCodeDoes) {
+TEST(ModelTraces, OfCallsAtMostOnceAreReproducedByTheCode) {
   const std::vector<Trace> runs = runs_of("at_most_once");
   ASSERT_EQ(runs.size(), 60u);
   for (const Trace& run : runs) {

@@ -368,7 +368,7 @@ Outcome run(std::uint64_t seed, const std::vector<Fault>& faults) {
   return World<PeerDoor>(seed, 0.01).run(faults);
 }
 
-TEST(PeerStoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
+TEST(PeerStoreOnASimulatedNetwork, InsertsEachItemOnceAndDeliversItOnce) {
   const int seeds = static_cast<int>(scaled_in_release(1000, 10'000));
   std::size_t went_in = 0;
   std::size_t delivered = 0;
@@ -388,7 +388,7 @@ TEST(PeerStoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
   EXPECT_GT(delivered, static_cast<std::size_t>(40 * seeds));
 }
 
-TEST(PeerStoreOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(PeerStoreOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     EXPECT_EQ(run(seed, faults_of(seed)).trace, run(seed, faults_of(seed)).trace);
   }

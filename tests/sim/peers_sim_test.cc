@@ -253,7 +253,7 @@ Outcome run(std::uint64_t seed, const std::vector<Fault>& faults) {
   return PeersWorld(seed).run(faults);
 }
 
-TEST(PeersOnASimulatedNetwork, RunEachCallAtMostOnceAndEndEach) {
+TEST(PeersOnASimulatedNetwork, RunEachCallAtMostOnceAndEndEveryCall) {
   const int seeds = static_cast<int>(scaled_in_release(1000, 10'000));
   int answers = 0;
   int failures = 0;
@@ -274,7 +274,7 @@ TEST(PeersOnASimulatedNetwork, RunEachCallAtMostOnceAndEndEach) {
   EXPECT_GT(answers, 20 * seeds);
 }
 
-TEST(PeersOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(PeersOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     EXPECT_EQ(run(seed, faults_of(seed)).trace, run(seed, faults_of(seed)).trace);
   }
@@ -282,7 +282,7 @@ TEST(PeersOnASimulatedNetwork, OneSeedGivesOneRun) {
 }
 
 // The test requires no speed; it prints the figure for information.
-TEST(PeersOnASimulatedNetwork, EightPeersRunFasterThanTheClock) {
+TEST(PeersOnASimulatedNetwork, EightPeersRunWithoutErrors) {
   constexpr std::size_t kCount = 8;
   double simulated_s = 0;
   const TimePoint begin = Clock::system().now();

@@ -210,7 +210,7 @@ std::vector<Fault> shrunk(std::uint64_t seed, Planted planted = Planted::kNone) 
   });
 }
 
-TEST(StoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
+TEST(StoreOnASimulatedNetwork, InsertsEachItemOnceAndDeliversItOnce) {
   const int seeds = static_cast<int>(scaled_in_release(1000, 10'000));
   std::size_t went_in = 0;
   std::size_t delivered = 0;
@@ -230,7 +230,7 @@ TEST(StoreOnASimulatedNetwork, TakesEachItemOnceAndHandsItOutOnce) {
   EXPECT_GT(delivered, static_cast<std::size_t>(40 * seeds));
 }
 
-TEST(StoreOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(StoreOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     EXPECT_EQ(run(seed, faults_of(seed)).trace, run(seed, faults_of(seed)).trace);
   }
@@ -239,7 +239,7 @@ TEST(StoreOnASimulatedNetwork, OneSeedGivesOneRun) {
 
 // The test finds a server that forgets with each stream which items were inserted, and shrinks the
 // faults of the seed to those needed: a stream is abandoned while its items are in transit.
-TEST(StoreOnASimulatedNetwork, AFailingRunRepeatsAndIsShrunkToTheFaultsThatItNeeds) {
+TEST(StoreOnASimulatedNetwork, AFailingRunRepeatsAndIsShrunkToTheFaultsItNeeds) {
   std::uint64_t seed = 1;
   while (run(seed, faults_of(seed), Planted::kLosesSessions).wrong.empty()) {
     ASSERT_LT(++seed, 200u) << "the planted fault was not found";

@@ -303,7 +303,7 @@ Outcome run(std::uint64_t seed) {
   return {world.network.trace(), world.seen, healed};
 }
 
-TEST(WeightsOnASimulatedNetwork, AreWholeAndReachAll) {
+TEST(WeightsOnASimulatedNetwork, AreCompleteAndReachAllPeers) {
   Seen all;
   Duration slowest{};
   const std::uint64_t seeds = static_cast<std::uint64_t>(scaled_in_release(100, 10'000));
@@ -322,12 +322,12 @@ TEST(WeightsOnASimulatedNetwork, AreWholeAndReachAll) {
   RecordProperty("slowest_ms", static_cast<int>(slowest / std::chrono::milliseconds(1)));
 }
 
-TEST(WeightsOnASimulatedNetwork, OneSeedGivesOneRun) {
+TEST(WeightsOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
   EXPECT_EQ(run(3).trace, run(3).trace);
 }
 
 // Some peers are on the publisher's host, the others on three more hosts.
-TEST(WeightsOnASimulatedNetwork, FormATreeAndAJoinerGetsItWithoutThePublisher) {
+TEST(WeightsOnASimulatedNetwork, FormATreeThatServesAJoinerWithoutThePublisher) {
   constexpr std::size_t kPeers = 12;
   WeightsWorld world(7, kPeers, {});
   world.peer(0)->publish();

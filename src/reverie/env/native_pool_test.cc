@@ -415,7 +415,7 @@ TEST_F(GatedPool, AForkedChildCanExitDuringAStep) {
 }
 
 // Three pools that differ only in when they reset an episode give the same steps.
-TEST(NativePool, NextStepAutoresetShowsTheEndOfAnEpisodeBeforeItsReset) {
+TEST(NativePool, AutoresetModesDifferOnlyInWhenTheyReset) {
   NativePoolOptions options;
   options.env_count = 3;
   options.seed = 7;

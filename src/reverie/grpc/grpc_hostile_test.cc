@@ -140,7 +140,7 @@ TEST_F(GrpcHostile, APeerThatDoesNotSpeakHttp2IsDropped) {
   expect_dropped(format("{}no frame at all, but quite a lot of text", kPreface));
 }
 
-TEST_F(GrpcHostile, FramesThatBreakTheRulesAreDropped) {
+TEST_F(GrpcHostile, APeerThatSendsInvalidFramesIsDropped) {
   const std::string headers = frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
   expect_dropped(std::string(kPreface) + headers);  // without settings before
   expect_dropped(hello() + frame(kDataFrame, 0, 1, "idle stream"));

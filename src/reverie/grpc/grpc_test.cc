@@ -280,7 +280,7 @@ TEST_F(Grpc, ThreadsThatCallCancelAndWriteConcurrentlyLoseNothing) {
 }
 
 // A real client ends every sample call with a reset: thousands of resets are not an attack.
-TEST_F(Grpc, ThousandsOfResetsCostNoConnection) {
+TEST_F(Grpc, ThousandsOfResetsDoNotBreakTheConnection) {
   const auto client = open();
   GrpcBlockingStream beside(*client, "/t/Echo", within(100));
   for (int i = 0; i < 6000; ++i) {
@@ -545,7 +545,7 @@ TEST_F(Grpc, AMessageBeyondTheBoundIsRefusedAndTheConnectionSurvives) {
   EXPECT_EQ(ask(*other, "/t/Upper", "a"), "A");
 }
 
-TEST_F(Grpc, AStopLetsCallsEndWithinTheGrace) {
+TEST_F(Grpc, AStopLetsCallsFinishWithinTheGracePeriod) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Echo", within(60));
   ASSERT_TRUE(stream.write(GrpcPayload::of("a")).ok());

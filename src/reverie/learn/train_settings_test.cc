@@ -55,7 +55,7 @@ TEST(TrainSettings, AnIntegerIsAcceptedForANumber) {
   EXPECT_EQ(read_settings({{"gamma", std::int64_t{1}}})->gamma, 1.0);
 }
 
-TEST(TrainSettings, AnUnknownNameIsRefusedWithTheNearest) {
+TEST(TrainSettings, AnUnknownNameIsRefusedNamingTheNearest) {
   expect_refused(read_settings({{"learnin_rate", 1.0}}).status(), StatusCode::kInvalidArgument,
                  {"learnin_rate", "learning_rate"});
 }

@@ -63,7 +63,7 @@ TEST(GuardedMapping, TheirNumberIsBoundedAndSlotsAreReused) {
   EXPECT_NE(GuardedMapping::map(file.fd(), 4'096), nullptr);
 }
 
-TEST(GuardedMappingDeathTest, OtherBusErrorsEndTheProcessAsBefore) {
+TEST(GuardedMappingDeathTest, OtherBusErrorsStillEndTheProcess) {
   const GuardedFile file(4'096);
   const auto mapping = GuardedMapping::map(file.fd(), 4'096);
   ASSERT_NE(mapping, nullptr);

@@ -126,7 +126,7 @@ TEST_F(UpdateWindowTest, AnErrorIsReportedOnceByTheNextUpdate) {
   EXPECT_TRUE(update(3).ok());
 }
 
-TEST_F(UpdateWindowTest, OfUpdatesThatSharedACallOnlyTheFaultyOneIsLost) {
+TEST_F(UpdateWindowTest, OnlyTheInvalidUpdateOfASharedCallIsLost) {
   for (const ItemKey key : {1u, 2u, 3u}) ASSERT_TRUE(update(key).ok());
   window.send();
   service->answer({});

@@ -194,7 +194,7 @@ TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasTheSamplesReceived) {
   EXPECT_EQ(given(), (Counts{3, 1}));
 }
 
-TEST_F(ShardSamplerCoreTest, ASilentShardEndsNoLaterThanTheGraceAfterTheDeadline) {
+TEST_F(ShardSamplerCoreTest, ASilentShardIsAwaitedAtMostForTheGraceAfterTheDeadline) {
   open(1);
   sample(4, in(50 * kMillisecond));
   alarm_after(50 * kMillisecond + options_.answer_grace - kMillisecond);

@@ -107,7 +107,7 @@ TEST(SimFileSystem, ACallAfterAFailedOneSucceeds) {
   EXPECT_EQ(files.calls(), 4);
 }
 
-TEST(SimFileSystem, ASeedReplaysItsTrace) {
+TEST(SimFileSystem, TheSameSeedGivesTheSameTrace) {
   const auto run = [](std::uint64_t seed) {
     FileSystem files(seed);
     auto file = files.create("/f").value();

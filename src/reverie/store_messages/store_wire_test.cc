@@ -33,7 +33,7 @@ TEST(StoreWire, ASampleRequestSurvivesARoundTrip) {
   EXPECT_EQ(read.returned, ask.returned);
 }
 
-TEST(StoreWire, AnErrorTravelsWithItsCodeAndText) {
+TEST(StoreWire, AnErrorKeepsItsCodeAndText) {
   const Status error = failed_precondition("max_size is 0; give it at least 1");
   EXPECT_EQ(read_status(write_status(error)), error);
   EXPECT_TRUE(read_status(write_status({})).ok());

@@ -93,7 +93,7 @@ class WeightsBase : public ::testing::Test {
 class WeightsTest : public WeightsBase, public ::testing::WithParamInterface<bool> {};
 class SharedWeightsTest : public WeightsBase {};
 
-TEST_P(WeightsTest, AreTakenByVersionAndHeldWhole) {
+TEST_P(WeightsTest, ArePulledByVersionAndHeldComplete) {
   const auto published = weights_on(learner_, {}, GetParam());
   const auto taken = weights_on(join("actor"), {"learner"}, GetParam());
   auto none = taken->pull(in_time());

@@ -99,7 +99,7 @@ bool is_nothing_due(ChunkSender& sender) {
 class ChunkSenderTo : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(BothServers, ChunkSenderTo, ::testing::Bool());
 
-TEST_P(ChunkSenderTo, EachRowTravelsOnceWhileItsChunkGrows) {
+TEST_P(ChunkSenderTo, EachRowIsSentOnceWhileItsChunkGrows) {
   ChunkSender sender(3);
   Server server(GetParam());
   const Ref<Chunk> chunk = open_chunk(1);
