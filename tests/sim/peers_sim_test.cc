@@ -40,8 +40,8 @@ struct Oracle {
 class CallingPeer final : public SimPeer {
  public:
   CallingPeer(sim::Network& network, Oracle& oracle, sim::NodeId node, std::string name,
-              const std::string& token)
-      : SimPeer(network, node, std::move(name), token), oracle_(oracle) {
+              const std::string& token, const PeerOptions& options = {})
+      : SimPeer(network, node, std::move(name), token, options), oracle_(oracle) {
     EXPECT_TRUE(peer().define("double").ok());
   }
   ~CallingPeer() override {
@@ -279,6 +279,34 @@ TEST(PeersOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
     EXPECT_EQ(run(seed, faults_of(seed)).trace, run(seed, faults_of(seed)).trace);
   }
   EXPECT_NE(run(1, faults_of(1)).trace, run(2, faults_of(2)).trace);
+}
+
+// However long a silent peer is given, others are asked for an unknown one every 250 ms.
+TEST(PeersOnASimulatedNetwork, FindAPeerThatBeganToListenAfterTheCall) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  PeerOptions patient;
+  patient.dead_after = std::chrono::minutes(1);
+  std::vector<std::unique_ptr<CallingPeer>> peers;
+  for (std::size_t i = 0; i < 3; ++i) {
+    network.add(nullptr);
+    peers.push_back(
+        std::make_unique<CallingPeer>(network, oracle, i, name_of(i), "secret", patient));
+    network.replace(i, peers[i].get());
+    if (i == 0) peers[i]->listen(address_of(i));
+    if (i > 0) peers[i]->connect(address_of(0));
+  }
+  const auto go_on_for = [&network](Duration time) {
+    const TimePoint end = network.now() + time;
+    while (network.now() < end && network.step()) {
+    }
+  };
+  go_on_for(std::chrono::seconds(1));
+  peers[1]->call(name_of(2), false);
+  go_on_for(std::chrono::milliseconds(100));
+  peers[2]->listen(address_of(2));
+  go_on_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(oracle.answers, 1);
 }
 
 // The test requires no speed; it prints the figure for information.

@@ -18,9 +18,9 @@ namespace reverie {
 
 class SimPeer : public sim::Node, public PeerEffects {
  public:
-  SimPeer(sim::Network& network, sim::NodeId node, std::string name, std::string token = {})
+  SimPeer(sim::Network& network, sim::NodeId node, std::string name, std::string token = {},
+          PeerOptions options = {})
       : network_(network), node_(node) {
-    PeerOptions options;
     options.name = std::move(name);
     options.token = std::move(token);
     options.run = {network.random().next(), network.random().next()};

@@ -18,6 +18,7 @@ constexpr std::size_t kAskedMax = 64;
 
 void PeerCore::ask_for(const std::string& name, Wanted& wanted, TimePoint now) {
   wanted.last_asked = now;
+  tick_by(now + kAskPause);
   wanted.to_answer.clear();
   for (auto& [key, session] : sessions_) {
     if (session.link == 0) continue;
@@ -139,8 +140,11 @@ void PeerCore::step_wanted(TimePoint now) {
         refused.emplace_back(call, why);
       }
     }
-    if (fails_after != Duration::zero() && now - wanted.last_asked >= kAskPause) {
+    if (fails_after == Duration::zero()) continue;
+    if (now - wanted.last_asked >= kAskPause) {
       ask_for(name, wanted, now);
+    } else {
+      tick_by(wanted.last_asked + kAskPause);
     }
   }
   for (const auto& [call, why] : refused) {
