@@ -5,8 +5,9 @@ Usage: rpc.py [--seconds S] [--large-mb MB] [--peers N] [WAY ...]
 A closed loop from Python to a Python function in another process, through shared memory ("shm"),
 over a Unix socket ("unix") and over TCP ("tcp"). The references are one byte in each direction over
 a bare socket of the same kind between two Python processes, and a copy of the same array in one
-process: what the system itself takes. Then figures that depend on no transport: batches, two pairs
-of processes at once, idle peers, a server that starts late, many peers.
+process: what the system itself takes. Then batches, of a function that returns its argument and of
+a small network, beside the same calls one by one; and figures that depend on no transport: two
+pairs of processes at once, idle peers, a server that starts late, many peers.
 `build/release/benchmarks/rpc_bench` measures the same from C++.
 """
 
@@ -40,6 +41,12 @@ rpc.define("take", lambda array: None)
 rpc.define("copy", copy)
 rpc.define("one", lambda row: row)
 rpc.define("batch", lambda rows: rows, batch_size=32, dynamic_batching=True)
+draws = np.random.default_rng(1)
+hidden, out = (draws.standard_normal(shape).astype("f4") for shape in ((1024, 256), (256, 16)))
+def network(x):
+    return np.maximum(x @ hidden, 0) @ out
+rpc.define("network", network)
+rpc.define("networks", network, batch_size=32, dynamic_batching=True)
 print(rpc.listen(sys.argv[2]), flush=True)
 sys.stdin.read()
 """
@@ -95,6 +102,7 @@ def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     """Starts a process of this benchmark; returns it and its first line."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # the cores are the peers'
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -209,20 +217,24 @@ def measure(way: str, folder: str, seconds: float, large_mb: int) -> None:
                     f"{way:5} {megabytes:4} MB {what:18} {rate:6.2f} GB/s ({len(times)} calls, "
                     f"{rpc.debug_info()['peers'][0]['transport']})"
                 )
-        row = np.ones(4096, np.uint8)
-        rates = {}
-        for function in ("one", "batch"):
-            count = 0
-            begin = time.perf_counter()
-            while time.perf_counter() - begin < seconds:
-                for future in [rpc.async_("server", function, row) for _ in range(32)]:
-                    future.result()
-                count += 32
-            rates[function] = count / (time.perf_counter() - begin)
-        print(
-            f"{way:5} 32 calls of 4 KB at once: one by one {rates['one']:.0f} calls/s, "
-            f"in batches {rates['batch']:.0f}"
-        )
+        row = np.ones(1024, np.float32)
+        for what, functions in (
+            ("no work", ("one", "batch")),
+            ("a network", ("network", "networks")),
+        ):
+            rates = []
+            for function in functions:
+                count = 0
+                begin = time.perf_counter()
+                while time.perf_counter() - begin < seconds:
+                    for future in [rpc.async_("server", function, row) for _ in range(32)]:
+                        future.result()
+                    count += 32
+                rates.append(count / (time.perf_counter() - begin))
+            print(
+                f"{way:5} 32 calls of 4 KB at once, {what}: one by one {rates[0]:.0f} calls/s, "
+                f"in batches {rates[1]:.0f} ({rates[1] / rates[0]:.1f}x)"
+            )
         # An idle peer: neither this process nor the server has work.
         time.sleep(0.2)
         spent = cpu_s(os.getpid()), cpu_s(process.pid)

@@ -127,19 +127,24 @@ void BM_CallsUnderWay(benchmark::State& state) {
   constexpr std::int64_t kUnderWay = 1000;
   std::atomic<std::int64_t> left{0};
   std::int64_t begun = 0;
-  for (auto _ : state) {
-    const std::vector<std::byte> none;
-    while (left.load(std::memory_order_acquire) >= kUnderWay) {
-      (void)two.client().look([&] { return left.load(std::memory_order_acquire) < kUnderWay; });
+  const auto wait_for = [&](std::int64_t count) {
+    while (left.load() > count) {
+      (void)two.client().wait([&] { return left.load() <= count; }, TimePoint::max());
     }
+  };
+  for (auto _ : state) {
+    wait_for(kUnderWay - 1);
     left.fetch_add(1, std::memory_order_relaxed);
     ++begun;
     REVERIE_CHECK(two.client()
                       .call("server", "nothing", {}, {},
-                            [&left](CallResult) { left.fetch_sub(1, std::memory_order_release); })
+                            [&left, client = &two.client()](CallResult) {
+                              const std::int64_t before = left.fetch_sub(1);
+                              if (before == kUnderWay || before == 1) client->wake();
+                            })
                       .ok());
   }
-  while (left.load() > 0) (void)two.client().look([&] { return left.load() == 0; });
+  wait_for(0);
   state.SetItemsProcessed(begun);
   state.SetLabel(kWays[state.range(0)]);
 }

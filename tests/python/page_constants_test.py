@@ -38,7 +38,7 @@ STATED = [
     ("peers", "`max_pending_calls` ({}) calls", "rpc/peer.h", "calls_max"),
     ("peers", "without an answer, with {} of arguments", "rpc/peer.h", "call_bytes_max"),
     ("rpc", "have {} of header, the function's name", "rpc/frame.h", "kFrameHeaderBytes"),
-    ("rpc", "polls the rings itself for up to {} (", "base/spin.h", "kLookMax"),
+    ("rpc", "polls the rings and its sockets for up to {} (", "base/spin.h", "kLookMax"),
     ("client", "up to {} updates may be in progress", "service/update_window.h", "kUpdatesMax"),
     ("client", "share the work from {} on", "gather/encoded_gather.h", "kPartBytes"),
 ]

@@ -30,15 +30,25 @@ Result<std::shared_ptr<PendingCall>> PendingCall::begin(const std::shared_ptr<Pe
 bool PendingCall::complete(CallResult result) {
   MutexLock lock(mutex_);
   result_ = std::move(result);
-  is_done_.store(true, std::memory_order_release);
+  is_done_.store(true);
   if (has_waiters_) changed_.notify_all();
+  if (waits_in_ != nullptr) waits_in_->wake();
   return notifies_;
 }
 
 bool PendingCall::wait_until(TimePoint until) {
   if (is_done()) return true;
-  const std::shared_ptr<Peer> peer = caller_.lock();
-  if (peer && peer->look([this] { return is_done(); })) return true;
+  if (const std::shared_ptr<Peer> peer = caller_.lock()) {
+    {
+      MutexLock lock(mutex_);
+      waits_in_ = peer.get();
+      ++waiters_in_;
+    }
+    const bool is_over = peer->wait([this] { return is_done(); }, until);
+    MutexLock lock(mutex_);  // before the peer is released, since complete() uses it
+    if (--waiters_in_ == 0) waits_in_ = nullptr;
+    if (is_over) return true;
+  }
   Clock& clock = Clock::system();
   MutexLock lock(mutex_);
   has_waiters_ = true;

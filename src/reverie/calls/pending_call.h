@@ -38,7 +38,7 @@ class PendingCall {
   const std::string& function() const { return function_; }
 
   bool is_done() const { return is_done_.load(std::memory_order_acquire); }
-  // Waits; false if the call is not done by then. Polls shared memory first (Peer::look).
+  // Waits (Peer::wait); false if the call is not done by then.
   bool wait_until(TimePoint until);
   // The result. Requires is_done().
   const CallResult& result() const;
@@ -73,6 +73,9 @@ class PendingCall {
   std::atomic<bool> is_done_{false};
   bool notifies_ REVERIE_GUARDED_BY(mutex_) = false;
   bool has_waiters_ REVERIE_GUARDED_BY(mutex_) = false;  // most are not, so no thread is woken
+  // The peer while threads wait in it, each of which holds it.
+  const Peer* waits_in_ REVERIE_GUARDED_BY(mutex_) = nullptr;
+  int waiters_in_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace reverie

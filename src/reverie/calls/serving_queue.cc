@@ -11,8 +11,8 @@ void ServingQueue::push(ServingTask task) {
 
 void ServingQueue::push_locked(ServingTask task) {
   tasks_.push_back(std::move(task));
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  if (tasks_.size() == 1 && is_looking_.load()) return;
+  ready_.store(tasks_.size());
+  if (tasks_.size() == 1 && looker_ != nullptr) return looker_->wake();
   wake_one_locked();
 }
 
@@ -34,7 +34,7 @@ void ServingQueue::withdraw(InboundId request) {
   const std::size_t gone = std::erase_if(tasks_, [&](const ServingTask& task) {
     return !task.done && !task.gatherer && task.request.id == request;
   });
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  ready_.store(tasks_.size());
   if (gone > 0 || !tells_withdrawn_) return;
   ServingTask notice;
   notice.request.id = request;
@@ -50,15 +50,16 @@ void ServingQueue::tell_withdrawn() {
 void ServingQueue::give_back(ServingTask task) {
   MutexLock lock(mutex_);
   tasks_.push_front(std::move(task));
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  ready_.store(tasks_.size());
 }
 
 std::optional<ServingTask> ServingQueue::take_locked() {
   if (tasks_.empty()) return std::nullopt;
   std::optional<ServingTask> task(std::move(tasks_.front()));
   tasks_.pop_front();
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  task->needs_help = idle_.empty() && starting_threads_ == 0 && threads_ < threads_max_;
+  ready_.store(tasks_.size());
+  task->needs_help =
+      idle_.empty() && starting_threads_ == 0 && looker_ == nullptr && threads_ < threads_max_;
   return task;
 }
 
@@ -69,10 +70,7 @@ std::optional<ServingTask> ServingQueue::take() {
 }
 
 std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
-  if (!is_looking_.exchange(true)) {
-    (void)peer.look([this] { return ready_.load(std::memory_order_relaxed) > 0; });
-    is_looking_.store(false);
-  }
+  look(peer);
   MutexLock lock(mutex_);
   while (true) {
     const bool is_surplus = threads_ > threads_max_;
@@ -81,6 +79,7 @@ std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
     }
     if (is_surplus || is_closed_ || idle_.size() >= kIdleMax) {
       threads_ -= threads_ > 0 ? 1 : 0;
+      ask_looker_locked();
       if (!tasks_.empty()) wake_one_locked();  // it may have been woken for a task
       return std::nullopt;
     }
@@ -91,9 +90,29 @@ std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
   }
 }
 
+// Waits for a task in the peer's seat, unless another thread does.
+void ServingQueue::look(const Peer& peer) {
+  {
+    MutexLock lock(mutex_);
+    if (looker_ != nullptr) return;
+    looker_ = &peer;
+  }
+  (void)peer.wait([this] { return ready_.load() > 0 || is_asked_.load(); }, TimePoint::max(),
+                  /*yields=*/true);
+  MutexLock lock(mutex_);
+  looker_ = nullptr;
+}
+
+// Has the looking thread find out whether it should end.
+void ServingQueue::ask_looker_locked() {
+  is_asked_.store(is_closed_ || threads_ > threads_max_);
+  if (is_asked_.load() && looker_ != nullptr) looker_->wake();
+}
+
 void ServingQueue::set_threads_max(std::size_t count) {
   MutexLock lock(mutex_);
   threads_max_ = count;
+  ask_looker_locked();
   for (std::size_t surplus = threads_; surplus > threads_max_; --surplus) wake_one_locked();
 }
 
@@ -111,11 +130,13 @@ void ServingQueue::note_thread_started() {
   MutexLock lock(mutex_);
   --starting_threads_;
   ++threads_;
+  ask_looker_locked();
 }
 
 void ServingQueue::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;
+  ask_looker_locked();
   for (Waiter* const waiter : idle_) wake_locked(*waiter);
   idle_.clear();
 }

@@ -55,8 +55,8 @@ class ServingQueue {
 
   // The next task if there is one.
   std::optional<ServingTask> take();
-  // Waits for the next task; one thread polls shared memory meanwhile (Peer::look). Empty: the
-  // thread should end, since it is not needed or the queue is closed.
+  // Waits for the next task; one thread reads the peer's messages meanwhile (Peer::wait). Empty:
+  // the thread should end, since it is not needed or the queue is closed.
   std::optional<ServingTask> wait(const Peer& peer);
 
   // Threads above this count end when they ask for their next task. REQUIRES: count >= 1.
@@ -77,6 +77,8 @@ class ServingQueue {
   };
   void push_locked(ServingTask task) REVERIE_REQUIRES(mutex_);
   std::optional<ServingTask> take_locked() REVERIE_REQUIRES(mutex_);
+  void look(const Peer& peer);
+  void ask_looker_locked() REVERIE_REQUIRES(mutex_);
   void wake_one_locked() REVERIE_REQUIRES(mutex_);
   void wake_locked(Waiter& waiter) REVERIE_REQUIRES(mutex_);
 
@@ -85,10 +87,11 @@ class ServingQueue {
   std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last one to wait is woken first
   std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;    // that have come, and have not ended
   std::size_t threads_max_ REVERIE_GUARDED_BY(mutex_) = std::numeric_limits<std::size_t>::max();
-  std::size_t starting_threads_ REVERIE_GUARDED_BY(mutex_) =
-      0;                                 // threads that were started or woken
-  std::atomic<std::size_t> ready_{0};    // tasks; for polling threads
-  std::atomic<bool> is_looking_{false};  // a thread sees the next task by itself
+  std::size_t starting_threads_ REVERIE_GUARDED_BY(mutex_) = 0;  // started or woken
+  std::atomic<std::size_t> ready_{0};                            // tasks; for the looking thread
+  std::atomic<bool> is_asked_{false};                            // some thread should end
+  // A thread waits in it, and sees the next task by itself.
+  const Peer* looker_ REVERIE_GUARDED_BY(mutex_) = nullptr;
   bool tells_withdrawn_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };

@@ -151,5 +151,38 @@ TEST_F(ServingQueueTest, GivesRemainingTasksAfterClose) {
   EXPECT_FALSE(queue_.wait(*peer_));
 }
 
+// A thread that waits in the peer's seat is woken by messages, and by tasks that come from others.
+TEST_F(ServingQueueTest, TheThreadThatReadsThePeersMessagesSeesEveryTask) {
+  Peer::Options options;
+  options.name = "caller";
+  options.uses_shared_memory = false;
+  const auto caller = std::move(Peer::make(options)).value();
+  ASSERT_TRUE(
+      peer_->define("give", [this](Request got) { queue_.push({.request = std::move(got)}); })
+          .ok());
+  const Result<std::string> address = peer_->listen("127.0.0.1:0");
+  ASSERT_TRUE(address.ok()) << address.status().to_string();
+  ASSERT_TRUE(caller->connect(*address).ok());
+  std::atomic<int> served{0};
+  queue_.expect_thread();
+  std::thread thread([&] {
+    queue_.note_thread_started();
+    while (const std::optional<ServingTask> task = queue_.wait(*peer_)) {
+      if (task->request.function == "give") peer_->answer(task->request.id, {});
+      ++served;
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    if (i % 2 == 0) {
+      queue_.push(request(7));
+    } else {
+      EXPECT_EQ(caller->sync("serving", "give", {}, {}).kind, CallResult::Kind::kAnswer);
+    }
+    ASSERT_TRUE(test::eventually([&] { return served == i + 1; }));
+  }
+  queue_.close();
+  thread.join();
+}
+
 }  // namespace
 }  // namespace reverie

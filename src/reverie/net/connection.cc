@@ -11,10 +11,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "reverie/net/shared_socket.h"
 #include "reverie/net/tls_connection.h"
 
 namespace reverie {
@@ -26,9 +28,11 @@ constexpr std::size_t kDescriptorsMax = 2;  // kept if a peer sends them
 // The socket and its waits: the waits hold it too, so that a connection may be destroyed in an
 // event.
 struct Socket {
-  Socket(IoLoop& io_loop, int fd) : loop(io_loop), descriptor(io_loop.context(), fd) {}
+  Socket(IoLoop& io_loop, int socket)
+      : loop(io_loop), fd(socket), descriptor(io_loop.context(), socket) {}
 
   IoLoop& loop;
+  const int fd;
   asio::posix::stream_descriptor descriptor;
   ConnectionEvents* events = nullptr;
   bool is_waiting_to_read = false;
@@ -43,13 +47,16 @@ class SocketConnection final : public Connection {
   ~SocketConnection() override {
     socket_->events = nullptr;
     for (const int descriptor : descriptors_) ::close(descriptor);
-    const int fd = socket_->descriptor.native_handle();
     // Unread bytes would turn the close into a reset, which discards what was sent.
     std::byte rest[4096];
-    for (int i = 0; i < 64 && ::recv(fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; ++i) {
+    for (int i = 0; i < 64 && ::recv(fd(), rest, sizeof(rest), MSG_DONTWAIT) > 0; ++i) {
     }
     // Reaches the peer even when a forked child holds the socket too.
-    ::shutdown(fd, SHUT_RDWR);
+    ::shutdown(fd(), SHUT_RDWR);
+    if (!socket_->descriptor.is_open()) {
+      ::close(fd());
+      return;
+    }
     asio::error_code ignored;
     socket_->descriptor.close(ignored);
   }
@@ -90,7 +97,13 @@ class SocketConnection final : public Connection {
   }
 
   bool can_write_on_any_thread() const override { return true; }
+
   bool can_read_on_any_thread() const override { return true; }
+
+  int fd() const { return socket_->fd; }
+  void leave_loop() {
+    if (socket_->descriptor.is_open()) socket_->descriptor.release();
+  }
 
   bool accept_descriptors() override {
     takes_descriptors_ = peer_.family() == AF_UNIX;
@@ -126,7 +139,7 @@ class SocketConnection final : public Connection {
   }
 
   void want_read() override {
-    if (std::exchange(socket_->is_waiting_to_read, true)) return;
+    if (!socket_->descriptor.is_open() || std::exchange(socket_->is_waiting_to_read, true)) return;
     socket_->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
                                    [socket = socket_](const asio::error_code&) {
                                      socket->is_waiting_to_read = false;
@@ -134,7 +147,7 @@ class SocketConnection final : public Connection {
                                    });
   }
   void want_write() override {
-    if (std::exchange(socket_->is_waiting_to_write, true)) return;
+    if (!socket_->descriptor.is_open() || std::exchange(socket_->is_waiting_to_write, true)) return;
     socket_->descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
                                    [socket = socket_](const asio::error_code&) {
                                      socket->is_waiting_to_write = false;
@@ -146,8 +159,6 @@ class SocketConnection final : public Connection {
   std::string peer() const override { return peer_.to_string(); }
 
  private:
-  int fd() { return socket_->descriptor.native_handle(); }
-
   IoResult send(const msghdr& message) {
     while (true) {
       const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
@@ -233,6 +244,22 @@ Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second) {
   const SocketAddress peer(&unnamed, sizeof(unnamed.sa_family));
   return ConnectionPair{make_connection(first, ends[0], peer),
                         make_connection(second, ends[1], peer)};
+}
+
+// No other class can be read on any thread.
+int socket_of(Connection& connection) {
+  if (!connection.can_read_on_any_thread()) return -1;
+  return static_cast<const SocketConnection&>(connection).fd();
+}
+
+bool has_input(Connection& connection) {
+  pollfd asked{socket_of(connection), POLLIN, 0};
+  return asked.fd >= 0 && ::poll(&asked, 1, 0) > 0;
+}
+
+void leave_loop(Connection& connection) {
+  REVERIE_CHECK(connection.can_read_on_any_thread());
+  static_cast<SocketConnection&>(connection).leave_loop();
 }
 
 std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const SocketAddress& peer,

@@ -36,7 +36,7 @@ enum class FrameKind : std::uint8_t {
   // Frames without a sequence.
   kAck = 6,  // also says that the sender is alive
   kBye = 7,
-  // Between two links of one host: shared memory instead of the socket (link_share.h).
+  // Between two links of one host: shared memory instead of the socket (os/link_share.h).
   kShare = 8,
   kShared = 9,
   kSwitch = 10,

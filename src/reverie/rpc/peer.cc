@@ -99,7 +99,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     {
       MutexLock lock(mutex_);
       event(now);
-      if (core_.next_tick() <= now) core_.tick(now);
+      if (core_.next_tick() <= now) {
+        note_unread(now);
+        core_.tick(now);
+      }
       if (gathers != this) flush_dirty();
       arm_timer();
       deliveries.swap(deliveries_);
@@ -299,9 +302,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return core_.is_wanted(request);
   }
 
-  bool look(const std::function<bool()>& is_done) {
-    return fork_guard_.check("peer").ok() ? polls_.look(clock_, is_done) : is_done();
+  bool wait(const std::function<bool()>& is_done, TimePoint until, bool yields) {
+    return fork_guard_.check("peer").ok() ? polls_.wait(clock_, is_done, until, yields) : is_done();
   }
+  void wake() { polls_.wake(); }
 
   std::vector<PeerInfo> peers() {
     MutexLock lock(mutex_);
@@ -340,9 +344,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       core_.close(now);
     });
     door_.close();
-    polls_.clear();
     io_.loop(0).run_and_wait([this] {
       io_.loop(0).set_watch(nullptr);
+      polls_.stop();
       dials_.clear();
       timer_.reset();
     });
@@ -435,6 +439,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     };
     events_.rings = [this](LinkId link) { ring_doorbell(link); };
     events_.on_doorbell = [this](LinkId link) { handle_doorbell(link); };
+    events_.adopts = [this](LinkId link) { return adopt(link); };
     events_.on_return_due = [this](LinkId link) {
       io_.loop(0).post([this, link] { rest_link(link); });
     };
@@ -463,13 +468,21 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void end_link(Links::iterator place) REVERIE_REQUIRES(mutex_) {
-    place->second->end();
-    polls_.unwatch(place->second.get());
-    const bool was_large = place->second->queued_frames() >= kManyFrames;
-    // Later: it may be running now.
-    io_.loop(0).post([gone = std::move(place->second), was_large]() mutable {
+    WireLink& link = *place->second;
+    link.end();
+    polls_.unwatch(&link);
+    polls_.remove(link);
+    // Later: it may be running now, perhaps on a thread that keeps it for a moment. Its frames are
+    // released here all the same, so that their memory can be given back.
+    io_.loop(0).post([this, gone = std::move(place->second),
+                      unsent = link.take_unsent()]() mutable {
+      const bool were_many = unsent.size() >= kManyFrames;
       gone.reset();
-      if (was_large) give_back_free_memory();
+      if (were_many) {
+        MutexLock lock(mutex_);  // the turn that ended the link releases its session's part of them
+      }
+      unsent.clear();
+      if (were_many) give_back_free_memory();
     });
     links_.erase(place);
   }
@@ -635,10 +648,19 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     {
       MutexLock lock(mutex_);
       const auto place = links_.find(id);
-      if (place == links_.end()) return;
-      if (place->second->has_ring() || place->second->is_socket_polled()) link = place->second;
+      if (place != links_.end() && place->second->has_ring()) link = place->second;
     }
     if (link) polls_.watch(link);
+  }
+
+  // Loop thread only. From now on the thread that waits for the link's messages reads them.
+  bool adopt(LinkId id) {
+    MutexLock lock(mutex_);
+    const auto place = links_.find(id);
+    if (place == links_.end() || is_closed_) return true;  // it is over: it is not read again
+    const Status adopted = polls_.adopt(place->second, io_.loop(0));
+    if (adopted.ok() && place->second->is_flush_posted) polls_.want_write(*place->second);
+    return adopted.ok();
   }
 
   // Copies bulk to the arena that the other side reads, if there is one; otherwise, with `copies`,
@@ -702,10 +724,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   // Writes, and asks to continue when the connection is writable. Loop thread only, if the link
-  // writes to its socket.
+  // writes to a socket that is not adopted.
   void write_on(WireLink& link) REVERIE_REQUIRES(mutex_) {
     if (link.flush() || link.is_out_ring()) return;
     link.is_flush_posted = true;
+    if (link.adopted.id != 0) return polls_.want_write(link);
     link.connection().want_write();
   }
 
@@ -717,7 +740,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       if (place == links_.end()) continue;
       WireLink& link = *place->second;
       if (link.is_flush_posted || !link.has_output()) continue;
-      if (is_loop || link.is_out_ring()) {
+      if (is_loop || link.is_out_ring() || (is_lone && link.adopted.id != 0)) {
         write_on(link);
         continue;
       }
@@ -726,6 +749,13 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       io_.loop(0).post([this, id] { on_writable(id); });
     }
     dirty_.clear();
+  }
+
+  // A link is not silent because the thread in the seat lacks a core, or is long in a handler.
+  void note_unread(TimePoint now) REVERIE_REQUIRES(mutex_) {
+    for (const auto& [id, link] : links_) {
+      if (link->adopted.id != 0 && link->has_unread()) core_.heard(id, now);
+    }
   }
 
   void arm_timer() REVERIE_REQUIRES(mutex_) {
@@ -854,8 +884,12 @@ Result<CallId> Peer::call(const std::string& peer, const std::string& function, 
 void Peer::cancel(CallId call) {
   impl_->cancel(call);
 }
-bool Peer::look(const std::function<bool()>& is_done) const {
-  return impl_->look(is_done);
+bool Peer::wait(const std::function<bool()>& is_done, TimePoint until, bool yields) const {
+  const auto kept = impl_;
+  return kept->wait(is_done, until, yields);
+}
+void Peer::wake() const {
+  impl_->wake();
 }
 CallResult Peer::sync(const std::string& peer, const std::string& function, Payload payload,
                       const CallOptions& options) {
@@ -866,15 +900,18 @@ CallResult Peer::sync(const std::string& peer, const std::string& function, Payl
     CallResult result REVERIE_GUARDED_BY(mutex);
   };
   const auto waiting = std::make_shared<Waiting>();
-  const Result<CallId> id =
-      call(peer, function, std::move(payload), options, [waiting](CallResult result) {
-        MutexLock lock(waiting->mutex);
-        waiting->result = std::move(result);
-        waiting->is_done.store(true, std::memory_order_release);
-        waiting->changed.notify_all();
-      });
+  const Result<CallId> id = call(peer, function, std::move(payload), options,
+                                 [waiting, impl = impl_.get()](CallResult result) {
+                                   {
+                                     MutexLock lock(waiting->mutex);
+                                     waiting->result = std::move(result);
+                                     waiting->is_done.store(true);
+                                     waiting->changed.notify_all();
+                                   }
+                                   impl->wake();
+                                 });
   if (!id.ok()) return {CallResult::Kind::kFailed, id.status(), {}, {}, {}};
-  (void)look([&] { return waiting->is_done.load(std::memory_order_acquire); });
+  (void)wait([&] { return waiting->is_done.load(); }, TimePoint::max());
   MutexLock lock(waiting->mutex);
   while (!waiting->is_done.load(std::memory_order_relaxed)) waiting->changed.wait(waiting->mutex);
   return std::move(waiting->result);

@@ -110,10 +110,14 @@ class Peer {
   // Calls and waits, at most until the deadline.
   CallResult sync(const std::string& peer, const std::string& function, Payload payload,
                   const CallOptions& options);
-  // Polls shared memory on the caller's thread until `is_done`, for as long as polling pays: up to
-  // 150 us after the last message, and not at all if it failed recently. Returns `is_done`.
-  // Handlers and callbacks of calls may run on this thread meanwhile.
-  bool look(const std::function<bool()>& is_done) const;
+  // Waits for messages until `is_done` or `until`: polls for as long as that pays, up to 150 us
+  // after the last message, and then sleeps. One thread at a time reads messages in this way, and
+  // is woken by them directly; handlers and callbacks of calls may run on it meanwhile. Returns
+  // earlier if another thread does so already, which then makes `is_done` true, and when the peer
+  // is closed. A thread that `yields` gives way to one that does not. Returns `is_done`.
+  bool wait(const std::function<bool()>& is_done, TimePoint until, bool yields = false) const;
+  // Has a thread that sleeps in wait() ask `is_done` again. May be called under locks.
+  void wake() const;
   // Does nothing if the caller is gone or has cancelled. With `copies_bulk`, bulk that may change
   // is copied before this returns.
   void answer(InboundId request, Payload payload, bool copies_bulk = false);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -13,10 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 #include "reverie/rpc/value_writer.h"
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
+#include "tests/support/eventually.h"
 #include "tests/support/number_values.h"
 
 namespace reverie {
@@ -96,6 +99,7 @@ class PeerSuite : public ::testing::TestWithParam<std::string> {
   Peer::Options options(const std::string& name) {
     Peer::Options made = named(name, "secret", GetParam() != "tcp", GetParam() == "tcp");
     made.uses_shared_memory = GetParam() == "shm";
+    made.dead_after = kPatience;  // a thread may lack a core for long
     return made;
   }
 
@@ -161,6 +165,158 @@ TEST_P(PeerSuite, CarriesBulkSeparatelyFromTheHead) {
   const auto echoed = got[0].payload.bulk[0].bytes;
   ASSERT_EQ(echoed.size(), kSize);
   EXPECT_EQ(std::memcmp(echoed.data(), bytes->data(), kSize), 0);
+}
+
+// One of the threads reads for all; whichever it is, each gets its own answer.
+TEST_P(PeerSuite, ThreadsThatWaitAtTheSameTimeGetTheirAnswers) {
+  std::vector<std::jthread> threads;
+  for (std::int64_t t = 0; t < 6; ++t) {
+    threads.emplace_back([this, t] {
+      for (std::int64_t i = 0; i < 300; ++i) {
+        const CallResult result = client_->sync("server", "double", number_payload(i * t), {});
+        ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+        EXPECT_EQ(number_of(result.payload), 2 * i * t);
+      }
+    });
+  }
+}
+
+TEST_P(PeerSuite, ClosingEndsTheWaitsOfAllThreads) {
+  std::atomic<int> held{0};
+  ASSERT_TRUE(server_->define("hold", [&](Request) { ++held; }).ok());
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([this] {
+      EXPECT_EQ(client_->sync("server", "hold", {}, {}).status.code(), StatusCode::kCancelled);
+    });
+  }
+  ASSERT_TRUE(test::eventually([&] { return held == 3; }));
+  client_->close();
+}
+
+// A thread that yields, as those do that wait for requests, does not keep a caller's thread from
+// reading its own answer.
+TEST_P(PeerSuite, AThreadThatWaitsForNothingHindersNoCaller) {
+  std::atomic<bool> is_over{false};
+  std::jthread idle([&] {
+    while (!is_over) {
+      (void)client_->wait([&] { return is_over.load(); },
+                          Clock::system().now() + std::chrono::milliseconds(100),
+                          /*yields=*/true);
+    }
+  });
+  for (std::int64_t i = 0; i < 300; ++i) {
+    const CallResult result = client_->sync("server", "double", number_payload(i), {});
+    ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+    EXPECT_EQ(number_of(result.payload), 2 * i);
+  }
+  is_over = true;
+  client_->wake();
+}
+
+// More than a socket's buffers hold, in both directions, while threads wait and nothing else reads.
+TEST_P(PeerSuite, LongMessagesInBothDirectionsDoNotBlockEachOther) {
+  ASSERT_TRUE(server_
+                  ->define("echo",
+                           [this](Request request) {
+                             server_->answer(request.id, std::move(request.message.payload));
+                           })
+                  .ok());
+  const std::vector<std::byte> bytes(3'000'000, std::byte{5});
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([this, &bytes] {
+      for (int i = 0; i < 10; ++i) {
+        Payload payload;
+        ValueWriter(payload).bytes(bytes);
+        const CallResult result = client_->sync("server", "echo", std::move(payload), {});
+        ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+        EXPECT_GE(result.payload.head.size(), bytes.size());
+      }
+    });
+  }
+}
+
+// The next reader, the I/O thread or the same thread, continues within the message.
+TEST_P(PeerSuite, AThreadMayStopWaitingInTheMiddleOfAMessage) {
+  ASSERT_TRUE(server_
+                  ->define("echo",
+                           [this](Request request) {
+                             server_->answer(request.id, std::move(request.message.payload));
+                           })
+                  .ok());
+  const std::vector<std::byte> bytes(3'000'000, std::byte{6});
+  for (int i = 0; i < 10; ++i) {
+    Payload payload;
+    ValueWriter(payload).bytes(bytes);
+    const auto is_done = std::make_shared<std::atomic<bool>>(false);
+    ASSERT_TRUE(client_
+                    ->call("server", "echo", std::move(payload), {},
+                           [this, is_done, &bytes](CallResult result) {
+                             EXPECT_EQ(result.kind, CallResult::Kind::kAnswer);
+                             EXPECT_GE(result.payload.head.size(), bytes.size());
+                             is_done->store(true);
+                             client_->wake();
+                           })
+                    .ok());
+    while (!*is_done) {
+      (void)client_->wait([&] { return is_done->load(); },
+                          Clock::system().now() + std::chrono::microseconds(100));
+    }
+  }
+}
+
+// The I/O thread keeps the time, and another thread reads. While that thread is late, the other
+// side is not taken for dead.
+TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
+  std::atomic<int> lost{0};
+  const auto patient = [this](const std::string& name) {
+    Peer::Options made = options(name);
+    made.dead_after = std::chrono::milliseconds(1500);
+    return make_peer(made);
+  };
+  const std::unique_ptr<Peer> reader = patient("reader");
+  const std::unique_ptr<Peer> caller = patient("caller");
+  reader->set_on_event([&](Peer::EventKind kind, const std::string&) {
+    if (kind == Peer::EventKind::kLost) ++lost;
+  });
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> was_late{false};
+  std::jthread waits([&] {
+    while (!is_over) {
+      (void)reader->wait([&] { return is_over.load(); }, TimePoint::max());
+    }
+  });
+  const std::thread::id late_thread = waits.get_id();
+  EXPECT_TRUE(reader
+                  ->define("take_long",
+                           [&](Request request) {
+                             // The I/O thread reads for moments in which no other thread does.
+                             if (std::this_thread::get_id() == late_thread) {
+                               Mutex mutex;
+                               CondVar never;
+                               MutexLock lock(mutex);
+                               const TimePoint until =
+                                   Clock::system().now() + std::chrono::milliseconds(2500);
+                               while (Clock::system().wait_until(never, mutex, until)) {
+                               }
+                               was_late = true;
+                             }
+                             reader->answer(request.id, {});
+                           })
+                  .ok());
+  EXPECT_TRUE(caller
+                  ->connect(listening(*reader, GetParam() == "tcp"
+                                                   ? "127.0.0.1:0"
+                                                   : format("unix:@reverie-{}", random_seed())))
+                  .ok());
+  EXPECT_TRUE(test::eventually([&] {
+    EXPECT_EQ(caller->sync("reader", "take_long", {}, {}).kind, CallResult::Kind::kAnswer);
+    return was_late.load();
+  }));
+  EXPECT_EQ(lost, 0);
+  is_over = true;
+  reader->wake();
 }
 
 TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "reverie/base/cpu_pause.h"
+#include "reverie/net/shared_socket.h"
 
 namespace reverie {
 namespace {
@@ -21,6 +22,7 @@ constexpr int kRingReadsAtOnce = 64;
 // Frames that are read in one turn; more would need a large buffer for each link.
 constexpr std::size_t kRingFramesAtOnce = 64;
 constexpr std::size_t kRingScratchBytes = std::size_t{8} << 10;
+constexpr std::size_t kSocketScratchBytes = std::size_t{64} << 10;
 constexpr std::array<std::byte, kBulkAlignment> kPadding{};
 
 // The pieces of a frame from byte `from` on, as many as there is room for. True if all were added.
@@ -149,7 +151,7 @@ bool WireLink::flush() {
     const IoResult result = out_.front().brings_share && written_ == 0
                                 ? connection_->write_with_descriptor(pieces_.front(), share_->fd())
                                 : connection_->write(pieces_);
-    // The reader sees the loss too, on the loop thread.
+    // The reader sees the loss too.
     if (!result.status.ok()) return true;
     if (result.size_bytes == 0) return false;
     took(result.size_bytes);
@@ -355,6 +357,13 @@ bool WireLink::poll() {
   return true;
 }
 
+// A reader says that it reads before it takes bytes, and until it has passed them on: in the
+// reverse order nothing is overlooked.
+bool WireLink::has_unread() const {
+  return (has_ring() && !is_broken() && share_->in().has_input()) || has_input(*connection_) ||
+         is_reading_.load() || is_reading_socket_.load();
+}
+
 bool WireLink::arm() {
   if (is_over() || is_broken()) return true;
   bool is_quiet = true;
@@ -473,8 +482,7 @@ void WireLink::start(std::string_view received) {
   connection_->want_read();
 }
 
-// False if nothing came. The caller has is_reading_socket_.
-bool WireLink::read_socket(std::span<std::byte> scratch) {
+bool WireLink::read_frames(std::span<std::byte> scratch) {
   std::vector<Frame> frames;
   Status status;
   bool has_arrived = false;
@@ -516,34 +524,25 @@ bool WireLink::read_socket(std::span<std::byte> scratch) {
 
 void WireLink::on_readable() {
   const auto self = shared_from_this();
-  if (is_reading_socket_.exchange(true)) {
-    // The reading thread calls this again, unless it has just finished.
-    has_missed_socket_.store(true);
-    if (is_reading_socket_.exchange(true)) return;
-    has_missed_socket_.store(false);
-  }
-  const bool has_arrived = read_socket(connection_->loop().scratch());
-  if (!is_over() && has_trusted_limits_ && !connection_->is_unix() &&
-      connection_->can_read_on_any_thread()) {
-    is_socket_polled_.store(true, std::memory_order_release);
-  }
-  is_reading_socket_.store(false);
+  (void)read_into(connection_->loop().scratch());
   if (is_over()) return;
-  if (has_arrived && is_socket_polled() && !is_watched.load()) events_.on_doorbell(id_);
-  if (has_arrived && waits_for_room_.load()) events_.writable(id_);  // ring_doorbell()
-  connection_->want_read();
+  const bool is_adopted = has_trusted_limits_ && connection_->can_read_on_any_thread() &&
+                          events_.adopts && events_.adopts(id_);
+  if (!is_adopted) connection_->want_read();
 }
 
-bool WireLink::poll_socket() {
-  if (is_over() || is_reading_socket_.exchange(true)) return false;
-  std::array<std::byte, kRingScratchBytes> scratch;
-  const bool has_arrived = read_socket(scratch);
+bool WireLink::read_socket() {
+  static thread_local const auto memory =
+      std::make_unique_for_overwrite<std::byte[]>(kSocketScratchBytes);
+  return read_into({memory.get(), kSocketScratchBytes});
+}
+
+bool WireLink::read_into(std::span<std::byte> scratch) {
+  is_reading_socket_.store(true);
+  const bool has_arrived = read_frames(scratch);
   is_reading_socket_.store(false);
-  if (has_missed_socket_.exchange(false)) {
-    connection_->loop().post([self = shared_from_this()] {
-      if (!self->is_over()) self->on_readable();
-    });
-  }
+  if (has_arrived && !is_over() && waits_for_room_.load())
+    events_.writable(id_);  // ring_doorbell()
   return has_arrived;
 }
 

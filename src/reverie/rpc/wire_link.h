@@ -12,12 +12,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reverie/net/connection.h"
 #include "reverie/os/arena_link.h"
+#include "reverie/os/link_share.h"
 #include "reverie/rpc/frame.h"
-#include "reverie/rpc/link_share.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
@@ -27,9 +28,9 @@ inline constexpr std::size_t kArenaBulkMin = std::size_t{128} << 10;
 // The size of each arena.
 inline constexpr std::size_t kLinkArenaBytes = std::size_t{1} << 30;
 
-// The polling threads read a ring, one at a time. They and the loop thread read TCP sockets without
-// TLS; only the loop thread reads other sockets. Any thread may write, under the lock of the peer
-// that owns the link.
+// The polling threads read a ring, one at a time. The loop thread reads the socket, until the
+// link's owner adopts it: then any thread does, one at a time. Any thread may write, under the lock
+// of the peer that owns the link.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
   // Called on the loop thread or on a polling thread.
@@ -37,13 +38,16 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     std::function<void(LinkId, std::vector<Frame>)> received;  // empty: part of a frame arrived
     std::function<void(LinkId, const Status&)> lost;
     std::function<void(LinkId)> writable;
-    // A frame about shared memory, and its descriptor or -1, which is closed afterwards. Loop
-    // thread only.
+    // A frame about shared memory, and its descriptor or -1, which is closed afterwards. On the
+    // thread that reads the socket.
     std::function<Status(LinkId, const Frame&, int)> shared;
     std::function<void(LinkId)> rings;        // must ring the other side's bell
     std::function<void(LinkId)> on_doorbell;  // the other side rang the bell
     // Ranges should be returned; on any thread, also under locks.
     std::function<void(LinkId)> on_return_due;
+    // Adopts the socket of a trusted link, or returns false: from now on the owner calls
+    // read_socket() and on_writable(), and the loop does not. On the loop thread. May be null.
+    std::function<bool(LinkId)> adopts = nullptr;
   };
 
   // `poller_count` is the number of threads that poll now.
@@ -66,13 +70,18 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // --- Under the owner's lock.
   void queue(const FrameHeader& header, std::shared_ptr<const Message> message);
   bool has_output() const { return !out_.empty(); }
-  std::size_t queued_frames() const { return out_.size(); }
   std::size_t queued_bytes() const { return queued_bytes_ - written_; }
   // Writes what can be written now. False: the rest waits for room; the caller must ask a socket
   // for a notification, and poll a ring.
   bool flush();
   // There are no further events, and nothing more is written.
   void end();
+  // After end(): the frames that were not written, which the link no longer holds. There may be
+  // many, so the caller releases them under no lock.
+  auto take_unsent() {
+    queued_bytes_ = written_ = 0;
+    return std::exchange(out_, {});
+  }
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   bool is_flush_posted = false;
   std::string peer_name;     // once it is trusted
@@ -107,9 +116,11 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool has_work() const;
   // Reads, and continues writing. False if there was nothing to do.
   bool poll();
-  // Whether polling threads read the socket too; and such a read, false if nothing arrived.
-  bool is_socket_polled() const { return is_socket_polled_.load(std::memory_order_acquire); }
-  bool poll_socket();
+  // Reads an adopted socket; one thread at a time. False if nothing arrived.
+  bool read_socket();
+  // Whether something has arrived that was not passed to the events yet. The owner's lock is held,
+  // which the events need.
+  bool has_unread() const;
   // Asks for bells from now on. False: there is something to do first.
   bool arm();
   void disarm();
@@ -119,6 +130,13 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> is_watched{false};
   // Counts the connection at the door that accepted it.
   std::shared_ptr<void> place;
+  // Set by LinkPolls, under its lock.
+  struct Adopted {
+    int socket = -1;
+    std::uint64_t id = 0;  // in the SocketSet; 0: it is not adopted
+  };
+  Adopted adopted;
+  std::atomic<bool> is_socket_polled{false};
 
   void on_readable() override;
   void on_writable() override;
@@ -141,7 +159,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void try_switch();
   void queue_of_link(FrameKind kind, const ShareNonce& nonce, std::uint64_t says);
   void queue_returns();
-  bool read_socket(std::span<std::byte> scratch);
+  bool read_into(std::span<std::byte> scratch);
+  bool read_frames(std::span<std::byte> scratch);
   void read_ring();
   void drain_ring();
   void deliver(std::vector<Frame> frames, bool is_socket);
@@ -154,10 +173,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   const std::shared_ptr<ArenaReceiver> bulk_in_;
   FrameReader reader_;
   std::atomic<bool> is_trusted_{false};
-  std::atomic<bool> is_socket_polled_{false};
-  std::atomic<bool> is_reading_socket_{false};
-  std::atomic<bool> has_missed_socket_{false};  // notified while another thread read
-  bool has_read_ = false;                       // anything
+  bool has_read_ = false;  // anything
   bool has_trusted_limits_ = false;
   std::atomic<bool> is_over_{false};
   FrameLimits limits_;
@@ -179,6 +195,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> waits_for_room_{false};
   std::atomic<bool> is_in_ring_{false};
   std::atomic<bool> is_reading_{false};  // the ring
+  std::atomic<bool> is_reading_socket_{false};
   std::atomic<bool> is_broken_{false};
   FrameReader ring_frames_;
 };

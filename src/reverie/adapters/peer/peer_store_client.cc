@@ -71,7 +71,7 @@ void PeerStoreClient::finish(Outcome& outcome) {
 
 std::optional<bool> PeerStoreClient::look(const std::function<bool()>& is_done) {
   if (!fork_guard_.check("client").ok()) return std::nullopt;
-  return loops_.polls_of(loop_).look(Clock::system(), is_done);
+  return loops_.polls_of(loop_).wait(Clock::system(), is_done, TimePoint::max(), /*yields=*/false);
 }
 
 std::string PeerStoreClient::transport() {

@@ -31,7 +31,7 @@ class WireStoreLink final : public StoreLink, public std::enable_shared_from_thi
   bool offer_map(const std::shared_ptr<SharedArena>& arena) override;
   std::shared_ptr<const ArenaView> map() override;
   bool look(const std::function<bool()>& is_done) override {
-    return polls_.look(Clock::system(), is_done);
+    return polls_.wait(Clock::system(), is_done, TimePoint::max(), /*yields=*/false);
   }
   void post(std::function<void()> work) override { loop_.post(std::move(work)); }
 

@@ -63,7 +63,7 @@ class StoreLink {
   virtual bool offer_map(const std::shared_ptr<SharedArena>& arena) = 0;
   // The arena that the other side offered in this way; null before that.
   virtual std::shared_ptr<const ArenaView> map() = 0;
-  // Polls for as long as that pays; returns `is_done` (LinkPolls::look).
+  // Polls for as long as that pays; returns `is_done` (LinkPolls::wait).
   virtual bool look(const std::function<bool()>& is_done) = 0;
   // Runs `work` later on the thread of the events, also after the link has ended. Dropped if that
   // thread has ended.

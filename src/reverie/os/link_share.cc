@@ -1,5 +1,5 @@
-// Tested in peer_test.cc.
-#include "reverie/rpc/link_share.h"
+// Tested in src/reverie/rpc/peer_test.cc.
+#include "reverie/os/link_share.h"
 
 #include <utility>
 
