@@ -282,7 +282,7 @@ TEST(PeersOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
 }
 
 // However long a silent peer is given, others are asked for an unknown one every 250 ms.
-TEST(PeersOnASimulatedNetwork, FindAPeerThatBeganToListenAfterTheCall) {
+TEST(PeersOnASimulatedNetwork, FindAPeerThatListensOnlyAfterTheCall) {
   sim::Network network(1, {});
   Oracle oracle;
   PeerOptions patient;
