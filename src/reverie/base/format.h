@@ -21,6 +21,6 @@ struct Format {
     return format_text(pattern, fmt::make_format_args(args...));
   }
 };
-inline constexpr Format format{};
+inline constexpr Format format{};  // NOLINT(readability-identifier-naming): it is called
 
 }  // namespace reverie

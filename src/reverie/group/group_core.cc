@@ -180,7 +180,7 @@ void GroupCore::on_shared(RoundId round, const Status& status,
     const std::size_t other = hosts_->members_of(host())[*differs_with];
     return compare(key, round, current_.members[other].name, now);
   }
-  if (!status.ok()) return end(key, status, {}, /*tells=*/true);
+  if (!status.ok()) return end(key, status, {}, /*notifies_others=*/true);
   if (place->second.path == Path::kToLeader) {
     return leads_host() ? start_across(key, now) : start_from_leader(key);
   }
@@ -193,7 +193,7 @@ void GroupCore::give_up(RoundId round, const Status& why, TimePoint) {
   for (const auto& [key, running] : running_) {
     if (running.id != round) continue;
     const RoundKey given_up = key;
-    end(given_up, why, {}, /*tells=*/true);
+    end(given_up, why, {}, /*notifies_others=*/true);
     return;
   }
 }
@@ -225,7 +225,7 @@ void GroupCore::enter(const Membership& next) {
   }
   std::vector<RoundKey> keys;
   for (const auto& [key, running] : running_) keys.push_back(key);
-  for (const RoundKey& key : keys) end(key, why, lost, /*tells=*/false);
+  for (const RoundKey& key : keys) end(key, why, lost, /*notifies_others=*/false);
   if (current_.epoch > 0) past_.push_back(current_.id);
   if (past_.size() > kPastMax) past_.pop_front();
   begun_.clear();
@@ -350,7 +350,7 @@ void GroupCore::tick(TimePoint now) {
     end(key,
         deadline_exceeded("round '{}' has no result in the time that '{}' gave it; {}", key.name,
                           member_.options().self.name, why),
-        {}, /*tells=*/true);
+        {}, /*notifies_others=*/true);
   }
   for (auto place = futures_.begin(); place != futures_.end();) {
     if (place->second.front().came + kFutureKept > now) {

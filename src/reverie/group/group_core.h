@@ -230,7 +230,7 @@ class GroupCore {
   // --- Shared memory (group_sharing.cc).
   void reset_sharing();
   void agree_on_sharing(TimePoint now);
-  void tell_first(ShareQuery ask);
+  void tell_first(const ShareQuery& ask);
   void look_at_hosts(TimePoint now);
   void show_memory(std::size_t member, InboundId request);
   void on_share_request(const RoundMessage& message, std::size_t from, InboundId request,

@@ -161,7 +161,7 @@ void GroupCore::on_abort(const RoundMessage& message) {
   std::vector<std::string> lost;
   if (!message.lost.empty()) lost.push_back(message.lost);
   if (running_.contains(key)) {
-    end(key, message.status, lost, /*tells=*/false);
+    end(key, message.status, lost, /*notifies_others=*/false);
     return;
   }
   const auto begun = begun_.find(key.name);
@@ -243,7 +243,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
         end(sent.round,
             unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
                         result.status.message()),
-            {sent.to}, /*tells=*/true);
+            {sent.to}, /*notifies_others=*/true);
         return;
       }
       if (result.kind != CallResult::Kind::kAnswer) return;
@@ -258,7 +258,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
       if (!word->ended.ok()) {
         std::vector<std::string> lost;
         if (!word->lost.empty()) lost.push_back(word->lost);
-        end(sent.round, word->ended, lost, /*tells=*/false);
+        end(sent.round, word->ended, lost, /*notifies_others=*/false);
       }
       return;
     }
@@ -269,7 +269,8 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
                                          ? decode_round_word(result.payload)
                                          : Result<RoundWord>(result.status);
       if (word.ok() && word->signature.empty() && !word->ended.ok()) {
-        end(sent.round, word->ended, {}, /*tells=*/false);  // that member has noticed it first
+        // That member has noticed it first.
+        end(sent.round, word->ended, {}, /*notifies_others=*/false);
         return;
       }
       end_as_different(sent.round, sent.to, word.ok() ? word->signature : std::string());
@@ -313,13 +314,13 @@ void GroupCore::on_part_answered(const Sent& sent, const CallResult& result) {
     end(sent.round,
         Status(result.status.code(), format("round '{}' failed on '{}': {}", sent.round.name,
                                             sent.to, result.status.message())),
-        {}, /*tells=*/true);
+        {}, /*notifies_others=*/true);
     return;
   }
   end(sent.round,
       unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
                   result.status.message()),
-      {sent.to}, /*tells=*/true);
+      {sent.to}, /*notifies_others=*/true);
 }
 
 // --- What differs.
@@ -347,7 +348,7 @@ void GroupCore::end_as_different(const RoundKey& key, const std::string& other,
   end(key,
       invalid_argument("round '{}' of '{}' differs from that of '{}': {}", key.name,
                        member_.options().self.name, other, difference),
-      {}, /*tells=*/true);
+      {}, /*notifies_others=*/true);
 }
 
 }  // namespace reverie

@@ -50,7 +50,7 @@ void GroupCore::agree_on_sharing(TimePoint now) {
   tell_first({source_.make ? ShareStep::kAsks : ShareStep::kDoesNot, source_.host, {}, 0});
 }
 
-void GroupCore::tell_first(ShareQuery ask) {
+void GroupCore::tell_first(const ShareQuery& ask) {
   RoundMessage message;
   message.kind = RoundMessageKind::kShare;
   message.membership = current_.id;

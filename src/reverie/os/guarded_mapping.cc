@@ -38,7 +38,7 @@ bool replace_page(Slot& slot, std::uintptr_t page) {
   if (copy == MAP_FAILED) return false;
   // A part that cannot be read stays zero.
   (void)!pread(slot.fd.load(), copy, size, static_cast<off_t>(page - slot.begin.load()));
-  void* const at = reinterpret_cast<void*>(page);
+  void* const at = reinterpret_cast<void*>(page);  // NOLINT(performance-no-int-to-ptr)
   return mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
 }
 

@@ -19,7 +19,7 @@ Status check_item(const Item& item) {
 
 Status check_each(std::span<const Item> items, const std::function<Status(const Item&)>& check) {
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const Status status = check(items[i]);
+    Status status = check(items[i]);
     if (status.ok()) continue;
     if (items.size() == 1) return status;
     return status.with_context(format("item {} of {}", i, items.size()));
