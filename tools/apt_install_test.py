@@ -46,12 +46,12 @@ def machine(tmp_path):
     return run
 
 
-def test_nothing_missing_is_silent(machine):
+def test_nothing_is_printed_if_no_package_is_missing(machine):
     done, calls = machine("ccache", "ninja", installed=("ccache", "ninja"))
     assert (done.returncode, done.stdout, done.stderr, calls) == (0, "", "", [])
 
 
-def test_only_what_is_missing_is_installed_and_the_line_is_printed(machine):
+def test_only_missing_packages_are_installed_and_the_command_is_printed(machine):
     done, calls = machine("ccache", "ninja", installed=("ccache",))
     assert done.returncode == 0
     line = "apt-get install -y --no-install-recommends ninja"
@@ -59,19 +59,19 @@ def test_only_what_is_missing_is_installed_and_the_line_is_printed(machine):
     assert calls == ["apt-get update -qq", f"{line} -q"]
 
 
-def test_a_plain_user_goes_through_sudo(machine):
+def test_a_plain_user_installs_with_sudo(machine):
     done, calls = machine("ninja", root=False)
     assert "  sudo apt-get install" in done.stdout
     assert all(call.startswith("sudo apt-get ") for call in calls)
 
 
-def test_without_root_and_sudo_the_line_is_left_to_the_user(machine):
+def test_without_root_and_sudo_the_command_is_only_printed(machine):
     done, calls = machine("ninja", root=False, sudo=False)
     assert done.returncode == 1
     assert "run that line as root" in done.stderr
     assert calls == []
 
 
-def test_a_failure_of_apt_is_a_failure(machine):
+def test_a_failure_of_apt_get_is_returned(machine):
     done, _ = machine("ninja", apt_status=100)
     assert done.returncode == 100

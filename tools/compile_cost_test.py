@@ -11,7 +11,7 @@ _LOG = """# ninja log v5
 """
 
 
-def test_the_dearest_target_and_source_come_first_and_links_do_not_count():
+def test_the_most_expensive_targets_and_sources_come_first_without_links():
     assert compile_cost.table(compile_cost.costs(_LOG), count=2) == [
         "     5.0 s  all 3 sources",
         "     3.5 s  reverie: 2 sources",

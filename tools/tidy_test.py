@@ -23,12 +23,12 @@ def header(*lines: str) -> str:
     return "\n".join(["// What it is.", "#pragma once", "", *lines, ""])
 
 
-def test_the_tree_is_tidy() -> None:
+def test_the_repository_has_no_findings() -> None:
     root = _TABLE.parent.parent
     assert [str(finding) for finding in tidy.check(root, tidy.Table(_TABLE))] == []
 
 
-def test_no_room_is_allowed_a_library_that_it_does_not_include(tmp_path: Path) -> None:
+def test_unused_library_allowances_of_rooms_are_found(tmp_path: Path) -> None:
     table = tidy.Table(_TABLE)
     assert tidy.unused_allowances(_TABLE.parent.parent, table) == []
     (tmp_path / "src/reverie/net").mkdir(parents=True)
@@ -38,7 +38,7 @@ def test_no_room_is_allowed_a_library_that_it_does_not_include(tmp_path: Path) -
     ]
 
 
-def test_steps_down_are_allowed_through_rooms_between(tmp_path: Path) -> None:
+def test_includes_of_lower_rooms_are_allowed(tmp_path: Path) -> None:
     files = {
         "src/reverie/base/status.h": header(),
         "src/reverie/tensor/shape.h": header('#include "reverie/base/status.h"'),
@@ -119,7 +119,7 @@ def test_a_banned_word_is_refused(tmp_path: Path, path: str, code: str, says: st
     assert says in found
 
 
-def test_banned_words_are_free_in_comments_and_strings(tmp_path: Path) -> None:
+def test_banned_words_are_allowed_in_comments_and_strings(tmp_path: Path) -> None:
     files = {
         "src/reverie/replay/x.cc": (
             "// Never a random_device here.\n/* nor a\n steady_clock */\n"
@@ -130,7 +130,7 @@ def test_banned_words_are_free_in_comments_and_strings(tmp_path: Path) -> None:
     assert findings(tmp_path, files) == []
 
 
-def test_base_alone_may_read_the_clock_and_the_random_device(tmp_path: Path) -> None:
+def test_base_may_read_the_clock_and_the_random_device(tmp_path: Path) -> None:
     files = {
         "src/reverie/base/clock.cc": "auto t = std::chrono::steady_clock::now();\n",
         "src/reverie/base/random.cc": "std::random_device device;\n",
@@ -138,7 +138,7 @@ def test_base_alone_may_read_the_clock_and_the_random_device(tmp_path: Path) -> 
     assert findings(tmp_path, files) == []
 
 
-def test_a_header_needs_pragma_once_and_a_comment_that_opens_it(tmp_path: Path) -> None:
+def test_a_header_needs_pragma_once_and_an_opening_comment(tmp_path: Path) -> None:
     found = findings(tmp_path, {"src/reverie/base/x.h": "int f();\n"})
     assert [text.split(": ")[1] for text in found] == [
         "has no #pragma once",
@@ -146,7 +146,7 @@ def test_a_header_needs_pragma_once_and_a_comment_that_opens_it(tmp_path: Path) 
     ]
 
 
-def test_a_folder_that_is_no_room_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_room_is_refused(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, {"src/reverie/cellar/x.h": header()})
     assert "lies in no room" in found
 
@@ -174,7 +174,9 @@ def test_a_private_path_is_refused_in_any_text(tmp_path: Path) -> None:
         ("python/reverie/x.py", "x = 1  # for Reverb's sake\n", "for compatibility"),
     ],
 )
-def test_the_dialect_is_refused(tmp_path: Path, path: str, text: str, says: str) -> None:
+def test_phrases_listed_as_dialect_are_refused(
+    tmp_path: Path, path: str, text: str, says: str
+) -> None:
     (said,) = findings(tmp_path, {path: text})
     assert says in said
 
@@ -187,7 +189,7 @@ def test_code_may_use_any_word(tmp_path: Path) -> None:
     assert findings(tmp_path, files) == []
 
 
-def test_a_source_of_the_library_says_where_it_is_tested(tmp_path: Path) -> None:
+def test_a_source_without_a_test_must_say_where_it_is_tested(tmp_path: Path) -> None:
     assert tidy.untested_sources(_TABLE.parent.parent) == []
     files = {
         "src/reverie/base/x.cc": "int x;\n",
@@ -206,7 +208,7 @@ def test_a_source_of_the_library_says_where_it_is_tested(tmp_path: Path) -> None
     assert "'gone_test.cc', which is missing" in str(said)
 
 
-def test_a_source_or_a_room_that_has_grown_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_source_or_room_that_is_too_large_is_refused(tmp_path: Path) -> None:
     table = tidy.Table(_TABLE)
     assert [str(finding) for finding in tidy.large_sources(_TABLE.parent.parent, table)] == []
     long = "int x;\n" * 600
@@ -231,7 +233,7 @@ def test_a_source_or_a_room_that_has_grown_too_large_is_refused(tmp_path: Path) 
     assert "room 'base' has 5805 lines without its tests, 5000 at most" in said[-1]
 
 
-def test_what_is_built_is_not_looked_at(tmp_path: Path) -> None:
+def test_build_outputs_are_not_checked(tmp_path: Path) -> None:
     files = {"build/x.h": "", ".venv/x.h": "", "reverie.egg-info/x.h": "", ".git/x.h": ""}
     assert findings(tmp_path, files) == []
 
@@ -256,7 +258,7 @@ def test_a_table_whose_steps_do_not_lead_down_is_refused(tmp_path: Path) -> None
     assert "steps lead down" in faults[0]
 
 
-def test_a_table_with_a_way_through_a_wall_is_refused(tmp_path: Path) -> None:
+def test_a_table_with_a_path_through_a_wall_is_refused(tmp_path: Path) -> None:
     rooms = (
         "[rooms.base]\nlevel = 0\n[rooms.a]\nlevel = 1\n"
         '[rooms.b]\nlevel = 2\nsteps = ["a"]\n[rooms.c]\nlevel = 3\nsteps = ["b"]\n'

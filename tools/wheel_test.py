@@ -13,7 +13,7 @@ def project():
     return tomllib.loads((wheel.ROOT / "pyproject.toml").read_text())
 
 
-def test_pythons_share_a_wheel_from_the_version_on_that_the_project_names(project):
+def test_python_versions_from_py_api_on_share_a_wheel(project):
     major, minor = wheel.FIRST_STABLE
     assert project["tool"]["scikit-build"]["wheel"]["py-api"] == f"cp{major}{minor}"
     shared = [minor for minor in range(10, 20) if wheel.is_stable(f"3.{minor}")]
@@ -21,28 +21,28 @@ def test_pythons_share_a_wheel_from_the_version_on_that_the_project_names(projec
     assert wheel.is_stable("4.0")
 
 
-def test_the_oldest_python_is_the_one_that_the_project_requires(project):
+def test_the_oldest_python_matches_requires_python(project):
     assert project["project"]["requires-python"] == ">={}.{}".format(*wheel.FIRST)
 
 
-def test_other_machines_build_the_same_wheels(project):
+def test_cibuildwheel_builds_the_same_wheels(project):
     built = project["tool"]["cibuildwheel"]["build"].split()
     first, stable = wheel.FIRST[1], wheel.FIRST_STABLE[1]
     assert built == [f"cp3{minor}-manylinux*" for minor in range(first, stable + 1)]
 
 
-def test_every_cpython_that_is_found_is_new_enough_and_not_free_threaded():
+def test_every_cpython_found_is_new_enough():
     found = wheel.pythons()
     assert found
     assert min(found) >= wheel.FIRST
     assert all(path.is_file() for path in found.values())
 
 
-def test_the_first_program_of_the_readme_is_one():
+def test_the_first_program_of_the_readme_imports_reverie():
     assert re.search(r"^import reverie$", wheel.first_program(), re.M)
 
 
-def test_a_python_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_python_is_refused(monkeypatch):
     monkeypatch.setattr("sys.argv", ["wheel.py", "--python", "3.99"])
     with pytest.raises(SystemExit, match=r"no CPython 3\.99"):
         wheel.main()

@@ -8,7 +8,7 @@ from reverie import __main__ as command
 from reverie import _reverie, bench
 
 
-def test_the_table_has_the_machine_and_the_store_side_by_side(monkeypatch, capsys):
+def test_bench_prints_figures_of_the_machine_and_of_the_store(monkeypatch, capsys):
     monkeypatch.setattr(bench, "_WINDOW_S", 0.002)
     assert command.main(["bench", "--items", "2000"]) == 0
     text = capsys.readouterr().out
@@ -23,17 +23,17 @@ def test_the_table_has_the_machine_and_the_store_side_by_side(monkeypatch, capsy
     assert packed < raw / 10
 
 
-def test_a_table_too_small_for_a_batch_is_refused(capsys):
+def test_fewer_items_than_a_batch_are_refused(capsys):
     assert command.main(["bench", "--items", "10"]) == 2
     assert "at least 256" in capsys.readouterr().err
 
 
-def test_the_fanout_needs_its_program_and_says_where_it_comes_from(tmp_path, capsys):
+def test_a_missing_fanout_program_is_reported_with_how_to_build_it(tmp_path, capsys):
     assert command.main(["bench", "--fanout", "--program", str(tmp_path / "none")]) == 2
     assert "make figures" in capsys.readouterr().err
 
 
-def test_the_fanout_table_has_a_row_a_tree():
+def test_the_fanout_table_has_a_row_for_each_tree():
     names = ["BM_Sample<Paper<16>>/10000/min_time:0.050", "BM_Sample<Ours>/10000/min_time:0.050"]
     measured = [{"name": name, "items_per_second": 1e7} for name in names]
     text = bench.fanout_table({"benchmarks": measured})
@@ -41,6 +41,6 @@ def test_the_fanout_table_has_a_row_a_tree():
     assert re.search(r"sample +Reverie +100\.0", text)
 
 
-def test_memory_too_small_to_measure_is_refused():
+def test_a_memory_size_too_small_to_measure_is_refused():
     with pytest.raises(ValueError, match="4096"):
         _reverie.measure_memory(10)

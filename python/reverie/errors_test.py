@@ -23,13 +23,13 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
         (errors.MissingPackageError, (ImportError,)),
     ],
 )
-def test_an_error_is_also_what_reverb_raises(kind, builtins):
+def test_each_error_is_also_the_builtin_class_that_users_catch(kind, builtins):
     for builtin in builtins:
         assert issubclass(kind, builtin)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_error_is_ours_and_shows_its_message_as_it_is(kind):
+def test_each_error_is_a_reverb_error_and_shows_its_message_unchanged(kind):
     assert issubclass(kind, reverie.ReverbError)
     assert str(kind("table 't' is full")) == "table 't' is full"
 

@@ -51,7 +51,7 @@ def named(net, vector):
 
 
 @pytest.mark.parametrize(("widths", "activation", "output"), SHAPES)
-def test_outputs_and_both_gradients_are_pytorchs(widths, activation, output):
+def test_outputs_and_both_gradients_match_pytorch(widths, activation, output):
     rng = np.random.default_rng(5)
     net = nn.Mlp(widths, activation=activation, output_activation=output, seed=1)
     inputs = rng.normal(size=(37, widths[0])).astype(np.float32)
@@ -72,7 +72,7 @@ def test_outputs_and_both_gradients_are_pytorchs(widths, activation, output):
     np.testing.assert_allclose(net.input_gradient(shares), torch_inputs.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_a_hundred_clipped_steps_of_adam_are_pytorchs():
+def test_a_hundred_clipped_adam_steps_match_pytorch():
     rng = np.random.default_rng(6)
     net = nn.Mlp((5, 32, 32, 3), seed=2)
     twin = torch_twin(net)
@@ -106,7 +106,7 @@ def test_a_network_learns_a_function():
     assert np.abs(net(x) - np.sin(3 * x)).max() < 0.05
 
 
-def test_one_row_may_come_without_a_batch():
+def test_a_single_row_needs_no_batch_axis():
     net = nn.Mlp((3, 8, 2), seed=4)
     row = np.array([0.1, -0.2, 0.3], np.float32)
     assert net(row).shape == (2,)
@@ -114,7 +114,7 @@ def test_one_row_may_come_without_a_batch():
     assert net(np.zeros((0, 3))).shape == (0, 2)
 
 
-def test_a_seed_repeats_the_network_and_none_draws_another():
+def test_the_same_seed_gives_the_same_network_and_no_seed_a_new_one():
     first, second = nn.Mlp((4, 8, 2), seed=9), nn.Mlp((4, 8, 2), seed=9)
     np.testing.assert_array_equal(first.parameters, second.parameters)
     drawn = nn.Mlp((4, 8, 2))
@@ -122,7 +122,7 @@ def test_a_seed_repeats_the_network_and_none_draws_another():
     np.testing.assert_array_equal(drawn.parameters, nn.Mlp((4, 8, 2), seed=drawn.seed).parameters)
 
 
-def test_uniform_parameters_are_distributed_as_pytorchs():
+def test_uniform_parameters_are_distributed_as_in_pytorch():
     ours = np.concatenate([nn.Mlp((100, 50), seed=s).state_dict()["0.weight"] for s in range(20)])
     torch.manual_seed(1)
     theirs = np.concatenate([torch.nn.Linear(100, 50).weight.detach() for _ in range(20)])
@@ -141,7 +141,7 @@ def test_orthogonal_weights_have_the_gains_of_their_activations():
 
 
 @pytest.mark.parametrize(("widths", "activation", "output"), SHAPES)
-def test_a_saved_network_is_read_by_safetensors_and_pytorch_and_by_us(
+def test_a_saved_network_can_be_read_by_safetensors_pytorch_and_mlp(
     widths, activation, output, tmp_path
 ):
     path = tmp_path / "net.safetensors"
@@ -162,7 +162,7 @@ def test_a_saved_network_is_read_by_safetensors_and_pytorch_and_by_us(
     np.testing.assert_array_equal(loaded.parameters, net.parameters)
 
 
-def test_a_file_of_pytorchs_is_read_once_told_the_activations(tmp_path):
+def test_a_pytorch_file_can_be_read_if_the_activations_are_given(tmp_path):
     path = tmp_path / "theirs.safetensors"
     twin = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
     safetensors.torch.save_file(twin.state_dict(), path)
@@ -173,7 +173,7 @@ def test_a_file_of_pytorchs_is_read_once_told_the_activations(tmp_path):
     np.testing.assert_allclose(net(inputs), twin(inputs).detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_damaged_missing_and_foreign_files_are_typed_errors(tmp_path):
+def test_damaged_missing_and_foreign_files_raise_typed_errors(tmp_path):
     path = tmp_path / "net.safetensors"
     nn.Mlp((3, 4, 2), seed=1).save(path)
     path.write_bytes(path.read_bytes()[:-1])
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["net.safetensors"]
 
 
-def test_a_gradient_that_is_no_number_changes_nothing_and_names_its_layer():
+def test_a_nan_gradient_changes_nothing_and_the_error_names_the_layer():
     net = nn.Mlp((3, 4, 2), seed=1)
     adam = nn.Adam(net)
     before = net.parameters.copy()
@@ -222,7 +222,7 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_names_its_layer():
     assert np.isfinite(net.parameters).all()
 
 
-def test_parameters_and_views_are_the_network_itself():
+def test_writing_to_parameters_and_views_changes_the_network():
     net = nn.Mlp((2, 3, 1), seed=1)
     net.parameters[:] = 0
     weight, bias = net.views()[1]
@@ -234,7 +234,7 @@ def test_parameters_and_views_are_the_network_itself():
     assert weight.sum() == 3  # a view keeps its memory alive
 
 
-def test_copies_and_averages():
+def test_approach_averages_parameters_and_copies_are_independent():
     net, target = nn.Mlp((2, 3, 1), seed=1), nn.Mlp((2, 3, 1), seed=2)
     other = net.copy()
     expected = 0.75 * target.parameters + 0.25 * net.parameters
@@ -244,7 +244,7 @@ def test_copies_and_averages():
     assert other.parameters.any()
 
 
-def test_a_restored_optimiser_goes_on_where_it_was():
+def test_a_restored_optimiser_continues_where_it_was():
     net = nn.Mlp((2, 8, 1), seed=1)
     adam = nn.Adam(net)
     gradient = net.parameters.copy()
@@ -257,7 +257,7 @@ def test_a_restored_optimiser_goes_on_where_it_was():
     np.testing.assert_array_equal(net.parameters, other.parameters)
 
 
-def test_backward_wants_a_forward_before_it():
+def test_backward_needs_a_forward_before_it():
     net = nn.Mlp((2, 3, 1), seed=1)
     with pytest.raises(errors.FailedPreconditionError, match="call forward"):
         net.backward(np.ones((1, 1)))
@@ -290,7 +290,7 @@ REFUSALS = {
 }
 
 
-def test_a_copy_is_a_network_of_its_own():
+def test_a_copied_network_does_not_share_parameters():
     net = nn.Mlp((3, 4, 2), seed=1)
     for again in (net.copy(), copy.copy(net), copy.deepcopy(net)):
         np.testing.assert_array_equal(again.parameters, net.parameters)
@@ -298,7 +298,7 @@ def test_a_copy_is_a_network_of_its_own():
         assert net.parameters.any()
 
 
-def test_a_network_takes_one_call_at_a_time():
+def test_a_network_allows_one_call_at_a_time():
     """A network's memory holds one pass: two calls would overwrite each other's rows."""
     net = nn.Mlp((64, 512, 64), seed=1)
     inputs = {rows: np.ones((rows, 64), np.float32) for rows in (1, 700)}
@@ -328,7 +328,7 @@ def test_a_network_takes_one_call_at_a_time():
 
 
 @pytest.mark.parametrize("message", REFUSALS)
-def test_what_does_not_fit_is_refused(message):
+def test_arguments_that_do_not_fit_are_refused(message):
     with pytest.raises(errors.InvalidArgumentError) as caught:
         REFUSALS[message]()
     assert message in str(caught.value)

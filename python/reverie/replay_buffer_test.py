@@ -194,7 +194,7 @@ def setting_name(setting):
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("shape", [(), (3,), (20, 16)], ids=["scalar", "small", "large"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=setting_name)
-def test_a_naive_buffer_of_lists_holds_the_same_items(setting, shape, prioritized):
+def test_the_buffer_holds_the_same_items_as_a_naive_model(setting, shape, prioritized):
     rng = np.random.default_rng(3)
     buffer = reverie.ReplayBuffer(prioritized=prioritized, seed=1, **setting)
     model = NaiveBuffer(**setting)
@@ -208,7 +208,7 @@ def test_a_naive_buffer_of_lists_holds_the_same_items(setting, shape, prioritize
 
 
 @pytest.mark.parametrize("end_rate", [0.0, 0.5, 1.0])
-def test_episodes_that_never_end_or_end_at_once_are_as_the_model_has_them(end_rate):
+def test_episodes_that_never_end_or_end_at_once_match_the_model(end_rate):
     rng = np.random.default_rng(5)
     setting = {"capacity": 30, "num_envs": 2, "frame_stack": 3, "n_step": 3}
     buffer, model = reverie.ReplayBuffer(**setting), NaiveBuffer(**setting)
@@ -218,7 +218,7 @@ def test_episodes_that_never_end_or_end_at_once_are_as_the_model_has_them(end_ra
         assert_same(buffer, model)
 
 
-def test_clear_begins_anew_and_makes_old_tickets_stale():
+def test_clear_empties_the_buffer_and_makes_old_tickets_stale():
     rng = np.random.default_rng(7)
     setting = {"capacity": 30, "num_envs": 2, "n_step": 2}
     buffer, model = reverie.ReplayBuffer(prioritized=True, **setting), NaiveBuffer(**setting)
@@ -256,7 +256,7 @@ def filled(count=10, **settings):
     return buffer
 
 
-def test_one_environment_needs_no_axis_of_environments():
+def test_a_single_environment_needs_no_environment_axis():
     batch = filled().sample(4)
     assert {name: (array.dtype.name, array.shape) for name, array in batch.items()} == {
         "obs": ("float32", (4, 3)),
@@ -271,7 +271,7 @@ def test_one_environment_needs_no_axis_of_environments():
     np.testing.assert_array_equal(batch["next_obs"], batch["obs"] + 1)
 
 
-def test_one_environment_may_have_the_axis_where_the_reward_has_it():
+def test_a_single_environment_may_have_the_axis_if_the_reward_has_it():
     buffer = reverie.ReplayBuffer(10)
     obs = np.zeros((1, 3), np.float32)
     buffer.add(obs, np.zeros(1, int), np.ones(1), obs + 1, np.ones(1, bool), np.zeros(1, bool))
@@ -280,7 +280,7 @@ def test_one_environment_may_have_the_axis_where_the_reward_has_it():
         buffer.add(obs[0], np.zeros(1, int), np.ones(1), obs[0], np.ones(1, bool))
 
 
-def test_a_small_transition_costs_little_more_than_its_data():
+def test_a_small_transition_takes_little_more_memory_than_its_data():
     buffer = reverie.ReplayBuffer(50_000, num_envs=50, prioritized=True)
     obs = np.zeros((50, 8), np.float32)
     over = np.zeros(50, bool)
@@ -308,7 +308,7 @@ def test_observations_and_actions_may_be_nests_and_keep_their_types():
     assert (batch["next_obs"]["state"][0] == 2).all()
 
 
-def test_a_scalar_truncated_stands_for_all_environments():
+def test_truncated_may_be_omitted():
     buffer = reverie.ReplayBuffer(10, num_envs=2)
     obs = np.zeros((2, 1), np.float32)
     buffer.add(obs, np.zeros(2, int), np.zeros(2), obs + 1, np.array([True, False]))
@@ -378,9 +378,7 @@ def test_beta_may_be_a_function_of_the_updates_so_far():
     ],
 )
 @pytest.mark.parametrize("prioritized", [True, False])
-def test_a_beta_that_gives_no_exponent_is_refused_when_the_buffer_is_made(
-    beta, error, says, prioritized
-):
+def test_an_invalid_beta_is_refused_when_the_buffer_is_created(beta, error, says, prioritized):
     with pytest.raises(error, match=says):
         reverie.ReplayBuffer(10, prioritized=prioritized, beta=beta)
 
@@ -390,7 +388,7 @@ def weigh_by_hand(priorities, drawn, beta, least):
     return (least / p[drawn]) ** beta
 
 
-def test_the_largest_weight_is_the_batchs_or_the_buffers():
+def test_weights_are_scaled_by_the_maximum_of_the_batch_or_of_the_buffer():
     for weights in ("batch", "buffer"):
         buffer = filled(8, prioritized=True, alpha=1.0, beta=0.7, weights=weights)
         first = buffer.sample(8, distinct=True)
@@ -414,12 +412,12 @@ def test_the_largest_weight_is_the_batchs_or_the_buffers():
 
 @pytest.mark.parametrize("weights", ["batch", "buffer"])
 @pytest.mark.parametrize("count", [1, 5, 8])
-def test_distinct_items_of_equal_priority_weigh_the_same(weights, count):
+def test_distinct_items_of_equal_priority_have_weight_one(weights, count):
     buffer = filled(8, prioritized=True, beta=1.0, weights=weights)
     np.testing.assert_allclose(buffer.sample(count, distinct=True)["weights"], 1.0, rtol=1e-6)
 
 
-def test_distinct_weights_make_the_mean_over_a_batch_that_of_the_buffer():
+def test_weights_of_distinct_draws_remove_the_sampling_bias():
     buffer = filled(8, prioritized=True, alpha=1.0, beta=1.0, weights="buffer")
     first = buffer.sample(8, distinct=True)
     priorities = np.array([1.0, 1, 2, 3, 5, 8, 13, 21])
@@ -451,7 +449,7 @@ def test_the_same_seed_draws_the_same_batches():
     assert (draws[0] != draws[2]).any()
 
 
-def test_tickets_of_evicted_items_are_ignored_and_counted():
+def test_updates_of_evicted_items_are_ignored_and_counted():
     buffer = reverie.ReplayBuffer(4, prioritized=True)
     for i in range(4):
         buffer.add(**one_step(i))
@@ -501,7 +499,7 @@ def test_another_number_of_environments_is_refused():
         buffer.add(*(array[:3] for array in step))
 
 
-def test_a_first_step_that_is_refused_teaches_nothing():
+def test_a_refused_first_step_does_not_fix_the_columns():
     buffer = reverie.ReplayBuffer(10)
     with pytest.raises(errors.InvalidArgumentError, match="next_obs"):
         buffer.add(**one_step(0, next_obs=np.zeros(5)))
@@ -537,7 +535,7 @@ def test_settings_outside_their_bounds_are_refused(settings, says):
         reverie.ReplayBuffer(**({"capacity": 10} | settings))
 
 
-def test_an_empty_buffer_is_no_reason_to_wait():
+def test_sampling_an_empty_buffer_fails_without_waiting():
     buffer = reverie.ReplayBuffer(10, n_step=3)
     with pytest.raises(errors.FailedPreconditionError, match="no items to sample"):
         buffer.sample(1)
@@ -609,7 +607,7 @@ def test_a_reward_that_float32_cannot_hold_is_refused(reward):
 
 
 @pytest.mark.parametrize("name", ["obs", "action", "next_obs", "reward", "terminated", "mask"])
-def test_a_masked_array_is_refused_for_its_mask_would_be_lost(name):
+def test_masked_arrays_are_refused(name):
     buffer = filled(2)
     masked = np.ma.masked_array(np.zeros(3, np.float32), [True, False, False])
     with pytest.raises(errors.UnsupportedTypeError, match="masked array"):
@@ -619,7 +617,7 @@ def test_a_masked_array_is_refused_for_its_mask_would_be_lost(name):
     assert len(buffer) == 2
 
 
-def test_what_can_be_no_ticket_is_refused():
+def test_invalid_tickets_are_refused():
     buffer = filled(4, prioritized=True)
     batch = buffer.sample(4)
     for tickets in (np.arange(4), [7] * 4, [2**33 + 90_000] * 4):
@@ -643,7 +641,7 @@ def test_clear_keeps_the_largest_priority():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
-def test_numbers_that_are_equal_are_no_cut(dtype):
+def test_observations_that_compare_equal_do_not_cut_an_episode(dtype):
     buffer = reverie.ReplayBuffer(10, n_step=2)
     zero, minus = np.array([0.0, 1.0], dtype), np.array([-0.0, 1.0], dtype)
     nan = np.array([math.nan, 1.0], dtype)
@@ -672,7 +670,7 @@ def test_stats_count_what_happened():
     assert buffer.stats == expected | {"items": 0}
 
 
-def test_distinct_items_are_at_most_those_there_are():
+def test_no_more_distinct_items_can_be_drawn_than_the_buffer_holds():
     buffer = filled(10)
     assert len(buffer.sample(1000)["obs"]) == 1000
     assert sorted(buffer.sample(10, distinct=True)["obs"][:, 0]) == list(range(10))
@@ -693,7 +691,7 @@ def test_distinct_items_are_at_most_those_there_are():
         (["a"] * 4, errors.UnsupportedTypeError, "priorities holds"),
     ],
 )
-def test_priorities_that_are_none_are_refused_whole(priorities, error, says):
+def test_invalid_priorities_are_refused_without_any_update(priorities, error, says):
     buffer = filled(4, prioritized=True)
     tickets = buffer.sample(4, distinct=True)["tickets"]
     with pytest.raises(error, match=says):
@@ -704,7 +702,7 @@ def test_priorities_that_are_none_are_refused_whole(priorities, error, says):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
-def test_priorities_of_any_number_type_are_taken(dtype):
+def test_priorities_of_any_numeric_type_are_accepted(dtype):
     buffer = filled(4, prioritized=True)
     tickets = buffer.sample(4, distinct=True)["tickets"]
     assert buffer.update_priorities(tickets, np.full(4, 7, dtype)) == 4
@@ -726,7 +724,7 @@ def test_an_out_that_does_not_fit_is_refused():
         buffer.sample(4, out=batch)
 
 
-def test_a_closed_buffer_says_so():
+def test_calls_of_a_closed_buffer_raise_cancelled_error():
     with filled(3) as buffer:
         pass
     with pytest.raises(errors.CancelledError):
@@ -737,7 +735,7 @@ def test_a_closed_buffer_says_so():
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_forked_child_is_told():
+def test_a_forked_child_gets_an_error():
     buffer = filled(3)
     read, write = os.pipe()
     child = os.fork()
@@ -790,7 +788,7 @@ def test_one_thread_adds_while_others_sample_and_update():
     assert not problems
 
 
-def test_large_batches_in_two_threads_at_once_are_all_served():
+def test_two_threads_can_sample_large_batches_at_once():
     buffer = filled(2_000)
     failures = []
 

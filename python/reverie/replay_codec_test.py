@@ -67,7 +67,7 @@ def drawn(buffer):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "auto"])
-def test_what_is_drawn_and_read_is_what_a_raw_buffer_gives(codec, kind):
+def test_samples_and_slices_match_those_of_a_raw_buffer(codec, kind):
     packed, raw = filled(codec, **kind), filled("raw", **kind)
     for _ in range(10):
         assert_same(drawn(packed), drawn(raw))
@@ -77,7 +77,7 @@ def test_what_is_drawn_and_read_is_what_a_raw_buffer_gives(codec, kind):
     assert packed.memory_bytes < raw.memory_bytes
 
 
-def test_pictures_take_a_tenth_of_the_bytes():
+def test_compressed_images_take_less_than_a_tenth_of_the_memory():
     packed, raw = (reverie.ReplayBuffer(1000, frame_stack=4, codec=c) for c in ("auto", "raw"))
     frame = np.zeros((84, 84), np.uint8)
     for number in range(1200):
@@ -89,7 +89,7 @@ def test_pictures_take_a_tenth_of_the_bytes():
     assert packed.memory_bytes < raw.memory_bytes / 10
 
 
-def test_episodes_are_whole():
+def test_episodes_match_those_of_a_raw_buffer():
     packed, raw = filled("lz4"), filled("raw")
     lengths = 0
     for ours, theirs in zip(packed.episodes(), raw.episodes(), strict=True):
@@ -102,7 +102,7 @@ def test_episodes_are_whole():
 @pytest.mark.parametrize("capacity", [40, 5000])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("by", ["save", "deepcopy", "pickle"])
-def test_what_was_saved_goes_on_as_the_original(tmp_path, by, kind, capacity):
+def test_saved_and_copied_buffers_continue_like_the_original(tmp_path, by, kind, capacity):
     buffer = filled("lz4", end=333, capacity=capacity, **kind)
     if by == "save":
         buffer.save(tmp_path / "it")
@@ -118,7 +118,7 @@ def test_what_was_saved_goes_on_as_the_original(tmp_path, by, kind, capacity):
     assert_same(drawn(reverie.ReplayBuffer.load(tmp_path / "again")), drawn(twin))
 
 
-def test_what_cannot_be_compressed_stays_whole():
+def test_incompressible_data_is_returned_unchanged():
     rng = np.random.default_rng(1)
     noise = rng.integers(0, 256, (301, 30, 30), np.uint8)
     for codec in ("auto", "zstd"):
@@ -130,7 +130,7 @@ def test_what_cannot_be_compressed_stays_whole():
         np.testing.assert_array_equal(batch["next_obs"], noise[batch["action"] + 1])
 
 
-def test_small_columns_alone_are_never_compressed():
+def test_buffers_with_only_small_columns_are_not_compressed():
     packed = reverie.ReplayBuffer(1000, codec="zstd", seed=1)
     raw = reverie.ReplayBuffer(1000, seed=1)
     for number in range(900):
@@ -146,7 +146,7 @@ def reached(achieved, desired, info):
 
 @pytest.mark.parametrize("goal_size", [1, 300])  # with the small columns, or a separate column
 @pytest.mark.parametrize("codec", ["lz4", "auto"])
-def test_goals_in_hindsight_are_those_of_a_raw_buffer(codec, goal_size):
+def test_hindsight_goals_match_those_of_a_raw_buffer(codec, goal_size):
     def seen(number, goal):
         return {
             "observation": picture([number])[0],
@@ -172,7 +172,7 @@ def test_goals_in_hindsight_are_those_of_a_raw_buffer(codec, goal_size):
         np.testing.assert_array_equal(batch["next_obs"]["observation"], after)
 
 
-def test_a_buffer_may_be_cleared_and_filled_anew():
+def test_a_cleared_buffer_can_be_filled_again():
     buffer = filled("lz4", frame_stack=4)
     buffer.clear()
     go_on(buffer, 400, 700)

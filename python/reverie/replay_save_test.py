@@ -75,7 +75,7 @@ def flat(nest, path=""):
     ],
 )
 @pytest.mark.parametrize("capacity", [30, 1000])
-def test_what_is_loaded_goes_on_as_what_was_saved(tmp_path, arguments, capacity):
+def test_a_loaded_buffer_continues_like_the_saved_one(tmp_path, arguments, capacity):
     envs = arguments.get("num_envs", 1)
     prioritized = arguments.get("prioritized", False)
     buffer = reverie.ReplayBuffer(capacity, seed=7, **arguments)
@@ -105,7 +105,7 @@ class Numbered(reverie.ReplayBuffer):
 @pytest.mark.parametrize(
     "arguments", [{}, {"num_envs": 2, "prioritized": True, "n_step": 3, "beta": 0.7}]
 )
-def test_a_copy_goes_on_as_the_original(copied, arguments):
+def test_a_copy_continues_like_the_original(copied, arguments):
     envs = arguments.get("num_envs", 1)
     prioritized = arguments.get("prioritized", False)
     buffer = Numbered(30, seed=7, **arguments)
@@ -152,7 +152,7 @@ def test_a_buffer_that_cannot_be_saved_cannot_be_copied():
             copied(closed)
 
 
-def test_columns_of_the_users_own_come_back(tmp_path):
+def test_custom_columns_are_saved_and_loaded(tmp_path):
     buffer = reverie.ReplayBuffer(50, seed=1)
     for number in range(5):
         buffer.add(**step(number, log_prob=np.array([0.25 * number], np.float32)))
@@ -164,7 +164,7 @@ def test_columns_of_the_users_own_come_back(tmp_path):
         loaded.add(**step(6))
 
 
-def test_a_beta_that_is_a_function_is_given_again(tmp_path):
+def test_load_needs_a_beta_function_to_be_given_again(tmp_path):
     def rising(updates):
         return min(1.0, 0.4 + 0.1 * updates)
 
@@ -178,7 +178,7 @@ def test_a_beta_that_is_a_function_is_given_again(tmp_path):
     assert loaded.update_count == buffer.update_count == 1
 
 
-def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
+def test_save_and_load_refuse_empty_or_closed_buffers_and_wrong_paths(tmp_path):
     buffer = reverie.ReplayBuffer(50, seed=1)
     with pytest.raises(FailedPreconditionError):
         buffer.save(tmp_path / "it")
@@ -196,7 +196,7 @@ def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
         buffer.save(tmp_path / "it")
 
 
-def test_a_store_s_checkpoint_is_no_buffer(tmp_path):
+def test_the_checkpoint_of_a_store_cannot_be_loaded_as_a_buffer(tmp_path):
     table = reverie.Table.queue("queue", 5)
     checkpointer = reverie.checkpointers.DefaultCheckpointer(str(tmp_path / "it"))
     with reverie.Store([table], checkpointer=checkpointer) as store:
@@ -205,7 +205,7 @@ def test_a_store_s_checkpoint_is_no_buffer(tmp_path):
         reverie.ReplayBuffer.load(tmp_path / "it")
 
 
-def test_what_is_saved_again_takes_the_place_of_the_first(tmp_path):
+def test_saving_again_replaces_the_earlier_checkpoint(tmp_path):
     buffer = reverie.ReplayBuffer(50, seed=1)
     for number in range(3):
         buffer.add(**step(number))
@@ -216,7 +216,7 @@ def test_what_is_saved_again_takes_the_place_of_the_first(tmp_path):
     assert len(reverie.ReplayBuffer.load(tmp_path / "it")) == 3
 
 
-def test_what_was_cleared_and_begun_again_comes_back(tmp_path):
+def test_a_cleared_and_refilled_buffer_can_be_saved_and_loaded(tmp_path):
     buffer = reverie.ReplayBuffer(50, n_step=3, prioritized=True, seed=1)
     go_on(buffer, 0, 1, prioritized=True)
     buffer.clear()
@@ -232,7 +232,7 @@ def test_what_was_cleared_and_begun_again_comes_back(tmp_path):
             np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
 
-def test_a_second_thread_samples_while_it_is_saved(tmp_path):
+def test_another_thread_can_sample_while_the_buffer_is_saved(tmp_path):
     buffer = reverie.ReplayBuffer(5_000, prioritized=True, seed=1)
     for number in range(2_000):
         buffer.add(**step(number))
@@ -259,7 +259,7 @@ def test_a_second_thread_samples_while_it_is_saved(tmp_path):
     )
 
 
-def test_damage_is_found_wherever_it_is(tmp_path):
+def test_damage_anywhere_in_a_checkpoint_is_detected(tmp_path):
     buffer = reverie.ReplayBuffer(50, prioritized=True, seed=1)
     for number in range(20):
         buffer.add(**step(number))

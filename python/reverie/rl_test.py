@@ -70,24 +70,24 @@ def results_of(rule, arguments):
     [(rule, arguments, results) for rule, _, arguments, results in CASES],
     ids=[f"{rule}-{about}" for rule, about, _, _ in CASES],
 )
-def test_the_rule_gives_the_table(rule, arguments, results):
+def test_each_rule_matches_the_shared_table(rule, arguments, results):
     actual = results_of(rule, arguments)
     assert len(actual) == len(results)
     for array, (name, expected) in zip(actual, results.items(), strict=True):
         np.testing.assert_allclose(array, expected, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
-def test_the_table_holds_every_rule_but_those_with_tests_of_their_own():
+def test_the_table_covers_every_rule_without_a_separate_test():
     elsewhere = {"n_step_returns", "importance_weights", "squashed_gaussian_log_probabilities"}
     assert {rule for rule, *_ in CASES} | elsewhere == set(rl.__all__)
 
 
-def test_n_step_returns_are_the_table_worked_by_hand():
+def test_n_step_returns_match_values_computed_by_hand():
     returns = rl.n_step_returns([[1, 1, 1], [1, 1, 0]], [[0.5] * 3, [0.5, 0, 1]], [10, 10])
     np.testing.assert_array_equal(returns, [3.0, 1.5])
 
 
-def test_importance_weights_are_the_table_worked_by_hand():
+def test_importance_weights_match_values_computed_by_hand():
     drawn = [0.5, 0.25, 0.125]
     plain = rl.importance_weights(drawn, item_count=4, beta=1.0, by_maximum=False)
     np.testing.assert_allclose(plain, [0.5, 1, 2], rtol=1e-6)
@@ -95,21 +95,21 @@ def test_importance_weights_are_the_table_worked_by_hand():
     np.testing.assert_allclose(scaled, [0.25, 0.5, 1], rtol=1e-6)
 
 
-def test_the_log_probabilities_of_drawn_actions_are_those_of_the_draw():
+def test_log_probabilities_of_actions_match_those_returned_by_sampling():
     mean, log_std, noise = np.random.default_rng(3).normal(0, 0.5, (3, 20, 2))
     actions, log_probabilities = rl.squashed_gaussian(mean, log_std, noise)
     again = rl.squashed_gaussian_log_probabilities(mean, log_std, actions)
     np.testing.assert_allclose(again, log_probabilities, rtol=1e-4, atol=1e-4)
 
 
-def test_the_squashed_density_sums_to_one():
+def test_the_squashed_gaussian_density_integrates_to_one():
     actions = np.linspace(-1, 1, 20_001)[1:-1, None]
     ones = np.ones_like(actions)
     density = np.exp(rl.squashed_gaussian_log_probabilities(0.3 * ones, -0.5 * ones, actions))
     assert density.sum() * 1e-4 == pytest.approx(1.0, abs=1e-3)
 
 
-def test_an_episode_that_is_cut_off_still_counts_what_it_led_to():
+def test_a_truncated_episode_bootstraps_from_its_last_value():
     # One step of reward 1 before a time limit, in a state worth 10; then another episode begins.
     advantages = rl.generalized_advantages(
         [[1, 0]], [[0.5, 0.5]], [[0, 0]], [[10, 0]], lambda_=1.0, ends=[[True, False]]
@@ -117,14 +117,14 @@ def test_an_episode_that_is_cut_off_still_counts_what_it_led_to():
     np.testing.assert_array_equal(advantages, [[6, 0]])
 
 
-def test_exploring_is_as_frequent_as_epsilon_says():
+def test_epsilon_greedy_explores_as_often_as_epsilon_says():
     rng = np.random.default_rng(11)
     actions = rl.epsilon_greedy(np.tile([0.0, 1.0, 0.0, 0.0], (40_000, 1)), 0.4, rng)
     counts = np.bincount(actions, minlength=4) / len(actions)
     np.testing.assert_allclose(counts, [0.1, 0.7, 0.1, 0.1], atol=5 * 0.5 / math.sqrt(40_000))
 
 
-def test_results_are_new_arrays_and_arguments_stay():
+def test_results_are_new_arrays_and_arguments_are_unchanged():
     state = np.array([1.0, 2.0], np.float32)
     following = rl.ornstein_uhlenbeck_step(state, [0, 0])
     assert following is not state
@@ -183,7 +183,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("message", REFUSALS)
-def test_what_does_not_fit_is_refused(message):
+def test_arguments_that_do_not_fit_are_refused(message):
     with pytest.raises(reverie.errors.InvalidArgumentError) as caught:
         REFUSALS[message]()
     assert message in str(caught.value)

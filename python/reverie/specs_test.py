@@ -52,17 +52,17 @@ def columns(signature):
         (FakeTensorFlowDType(object), "bytes"),
     ],
 )
-def test_a_dtype_goes_by_one_name(dtype, name):
+def test_every_spelling_of_a_dtype_gives_one_name(dtype, name):
     assert TensorSpec((), dtype).dtype_name == name
 
 
 @pytest.mark.parametrize("name", [*specs._STORED, "bytes", "str"])
-def test_every_name_has_a_dtype_that_has_the_name(name):
+def test_every_dtype_name_round_trips(name):
     spec = TensorSpec((), name)
     assert TensorSpec((), spec.dtype) == spec
 
 
-def test_shapes_take_none_for_any():
+def test_none_and_minus_one_in_a_shape_mean_any_length():
     spec = TensorSpec([None, 3, -1, np.int64(4)], "float32", name="obs")
     assert spec.shape == (None, 3, None, 4)
     assert spec.name == "obs"
@@ -89,11 +89,11 @@ def test_shapes_take_none_for_any():
         (spaces.MultiBinary(4), ("", "int8", [4])),
     ],
 )
-def test_a_leaf_may_come_from_any_library(leaf, column):
+def test_leaves_of_any_library_are_accepted(leaf, column):
     assert columns(leaf) == [column]
 
 
-def test_spaces_nest_as_dicts_and_tuples_do():
+def test_dict_and_tuple_spaces_nest_like_dicts_and_tuples():
     space = spaces.Dict({"hand": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (3,))])})
     assert columns({"obs": space, "reward": np.float32}) == [
         ("obs/hand/0", "int64", []),
@@ -102,7 +102,7 @@ def test_spaces_nest_as_dicts_and_tuples_do():
     ]
 
 
-def test_a_signature_comes_back_as_the_nest_of_its_specs():
+def test_a_signature_round_trips_as_a_nest_of_specs():
     point = collections.namedtuple("point", "x y")
     nest = {
         "b": [TensorSpec([None], "int64")],
@@ -112,7 +112,7 @@ def test_a_signature_comes_back_as_the_nest_of_its_specs():
 
 
 @pytest.mark.parametrize("nothing", [None, {}, (), {"a": {}}])
-def test_an_empty_nest_is_no_signature(nothing):
+def test_an_empty_nest_means_no_signature(nothing):
     assert specs.signature_columns(nothing) is None
 
 

@@ -22,7 +22,7 @@ def insert(client, count, table="t"):
         client.insert({"x": value}, {table: 1.0})
 
 
-def test_info_says_what_a_table_is_before_and_after_it_is_opened():
+def test_info_describes_a_table_before_and_after_it_is_opened():
     table = make_table(
         max_times_sampled=3, signature={"x": reverie.TensorSpec([1], "int64")}, max_bytes=10**6
     )
@@ -48,7 +48,7 @@ def test_info_says_what_a_table_is_before_and_after_it_is_opened():
     assert 1 <= info.num_unique_samples <= 2
 
 
-def test_replace_keeps_what_is_not_given():
+def test_replace_keeps_settings_that_are_not_given():
     table = make_table(max_times_sampled=3, signature=reverie.TensorSpec([1], "int64"))
     assert repr(table.replace()) == repr(table)
     other = table.replace(name="u", max_size=7, sampler=selectors.Lifo(), max_bytes=5000)
@@ -58,7 +58,7 @@ def test_replace_keeps_what_is_not_given():
 
 
 @pytest.mark.parametrize(("make", "order"), [("queue", [0, 1, 2]), ("stack", [2, 1, 0])])
-def test_a_queue_and_a_stack_give_each_item_once_in_their_order(make, order):
+def test_a_queue_and_a_stack_return_each_item_once_in_their_order(make, order):
     table = getattr(reverie.Table, make)("t", 3)
     with reverie.Store([table]) as store:
         client = store.client()
@@ -70,7 +70,7 @@ def test_a_queue_and_a_stack_give_each_item_once_in_their_order(make, order):
         assert not table.can_insert(4)
 
 
-def test_the_limiter_of_an_unopened_table_is_that_of_an_empty_one():
+def test_the_limiter_of_an_unopened_table_acts_as_for_an_empty_one():
     table = make_table(rate_limiter=rate_limiters.SampleToInsertRatio(1.5, 4, (-2.0, 6.0)))
     with reverie.Store([table.replace()]) as store:
         opened = store["t"]
@@ -84,7 +84,7 @@ def test_the_limiter_of_an_unopened_table_is_that_of_an_empty_one():
             call(0)
 
 
-def test_three_samples_for_two_inserts_with_a_margin():
+def test_a_rate_limiter_allows_three_samples_for_two_inserts_within_a_margin():
     limiter = rate_limiters.RateLimiter(1.5, 1, -2.0, 3.0)
     with reverie.Store([make_table(rate_limiter=limiter)]) as store:
         table, client = store["t"], store.client()
@@ -102,7 +102,7 @@ def test_three_samples_for_two_inserts_with_a_margin():
             assert -2 <= difference <= 3
 
 
-def test_heap_removers_keep_a_view_of_the_best():
+def test_a_min_heap_remover_keeps_the_items_of_highest_priority():
     table = make_table(
         sampler=selectors.MaxHeap(),
         remover=selectors.MinHeap(),
@@ -149,7 +149,7 @@ def test_priorities_diffuse_to_the_neighbours_of_the_episode():
     assert after.tolist() == [1.0, 5.0, 9.0, 5.0, 1.0]
 
 
-def test_a_seed_repeats_the_draws():
+def test_the_same_seed_repeats_the_draws():
     def draws(seed):
         with reverie.Store([make_table(sampler=selectors.Uniform(seed))]) as store:
             insert(store.client(), 50)
@@ -159,7 +159,7 @@ def test_a_seed_repeats_the_draws():
     assert draws(5) != draws(6)
 
 
-def test_weights_undo_what_prioritising_did():
+def test_importance_weights_correct_for_prioritized_sampling():
     table = make_table(sampler=selectors.Prioritized(1.0, seed=2))
     with reverie.Store([table]) as store:
         client = store.client()

@@ -30,7 +30,7 @@ def poor(descriptors):
 @pytest.mark.parametrize(
     ("descriptors", "count"), [(256, 400), pytest.param(1024, 1100, marks=pytest.mark.full)]
 )
-def test_silent_connections_make_way_for_those_that_call(descriptors, count):
+def test_silent_connections_are_closed_in_favour_of_clients_that_call(descriptors, count):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * count)), hard))
     with (
@@ -48,7 +48,7 @@ def test_silent_connections_make_way_for_those_that_call(descriptors, count):
         assert target.descriptors() < descriptors - 16
 
 
-def test_connections_that_call_nothing_are_closed():
+def test_connections_without_calls_are_closed():
     """Connections without a first call, with headers that never end, or without a further call."""
     with (
         contextlib.closing(Target(limits={"first_call_s": 1, "idle_s": 1})) as target,
@@ -64,7 +64,7 @@ def test_connections_that_call_nothing_are_closed():
             assert peer.is_closed_within(10)
 
 
-def test_what_never_says_hello_is_dropped_in_the_end(target):
+def test_incomplete_greetings_take_little_memory(target):
     """The deadline is 20 s; this test only checks that they harm no other client."""
     with target.attacked("half a hello", growth_mib=10), contextlib.ExitStack() as stack:
         before = target.resident_mib()
@@ -74,7 +74,7 @@ def test_what_never_says_hello_is_dropped_in_the_end(target):
         assert target.resident_mib() < before + 10
 
 
-def test_half_open_tls_takes_nothing(target):
+def test_half_open_tls_handshakes_take_little_memory(target):
     """Sends a TLS handshake to a server without TLS, and then nothing."""
     hello = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
@@ -87,7 +87,7 @@ def test_half_open_tls_takes_nothing(target):
             peer.send(first[: len(first) // 2])
 
 
-def test_peers_that_leave_at_any_byte_leave_nothing(target):
+def test_peers_that_disconnect_at_any_byte_leave_nothing_behind(target):
     probe = Peer(target.address)
     conversation = PREFACE + frame(SETTINGS) + probe.call("ServerInfo", b"\0\0\0\0\0", ends=True)
     probe.close()

@@ -32,7 +32,7 @@ def flood(target, name, part, count, *, growth_mib=20):
         assert target.resident_mib() < before + 50
 
 
-def test_calls_that_are_reset_at_once(target, is_full):
+def test_a_flood_of_calls_that_are_reset_at_once(target, is_full):
     request = grpc_message(sample_request("replay", 1000, is_packed=True))
 
     def part(peer):
@@ -45,7 +45,7 @@ def test_calls_that_are_reset_at_once(target, is_full):
     flood(target, "rapid reset", part, 1000 if is_full else 30)
 
 
-def test_headers_without_an_end(target, is_full):
+def test_a_flood_of_headers_without_an_end(target, is_full):
     head = frame(HEADERS, 0, 1, call_fields("SampleStream"))
     more = frame(CONTINUATION, 0, 1, field("x-more", "and more"))
 
@@ -56,11 +56,11 @@ def test_headers_without_an_end(target, is_full):
     flood(target, "continuation", part, 1000 if is_full else 30)
 
 
-def test_settings(target, is_full):
+def test_a_flood_of_settings(target, is_full):
     flood(target, "settings", lambda _: frame(SETTINGS) * 1000, 300 if is_full else 30)
 
 
-def test_settings_that_change_the_window_of_many_calls(target, is_full):
+def test_a_flood_of_settings_that_change_the_window_of_many_calls(target, is_full):
     """Each change makes the server visit every call of the connection."""
     sizes = [struct.pack(">HI", 4, size) for size in (0, 2**31 - 1)]
     change = frame(SETTINGS, payload=sizes[0]) + frame(SETTINGS, payload=sizes[1])
@@ -71,13 +71,13 @@ def test_settings_that_change_the_window_of_many_calls(target, is_full):
                 break
 
 
-def test_pings(target, is_full):
+def test_a_flood_of_pings(target, is_full):
     flood(
         target, "pings", lambda _: frame(PING, payload=b"12345678") * 1000, 300 if is_full else 50
     )
 
 
-def test_priorities(target, is_full):
+def test_a_flood_of_priorities(target, is_full):
     def part(peer):
         out = b""
         for _ in range(1000):
@@ -88,7 +88,7 @@ def test_priorities(target, is_full):
     flood(target, "priorities", part, 300 if is_full else 30)
 
 
-def test_empty_data(target, is_full):
+def test_a_flood_of_empty_data(target, is_full):
     with target.attacked("empty data"), target.peer() as peer:
         peer.send(peer.call("InsertStream"))
         for _ in range(300 if is_full else 30):
@@ -96,7 +96,7 @@ def test_empty_data(target, is_full):
         peer.round_trip()
 
 
-def test_windows_that_overflow(target):
+def test_windows_that_overflow_are_refused(target):
     with target.attacked("window overflow"), target.peer() as peer:
         peer.send(peer.call("SampleStream", grpc_message(sample_request("replay", 10**6))))
         peer.send(frame(WINDOW, stream=1, payload=struct.pack(">I", 2**31 - 1)) * 2)
@@ -105,7 +105,7 @@ def test_windows_that_overflow(target):
         assert peer.error_code() == 3
 
 
-def test_more_calls_than_are_let(target):
+def test_more_calls_than_allowed_end_the_connection(target):
     with target.attacked("too many calls"), target.peer() as peer:
         calls = b"".join(
             frame(HEADERS, END_HEADERS, peer.next_stream(), call_fields("SampleStream"))

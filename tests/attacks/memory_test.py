@@ -40,7 +40,7 @@ def bound_mib(before, *peers):
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
-def test_a_reader_that_never_reads_holds_back_its_own_draws(target, is_full, is_packed):
+def test_a_client_that_never_reads_makes_the_server_hold_little_memory(target, is_full, is_packed):
     streams = 1_000
     connections = 4 if is_full else 1
     request = grpc_message(sample_request("replay", 10**9, is_packed=is_packed))
@@ -58,7 +58,7 @@ def test_a_reader_that_never_reads_holds_back_its_own_draws(target, is_full, is_
         )
 
 
-def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
+def test_calls_with_expanding_headers_take_bounded_memory(target, is_full):
     calls = 40_000 if is_full else 4_000
     with target.attacked("indexed headers", growth_mib=10), target.peer(acknowledges=False) as peer:
         before = target.resident_mib()
@@ -75,7 +75,7 @@ def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
         assert target.resident_mib() < bound_mib(before, peer)
 
 
-def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full):
+def test_chunks_of_many_empty_tensors_take_bounded_memory(target, is_full):
     """Each tensor takes a few bytes of the message, and is a column in the store."""
     chunks = 64 if is_full else 3
     tensors = [tensor(b"\0", (1, 0))] * 60_000  # an empty Snappy block each
@@ -90,7 +90,7 @@ def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full)
             assert target.resident_mib() < bound_mib(before, peer)
 
 
-def test_a_chunk_that_unfolds_costs_its_reader_its_bound_at_most(target, is_full):
+def test_a_chunk_that_decompresses_hugely_takes_bounded_memory(target, is_full):
     """12 MB of Snappy that decode to 128 MiB; the item uses one of 1024 rows."""
     rows, size = 1024, 12 << 20 if is_full else 2 << 20
     unfolded = (UNFOLDED_MIB << 20) if is_full else (32 << 20)
@@ -134,7 +134,7 @@ def send_slowly(peer, stream, message):
         peer.round_trip()
 
 
-def test_promises_of_long_messages_take_nothing(target, is_full):
+def test_announcing_long_messages_takes_no_memory(target, is_full):
     with target.attacked("promises", growth_mib=10), target.peer() as peer:
         before = target.resident_mib()
         promise = grpc_message(b"x", size=1 << 30)
@@ -144,7 +144,7 @@ def test_promises_of_long_messages_take_nothing(target, is_full):
         assert target.resident_mib() < before + 10
 
 
-def test_answers_that_nobody_reads_end_the_connection(target, is_full):
+def test_unread_answers_take_bounded_memory(target, is_full):
     """The server owes a reset for each call, and the peer reads none of them."""
     with target.attacked("unread answers"), target.peer(acknowledges=False) as peer:
         before = target.resident_mib()

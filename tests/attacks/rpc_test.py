@@ -96,7 +96,7 @@ def target():
     started.close()
 
 
-def test_strangers_who_say_nothing_make_way_for_peers():
+def test_silent_strangers_are_disconnected_in_favour_of_peers():
     count, descriptors = 400, 256
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * count)), hard))
@@ -113,7 +113,7 @@ def test_strangers_who_say_nothing_make_way_for_peers():
     assert "raise the limit (ulimit -n)" in target.close()
 
 
-def test_a_hello_that_does_not_come_to_its_end_is_hung_up_on(target):
+def test_a_connection_with_an_incomplete_hello_is_closed(target):
     words = hello("slow")
     with target.attacked("slow hellos"), contextlib.ExitStack() as stack:
         peers = []
@@ -126,7 +126,7 @@ def test_a_hello_that_does_not_come_to_its_end_is_hung_up_on(target):
             assert peer.is_hung_up_within(2 * HANDSHAKE_S)
 
 
-def test_rubbish_is_hung_up_on(target, is_full):
+def test_random_bytes_do_not_harm_the_peer(target, is_full):
     rng = random.Random(7)
     words = hello("rubbish")
     with target.attacked("rubbish"):
@@ -138,7 +138,7 @@ def test_rubbish_is_hung_up_on(target, is_full):
                 peer.send(bytes(spoilt) if rng.random() < 0.7 else rng.randbytes(200))
 
 
-def test_frames_of_a_known_peer_may_say_anything(target, is_full):
+def test_random_frames_of_a_known_peer_do_not_harm_it(target, is_full):
     rng = random.Random(8)
     with target.attacked("frames"):
         for index in range(400 if is_full else 40):
@@ -152,7 +152,7 @@ def test_frames_of_a_known_peer_may_say_anything(target, is_full):
                         break
 
 
-def test_what_is_announced_takes_no_memory(target):
+def test_announced_sizes_take_no_memory(target):
     with target.attacked("announcements", growth_mib=30.0), contextlib.ExitStack() as stack:
         for index in range(50):
             peer = stack.enter_context(RpcPeer(target.address, f"announces-{index}"))
@@ -173,7 +173,7 @@ def sets(size):
     return bytes([TUPLE]) + varint(2) + bytes([TUPLE]) + varint(size) + bytes([SET, 0]) * size
 
 
-def test_values_take_memory_for_what_is_there_alone(target):
+def test_malformed_nested_values_take_bounded_memory(target):
     with (
         target.attacked("nests", growth_mib=600.0),
         RpcPeer(target.address, "nests") as peer,
@@ -184,7 +184,7 @@ def test_values_take_memory_for_what_is_there_alone(target):
 
 
 @pytest.mark.full
-def test_answers_that_are_not_read_are_bounded(target):
+def test_unread_answers_are_bounded(target):
     """The bound is an eighth of the memory, at least a GiB; further answers are short errors."""
     memory_mib = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
     bound_mib = max(1024, memory_mib // 8)
@@ -203,7 +203,7 @@ def test_answers_that_are_not_read_are_bounded(target):
     eventually(lambda: target.resident_mib() < before + 100, 15)
 
 
-def test_a_peer_that_reads_nothing_is_hung_up_on(target):
+def test_a_peer_that_never_reads_is_disconnected(target):
     with (
         target.attacked("unread frames", growth_mib=300.0),
         RpcPeer(target.address, "mute") as peer,

@@ -169,7 +169,7 @@ def end_of(peer):
     return stream, connection
 
 
-def test_what_breaks_the_connection_ends_it_with_its_code(target):
+def test_connection_errors_close_the_connection_with_the_right_code(target):
     wrong = {}
     with target.attacked("rules of the connection"):
         for name, (sent, codes) in OF_CONNECTION.items():
@@ -185,7 +185,7 @@ def test_what_breaks_the_connection_ends_it_with_its_code(target):
     assert wrong == {}
 
 
-def test_what_breaks_a_stream_ends_that_alone(target):
+def test_stream_errors_are_answered_with_the_right_code(target):
     wrong = {}
     with target.attacked("rules of a stream"):
         for name, (sent, codes) in OF_STREAM.items():
@@ -198,7 +198,7 @@ def test_what_breaks_a_stream_ends_that_alone(target):
 
 
 @pytest.mark.parametrize("name", IGNORED)
-def test_what_is_to_be_ignored_is(target, name):
+def test_frames_that_must_be_ignored_are_ignored(target, name):
     with target.peer() as peer:
         peer.send(IGNORED[name])
         peer.round_trip()
@@ -213,7 +213,7 @@ def test_settings_and_pings_are_acknowledged(target):
         assert peer.read_until(PING, flags=ACK) == b"8 bytes!"
 
 
-def test_a_wrong_preface_is_hung_up_on(target):
+def test_a_connection_with_a_wrong_preface_is_closed(target):
     with target.peer(says_hello=False) as peer:
         peer.send(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n" + frame(SETTINGS))
         assert peer.is_closed_within(10)

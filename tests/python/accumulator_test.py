@@ -97,7 +97,7 @@ def step(members, gives):
     until(members, lambda: all(m.steps == before[m] + 1 for m in members))
 
 
-def test_members_begin_with_the_leaders_model(make):
+def test_members_start_with_the_leaders_model(make):
     members = [make("a", 1.0), make("b", 2.0), make("c", 3.0)]
     together(members)
     leader = leader_of(members)
@@ -106,7 +106,7 @@ def test_members_begin_with_the_leaders_model(make):
     assert all(m.states for m in members if m is not leader)
 
 
-def test_the_highest_version_leads(make):
+def test_the_member_with_the_highest_version_sets_the_model(make):
     low = make("z", 1.0)
     high = make("a", 2.0)
     high.accumulator.set_model_version(7)
@@ -118,7 +118,7 @@ def test_the_highest_version_leads(make):
     assert low.parameters[0][0, 0] == 2.0
 
 
-def test_all_step_alike_whoever_contributes(make):
+def test_all_members_apply_the_same_mean_whoever_contributes(make):
     members = [make("a"), make("b"), make("c")]
     together(members)
     for member in members:
@@ -137,7 +137,7 @@ def test_all_step_alike_whoever_contributes(make):
 
 
 @pytest.mark.parametrize(("average", "expected"), [("contributions", 1.5), ("sum", 3.0)])
-def test_other_averages(make, average, expected):
+def test_gradients_can_be_averaged_in_other_ways(make, average, expected):
     members = [make("a", average=average), make("b", average=average)]
     together(members)
     for member in members:
@@ -146,7 +146,7 @@ def test_other_averages(make, average, expected):
     assert members[0].parameters[1].tolist() == [-0.5 * expected] * 4
 
 
-def test_rounds_may_be_under_way_together_and_come_in_order(make):
+def test_several_rounds_may_be_in_flight_and_are_applied_in_order(make):
     members = [make("a"), make("b")]
     for member in members:
         member.accumulator.set_parallel_gradients(3)
@@ -161,7 +161,7 @@ def test_rounds_may_be_under_way_together_and_come_in_order(make):
     assert members[0].bytes == members[1].bytes
 
 
-def test_a_joiner_gets_the_model_and_goes_on_with_the_others(make):
+def test_a_joining_member_gets_the_model_and_steps_with_the_others(make):
     members = [make("a", 1.0), make("b", 1.0)]
     together(members)
     for i in range(5):
@@ -177,7 +177,7 @@ def test_a_joiner_gets_the_model_and_goes_on_with_the_others(make):
     assert len({m.bytes for m in members}) == 1
 
 
-def test_a_joiner_gets_the_model_from_another_member_if_the_leaders_program_stands_still(make):
+def test_a_joiner_gets_the_model_from_another_member_if_the_leader_is_stuck(make):
     members = [make("a"), make("b")]
     together(members)
     until(members, lambda: all(m.accumulator.wants_gradients() for m in members))
@@ -196,7 +196,7 @@ def test_a_joiner_gets_the_model_from_another_member_if_the_leaders_program_stan
     assert still.group.members == ["a", "b", "c"]
 
 
-def test_the_others_go_on_without_a_leader_that_leaves(make):
+def test_the_others_continue_when_the_leader_leaves(make):
     members = [make("a"), make("b"), make("c")]
     together(members)
     step(members, [(members[0], 1.0, 1)])
@@ -234,7 +234,7 @@ with reverie.Rpc("other") as rpc:
 """
 
 
-def test_ctrl_c_leaves_the_group_at_once(make):
+def test_a_member_ended_by_ctrl_c_leaves_the_group_at_once(make):
     here = make("here")
     other = subprocess.Popen(
         [sys.executable, "-c", _TRAINS, make.address],
@@ -261,7 +261,7 @@ def test_ctrl_c_leaves_the_group_at_once(make):
     until([here], lambda: here.steps > steps)
 
 
-def test_another_model_is_refused_by_the_parameter(make):
+def test_a_member_with_another_model_is_refused_naming_the_parameter(make):
     good = [make("x"), make("y")]
     together(good)
     step(good, [(good[0], 1.0, 1)])
@@ -325,7 +325,7 @@ def test_misuse_raises_and_changes_nothing(make):
         it.update()
 
 
-def test_jax_trees_train_alike(make):
+def test_members_with_jax_trees_train_one_model(make):
     jnp = pytest.importorskip("jax.numpy")
     rpcs = [make(name).rpc for name in ("a", "b")]  # the members of these peers are not used
     with contextlib.ExitStack() as stack:
@@ -371,7 +371,7 @@ def test_jax_trees_train_alike(make):
         assert float(one["b"][0][0]) == -0.25 * members[0].model_version()
 
 
-def test_torch_modules_train_alike():
+def test_members_with_torch_modules_train_one_model():
     torch = pytest.importorskip("torch")
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(reverie.Broker()).listen()

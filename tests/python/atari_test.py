@@ -79,7 +79,7 @@ class Plain:
     ("game", "steps"),
     [("pong", 500), ("breakout", 700), ("ms_pacman", 300), ("seaquest", 300)],
 )
-def test_each_frame_is_that_of_the_plain_wrapper(game, steps):
+def test_each_frame_matches_the_simple_wrapper(game, steps):
     env = atari.make(game)
     plain = Plain(game, seed=11)
     rng = np.random.default_rng(1)
@@ -99,7 +99,7 @@ def test_each_frame_is_that_of_the_plain_wrapper(game, steps):
     assert rewards > 0
 
 
-def test_observations_may_be_kept():
+def test_kept_observations_are_not_overwritten():
     env = atari.make("breakout", stack=3)
     kept = [env.reset(seed=1)[0]]
     copies = [kept[0].copy()]
@@ -110,7 +110,7 @@ def test_observations_may_be_kept():
     assert not kept[0].flags.writeable
 
 
-def test_an_episode_is_truncated_at_its_limit_of_frames():
+def test_an_episode_is_truncated_at_max_frames():
     env = atari.make("pong", max_frames=50, noop_max=4)
     plain = Plain("pong", 5, max_frames=50, noop_max=4)
     env.reset(seed=5)
@@ -125,7 +125,7 @@ def test_an_episode_is_truncated_at_its_limit_of_frames():
     assert cuts == 3
 
 
-def test_settings_do_what_they_say():
+def test_settings_have_their_documented_effect():
     assert atari.make("pong").action_space.n == 18
     assert atari.make("pong", preset="dqn").action_space.n == 6
     small = atari.make("ALE/SpaceInvaders-v5", height=40, width=30, stack=2, repeat=2, pool=False)
@@ -156,7 +156,7 @@ def test_a_lost_life_ends_an_episode_but_not_the_game():
     assert lives == [4, 3, 2, 1, 0]
 
 
-def test_rewards_are_clipped_when_asked():
+def test_rewards_are_clipped_if_reward_clip_is_set():
     rewards = {1.0: set(), None: set()}
     for clip, seen in rewards.items():
         env = atari.make("ms_pacman", reward_clip=clip)
@@ -167,7 +167,7 @@ def test_rewards_are_clipped_when_asked():
     assert max(rewards[1.0]) == 1
 
 
-def test_a_seed_repeats_an_episode():
+def test_the_same_seed_repeats_an_episode():
     def play(seed):
         env = atari.make("pong", sticky=0.9, noop_max=0)
         env.reset(seed=seed)
@@ -190,12 +190,12 @@ def test_a_seed_repeats_an_episode():
         ({"preset": "rainbow"}, "preset is 'rainbow'"),
     ],
 )
-def test_settings_that_make_no_environment_are_refused(settings, text):
+def test_invalid_settings_are_refused(settings, text):
     with pytest.raises(InvalidArgumentError, match=text):
         atari.make("pong", **settings)
 
 
-def test_screens_that_are_none_are_refused():
+def test_invalid_screens_are_refused():
     frames = reverie._reverie.AtariFrames(4, 4, 2, 2, 1)
     with pytest.raises(TypeError, match="uint8"):
         frames.take(0, np.zeros((4, 4)))
@@ -205,14 +205,14 @@ def test_screens_that_are_none_are_refused():
         frames.take(2, np.zeros((4, 4), np.uint8))
 
 
-def test_an_unknown_game_names_near_ones():
+def test_the_error_for_an_unknown_game_suggests_similar_names():
     with pytest.raises(NotFoundError, match="pong"):
         atari.make("ponk")
     with pytest.raises(InvalidArgumentError, match="options is"):
         atari.make("pong").reset(options={"x": 1})
 
 
-def test_a_pool_of_games_gives_what_single_ones_do():
+def test_a_pool_of_games_matches_single_environments():
     options = {"num_batches": 2, "num_workers": 2, "env_kwargs": {"game": "pong"}, "seed": 0}
     with reverie.EnvPool(atari.make, 2, info=["lives"], **options) as pool:
         assert pool.spec.observation == reverie.TensorSpec((4, 84, 84), "uint8")
@@ -233,7 +233,7 @@ def test_a_pool_of_games_gives_what_single_ones_do():
                     np.testing.assert_array_equal(batch.observation[i], expected[0])
 
 
-def test_settings_may_have_the_names_of_others():
+def test_settings_accept_the_names_used_by_other_libraries():
     ours = atari.make(
         "pong", repeat=3, stack=2, sticky=0.25, reward_clip=1.0, height=42, noop_max=0
     )
@@ -283,7 +283,7 @@ OF_ENVPOOL = [
 ]
 
 
-def test_each_name_of_others_is_taken_or_says_what_there_is_instead(root):
+def test_each_name_of_other_libraries_is_accepted_or_refused_with_an_alternative(root):
     vector_env = pytest.importorskip("ale_py.vector_env")
     parameters = inspect.signature(vector_env.AtariVectorEnv.__init__).parameters
     theirs = set(parameters).difference(("self", "game")) | set(OF_ENVPOOL)

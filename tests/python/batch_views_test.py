@@ -22,14 +22,14 @@ def batch():
         yield client.sample_batch("t", 4, beta=0.5)
 
 
-def test_a_batch_unpacks_into_what_a_learner_needs(batch):
+def test_a_batch_unpacks_into_data_weights_and_tickets(batch):
     data, weights, tickets = batch
     assert data is batch.data
     assert weights is batch.weights
     assert tickets is batch.tickets
 
 
-def test_a_batch_has_names(batch):
+def test_arrays_of_a_batch_can_be_read_by_name(batch):
     assert batch["weights"] is batch.weights
     assert batch.names() == list(batch.as_dict())
     assert set(batch.names()) >= {"data", "keys", "tickets", "weights"}
@@ -48,7 +48,7 @@ def filled():
 
 
 @pytest.mark.parametrize("output", ["torch", "jax"])
-def test_a_dataset_has_its_batches_on_a_device_and_none_is_lost(output):
+def test_a_dataset_puts_its_batches_on_a_device(output):
     pytest.importorskip(output)
     buffer = filled()
     with buffer.dataset(8, output=output, device="cpu", timeout_s=5) as batches:
@@ -61,7 +61,7 @@ def test_a_dataset_has_its_batches_on_a_device_and_none_is_lost(output):
         next(batches)
 
 
-def test_a_dataset_refuses_a_device_that_is_not_there():
+def test_a_dataset_refuses_a_missing_device():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         with pytest.raises(InvalidArgumentError, match="torch sees no GPU here"):

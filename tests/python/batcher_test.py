@@ -44,7 +44,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])
-def test_stacking_is_numpys(dim):
+def test_stacking_matches_numpy(dim):
     batcher = reverie.Batcher(5, dim=dim)
     for i in range(5):
         assert batcher.empty()
@@ -58,7 +58,7 @@ def test_stacking_is_numpys(dim):
 
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("size", [1, 3, 7, 10])
-def test_concatenating_is_numpys_cut_into_batches(dim, size):
+def test_concatenating_matches_numpy_split_into_batches(dim, size):
     rng = random.Random(size)
     batcher = reverie.Batcher(size, dim=dim, queue_size=1000)
     lengths = [rng.randrange(1, 12) for _ in range(20)]
@@ -80,7 +80,7 @@ def test_concatenating_is_numpys_cut_into_batches(dim, size):
     assert batcher.empty()
 
 
-def test_a_batch_may_be_kept_while_the_next_ones_are_made():
+def test_a_kept_batch_is_not_overwritten_by_the_next_ones():
     batcher = reverie.Batcher(2)
     kept = []
     for i in range(40):
@@ -93,7 +93,7 @@ def test_a_batch_may_be_kept_while_the_next_ones_are_made():
         assert (batch["x"] == i).all()
 
 
-def test_memory_of_a_batch_that_is_gone_is_used_again():
+def test_memory_of_a_released_batch_is_reused():
     batcher = reverie.Batcher(2)
     places = set()
     for i in range(10):
@@ -114,7 +114,7 @@ def test_numbers_are_batched_and_other_leaves_kept_from_the_first_item():
     assert (batch["name"], batch["none"]) == ("first", None)
 
 
-def test_arrays_of_any_layout_and_kind_of_type_are_taken():
+def test_arrays_of_any_layout_and_convertible_type_are_accepted():
     batcher = reverie.Batcher(3)
     square = np.arange(9.0, dtype=np.float32).reshape(3, 3)
     batcher.stack(square)
@@ -123,7 +123,7 @@ def test_arrays_of_any_layout_and_kind_of_type_are_taken():
     np.testing.assert_array_equal(batcher.get(), [square, square.T, square[::-1]])
 
 
-def test_torch_in_torch_out():
+def test_torch_tensors_are_batched_into_torch_tensors():
     torch = pytest.importorskip("torch")
     batcher = reverie.Batcher(3, dim=1)
     items = [
@@ -149,7 +149,7 @@ def test_torch_in_torch_out():
 
 @pytest.mark.parametrize("output", [None, "numpy", "torch"])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_tensors_of_any_kind_in_any_order_make_torchs_own_stack(dim, output):
+def test_stacking_tensors_of_any_kind_matches_torch(dim, output):
     torch = pytest.importorskip("torch")
 
     class Derived(torch.Tensor):
@@ -190,7 +190,7 @@ def test_tensors_of_any_kind_in_any_order_make_torchs_own_stack(dim, output):
             np.testing.assert_array_equal(np.asarray(array), expected, strict=True)
 
 
-def test_conjugated_and_negated_views_have_the_values_that_torch_shows():
+def test_conjugated_and_negated_views_keep_their_values():
     torch = pytest.importorskip("torch")
     z = torch.tensor([1 + 2j, 3 - 1j])
     views = {
@@ -213,7 +213,7 @@ def test_conjugated_and_negated_views_have_the_values_that_torch_shows():
             assert torch.equal(batch[name], torch.stack([plain[name]] * 3)), name
 
 
-def test_complex_halves_are_refused_as_numpy_has_none():
+def test_complex32_tensors_are_refused():
     torch = pytest.importorskip("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls them experimental
@@ -222,7 +222,7 @@ def test_complex_halves_are_refused_as_numpy_has_none():
         reverie.Batcher(2).stack(halves)
 
 
-def test_one_nest_that_changes_between_calls_is_read_anew():
+def test_a_nest_that_changes_between_calls_is_read_again():
     torch = pytest.importorskip("torch")
     batcher = reverie.Batcher(6)
     nest = {"a": torch.zeros(4), "b": torch.zeros(1, dtype=torch.int64)}
@@ -246,7 +246,7 @@ def test_one_nest_that_changes_between_calls_is_read_anew():
     assert batch["b"].tolist() == [[0]] * 6
 
 
-def test_tensors_of_a_batch_are_as_torch_makes_them_and_outlive_the_batcher():
+def test_tensors_of_a_batch_are_ordinary_and_outlive_the_batcher():
     torch = pytest.importorskip("torch")
     batcher = reverie.Batcher(2)
     kept = []
@@ -272,7 +272,7 @@ def test_tensors_of_a_batch_are_as_torch_makes_them_and_outlive_the_batcher():
     assert not views
 
 
-def test_memory_of_a_batch_of_tensors_that_is_gone_is_used_again():
+def test_memory_of_a_released_batch_of_tensors_is_reused():
     torch = pytest.importorskip("torch")
     batcher = reverie.Batcher(2)
     places = set()
@@ -299,7 +299,7 @@ def test_output_chooses_the_framework():
     assert isinstance(batcher.get(), jax.Array)
 
 
-def test_batches_on_a_gpu():
+def test_batches_can_be_built_on_a_gpu():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
@@ -344,7 +344,7 @@ def test_unbatching_gives_the_items_back():
         ({"x": np.array(["a"] * 3)}, UnsupportedTypeError, "text"),
     ],
 )
-def test_an_item_unlike_the_first_is_refused_and_the_batch_goes_on(second, error, text):
+def test_an_item_unlike_the_first_is_refused_and_the_batch_is_kept(second, error, text):
     batcher = reverie.Batcher(2)
     batcher.stack({"x": np.zeros(3)})
     with pytest.raises(error, match=text):
@@ -353,7 +353,7 @@ def test_an_item_unlike_the_first_is_refused_and_the_batch_goes_on(second, error
     assert batcher.get()["x"].tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
-def test_what_makes_no_batch_is_refused():
+def test_invalid_settings_and_items_are_refused():
     for options in ({"size": 0}, {"dim": -1}, {"queue_size": 0}, {"output": "tf"}):
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             reverie.Batcher(**{"size": 2, **options})
@@ -373,7 +373,7 @@ def test_what_makes_no_batch_is_refused():
         batcher.cat(np.zeros((2, 2)))
 
 
-def test_an_empty_batcher_waits_as_long_as_it_may():
+def test_get_waits_until_its_timeout_or_ctrl_c():
     batcher = reverie.Batcher(2, timeout_s=0.02)
     batcher.stack(1)
     for timeout_s in (None, 0, 0.01):
@@ -385,7 +385,7 @@ def test_an_empty_batcher_waits_as_long_as_it_may():
         batcher.get(30)
 
 
-def test_a_full_queue_holds_the_adder_up_and_then_says_so():
+def test_a_full_queue_blocks_stack_until_its_timeout():
     batcher = reverie.Batcher(1, queue_size=2, timeout_s=0.02)
     batcher.stack(0)
     batcher.stack(1)
@@ -398,7 +398,7 @@ def test_a_full_queue_holds_the_adder_up_and_then_says_so():
     thread.join()
 
 
-def test_closing_ends_every_wait_and_leaves_what_is_finished():
+def test_closing_ends_every_wait_and_keeps_finished_batches():
     batcher = reverie.Batcher(1)
     batcher.stack(1)
     batcher.close()
@@ -413,7 +413,7 @@ def test_closing_ends_every_wait_and_leaves_what_is_finished():
         batcher.get()
 
 
-def test_awaiting_gives_batches_in_order():
+def test_await_returns_batches_in_order():
     batcher = reverie.Batcher(2)
 
     async def take():
@@ -456,6 +456,6 @@ def test_many_threads_add_and_take_and_nothing_is_lost_or_torn(elements):
 
 
 @pytest.mark.parametrize("batch", [5, "text", {}, {"a": None}])
-def test_what_holds_no_array_has_no_rows(batch):
+def test_unbatch_refuses_values_without_an_array(batch):
     with pytest.raises(reverie.errors.InvalidArgumentError, match="it must hold an array"):
         reverie.unbatch(batch)

@@ -44,7 +44,7 @@ def test_inspect_prints_checkpoints_tables_and_the_journal(folder, capsys):
     assert "    items             11" in capsys.readouterr().out.splitlines()
 
 
-def test_the_journal_command_counts_records_and_names_damage(folder, capsys):
+def test_the_journal_command_counts_records_and_reports_damage(folder, capsys):
     assert command.main(["journal", "inspect", str(folder)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["inserts", "9"] in lines
@@ -65,7 +65,7 @@ def test_the_journal_command_counts_records_and_names_damage(folder, capsys):
     assert command.main(["journal", "verify", str(folder / "nothing")]) == 1
 
 
-def test_verify_checks_what_is_good_and_names_what_is_not(folder, capsys):
+def test_verify_accepts_good_checkpoints_and_names_damaged_files(folder, capsys):
     assert command.main(["checkpoint", "verify", str(folder)]) == 0
     assert capsys.readouterr().out.count(", good\n") == 2
     before = sorted(os.listdir(folder))
@@ -92,7 +92,7 @@ def test_verify_checks_what_is_good_and_names_what_is_not(folder, capsys):
     assert sorted(os.listdir(folder)) == before
 
 
-def test_diff_names_what_differs(folder, capsys):
+def test_diff_prints_the_differences(folder, capsys):
     one, two = (str(folder / f"checkpoint-000000000{k}") for k in (1, 2))
     assert command.main(["checkpoint", "diff", one, one]) == 0
     assert capsys.readouterr().out == ""
@@ -104,7 +104,7 @@ def test_diff_names_what_differs(folder, capsys):
     assert command.main(["checkpoint", "diff", one, two]) == 2
 
 
-def test_a_folder_without_anything_is_told_of(tmp_path, capsys):
+def test_inspect_reports_an_empty_folder(tmp_path, capsys):
     assert command.main(["checkpoint", "inspect", str(tmp_path)]) == 1
     assert "neither a checkpoint nor a journal" in capsys.readouterr().out
     with pytest.raises(SystemExit):

@@ -81,7 +81,7 @@ def items_of(folder, name, **options):
     return samples
 
 
-def test_there_and_back(saved, tmp_path):
+def test_a_checkpoint_converted_to_dm_reverb_and_back_is_equal(saved, tmp_path):
     theirs = reverie.checkpointers.convert(saved, tmp_path / "theirs")
     assert os.path.dirname(theirs) == str(tmp_path / "theirs")
     assert sorted(os.listdir(theirs)) == [
@@ -103,7 +103,7 @@ def test_there_and_back(saved, tmp_path):
     assert items_of(tmp_path / "back", "last").keys() == {key}
 
 
-def test_a_store_begins_with_dm_reverbs_where_there_is_none_of_ours(saved, tmp_path):
+def test_a_store_loads_a_dm_reverb_checkpoint_if_it_has_none_of_its_own(saved, tmp_path):
     theirs = reverie.checkpointers.convert(saved, tmp_path / "theirs")
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "theirs")
     with reverie.Store(tables(), checkpointer=checkpointer, durability="sync") as store:
@@ -118,7 +118,7 @@ def test_a_store_begins_with_dm_reverbs_where_there_is_none_of_ours(saved, tmp_p
     items_of(tmp_path / "new", "best", fallback_checkpoint_path=theirs)
 
 
-def test_the_command_says_what_it_wrote(saved, tmp_path, capsys):
+def test_the_command_reports_what_it_wrote(saved, tmp_path, capsys):
     target = tmp_path / "theirs"
     assert command.main(["checkpoint", "convert", str(saved), str(target)]) == 0
     said = capsys.readouterr().out
@@ -130,7 +130,7 @@ def test_the_command_says_what_it_wrote(saved, tmp_path, capsys):
     assert "holds checkpoints already" in capsys.readouterr().err
 
 
-def test_what_cannot_be_converted_is_said(saved, tmp_path):
+def test_a_missing_or_damaged_checkpoint_cannot_be_converted(saved, tmp_path):
     with pytest.raises(errors.NotFoundError, match="holds no checkpoint"):
         reverie.checkpointers.convert(tmp_path / "nothing", tmp_path / "x")
     theirs = reverie.checkpointers.convert(saved, tmp_path / "theirs")
@@ -148,7 +148,7 @@ def test_what_cannot_be_converted_is_said(saved, tmp_path):
         reverie.checkpointers.convert(3, tmp_path)
 
 
-def test_ctrl_c_ends_a_conversion_and_leaves_nothing(tmp_path):
+def test_ctrl_c_ends_a_conversion_and_leaves_no_files(tmp_path):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "ours")
     table = reverie.Table.queue("t", 3_000)
     with reverie.Store([table], checkpointer=checkpointer) as store:
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_a_conversion_and_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path / "theirs") == []
 
 
-def test_a_replay_buffer_has_no_keys_to_give(tmp_path):
+def test_the_checkpoint_of_a_replay_buffer_cannot_be_converted(tmp_path):
     buffer = reverie.ReplayBuffer(100)
     buffer.add(np.float32(1), 0, 1.0, np.float32(2), False, False)
     buffer.save(tmp_path / "buffer")

@@ -30,7 +30,7 @@ def journal_maker(root, monkeypatch):
     return loaded(root / "tests" / "data" / "make_journal.py")
 
 
-def test_the_kept_checkpoint_opens_and_draws_what_was_drawn_then(maker, tmp_path):
+def test_the_stored_checkpoint_opens_with_the_expected_content_and_draws(maker, tmp_path):
     shutil.copytree(maker.KEPT / "checkpoint-0000000001", tmp_path / "checkpoint-0000000001")
     expected = json.loads((maker.KEPT / "expected.json").read_text())
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
@@ -42,7 +42,7 @@ def test_the_kept_checkpoint_opens_and_draws_what_was_drawn_then(maker, tmp_path
         assert found[name] == told, name
 
 
-def test_the_kept_checkpoint_holds_each_kind_of_table(maker):
+def test_the_stored_checkpoint_holds_each_kind_of_table(maker):
     """Otherwise the test above would cover little."""
     expected = json.loads((maker.KEPT / "expected.json").read_text())
     assert len(expected) == 5
@@ -50,7 +50,7 @@ def test_the_kept_checkpoint_holds_each_kind_of_table(maker):
     assert sum(told["deletes"] > 0 for told in expected.values()) >= 4
 
 
-def test_the_kept_journal_opens_with_all_that_was_there(journal_maker, tmp_path):
+def test_the_stored_journal_opens_with_the_expected_content(journal_maker, tmp_path):
     folder = journal_maker.copy_of_killed(journal_maker.KEPT, tmp_path / "kept")
     expected = json.loads((journal_maker.KEPT / "expected.json").read_text())
     with journal_maker.store(folder) as store:
@@ -60,7 +60,7 @@ def test_the_kept_journal_opens_with_all_that_was_there(journal_maker, tmp_path)
         assert found[name] == told, name
 
 
-def test_the_kept_journal_and_the_fuzz_corpus_hold_records_of_every_type(journal_maker):
+def test_the_stored_journal_and_the_fuzz_corpus_have_every_record_type(journal_maker):
     files = journal_maker.KEPT.glob("journal-*")
     kept = {code for file in files for code, _ in journal_maker.records(file)}
     # The other types are in the file before the checkpoint, or are written by an orderly end.

@@ -115,14 +115,14 @@ def kill_again_and_again(folder, kills, seed):
     return confirmed, cut_off
 
 
-def test_a_server_that_is_killed_at_any_moment_has_its_newest_checkpoint(tmp_path):
+def test_a_server_killed_at_any_moment_keeps_its_newest_checkpoint(tmp_path):
     confirmed, cut_off = kill_again_and_again(tmp_path, 20, seed=1)
     assert confirmed >= 10
     assert cut_off >= 3
 
 
 @pytest.mark.full
-def test_a_server_that_is_killed_500_times_has_its_newest_checkpoint(tmp_path):
+def test_a_server_killed_500_times_keeps_its_newest_checkpoint(tmp_path):
     for round_ in range(10):  # in new folders, because checking a large table takes long
         folder = tmp_path / str(round_)
         folder.mkdir()
@@ -132,7 +132,7 @@ def test_a_server_that_is_killed_500_times_has_its_newest_checkpoint(tmp_path):
         shutil.rmtree(folder)
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path):
+def test_two_processes_cannot_share_a_folder(tmp_path):
     run = Run(tmp_path)
     try:
         run.next()
@@ -144,7 +144,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
         assert store.loaded_checkpoint is not None
 
 
-def test_a_file_that_may_not_grow_costs_that_checkpoint_alone(tmp_path):
+def test_a_file_size_limit_only_fails_that_checkpoint(tmp_path):
     with open_store(tmp_path) as store:
         client = store.client()
         for i in range(50):
@@ -196,7 +196,7 @@ FULL_DISK = """
 """
 
 
-def test_a_full_disk_costs_that_checkpoint_alone(tmp_path):
+def test_a_full_disk_only_fails_that_checkpoint(tmp_path):
     paths = (os.environ.get("PYTHONPATH"), str(PROGRAM.parent))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     small_disk = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
@@ -223,7 +223,9 @@ def test_a_full_disk_costs_that_checkpoint_alone(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_that_is_interrupted_in_one_ends_at_once(tmp_path, ended_within, sign):
+def test_a_server_interrupted_while_it_writes_a_checkpoint_ends_at_once(
+    tmp_path, ended_within, sign
+):
     run = Run(tmp_path)
     run.next()
     begin = time.monotonic()

@@ -35,7 +35,7 @@ def draws(client, count=50):
     return batch.keys.tolist(), batch.tickets.tolist(), np.ravel(batch.data["x"]).tolist()
 
 
-def test_a_store_goes_on_where_its_checkpoint_was(tmp_path):
+def test_a_store_resumes_from_its_checkpoint(tmp_path):
     with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
         assert store.loaded_checkpoint is None
         assert store.loaded_payload is None
@@ -57,7 +57,7 @@ def test_a_store_goes_on_where_its_checkpoint_was(tmp_path):
     assert not (tmp_path / "checkpoint-0000000001").exists()
 
 
-def test_a_server_goes_on_where_its_checkpoint_was(tmp_path):
+def test_a_server_resumes_from_its_checkpoint(tmp_path):
     server = reverie.Server([table()], checkpointer=checkpointer(tmp_path, keep=2))
     client = server.localhost_client()
     fill(client, 0, 20)
@@ -72,7 +72,7 @@ def test_a_server_goes_on_where_its_checkpoint_was(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "peer"])
-def test_a_client_sends_a_payload_and_asks_for_it_after_a_restart(tmp_path, protocol):
+def test_a_client_can_save_a_payload_and_read_it_after_a_restart(tmp_path, protocol):
     payload = b"step 20\0" + bytes(range(256))
     for expected in (None, payload):
         with reverie.Server([table()], checkpointer=checkpointer(tmp_path)) as server:
@@ -88,7 +88,7 @@ def test_a_client_sends_a_payload_and_asks_for_it_after_a_restart(tmp_path, prot
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "peer"])
-def test_a_payload_that_is_too_large_is_refused_by_its_size(tmp_path, protocol):
+def test_a_payload_that_is_too_large_is_refused_with_its_size(tmp_path, protocol):
     most = 16 << 20
     with reverie.Server([table()], checkpointer=checkpointer(tmp_path)) as server:
         fill(server.localhost_client(), 0, 3)
@@ -105,7 +105,7 @@ def test_a_payload_that_is_too_large_is_refused_by_its_size(tmp_path, protocol):
         assert client.server_info()["t"].current_size == 3
 
 
-def test_shards_that_were_loaded_from_different_moments_are_told_apart(tmp_path):
+def test_shards_loaded_from_different_checkpoints_are_reported(tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder, payload in zip(folders, (b"step 1", b"step 2"), strict=True):
         with reverie.Store([table()], checkpointer=checkpointer(folder)) as store:
@@ -126,14 +126,14 @@ def test_shards_that_were_loaded_from_different_moments_are_told_apart(tmp_path)
             assert store.client().loaded_payload() == b"step 3"
 
 
-def test_a_store_without_a_checkpointer_was_loaded_from_nothing():
+def test_a_store_without_a_checkpointer_has_no_loaded_payload():
     with reverie.Server([table()]) as server:
         assert server.localhost_client().loaded_payload() is None
     with reverie.Store([table()]) as store:
         assert store.client().loaded_payload() is None
 
 
-def test_others_go_on_while_one_is_written(tmp_path):
+def test_clients_continue_while_a_checkpoint_is_written(tmp_path):
     with reverie.Store([table(max_size=500)], checkpointer=checkpointer(tmp_path)) as store:
         fill(store.client(), 0, 200)
         is_over = threading.Event()
@@ -158,7 +158,7 @@ def test_others_go_on_while_one_is_written(tmp_path):
         assert store["t"].info.current_size >= 200
 
 
-def test_one_is_written_by_itself_after_so_many_inserts(tmp_path):
+def test_a_checkpoint_is_written_after_checkpoint_every_inserts(tmp_path):
     with reverie.Store(
         [table()], checkpointer=checkpointer(tmp_path), checkpoint_every_inserts=10
     ) as store:
@@ -172,7 +172,7 @@ def test_one_is_written_by_itself_after_so_many_inserts(tmp_path):
             pytest.fail("no checkpoint was written")
 
 
-def test_what_does_not_fit_is_refused_by_name(tmp_path):
+def test_a_locked_folder_or_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
     with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
         fill(store.client(), 0, 5)
         store.checkpoint()
@@ -347,7 +347,7 @@ def read_checkpoint(folder):
     return payload, tables, rows
 
 
-def test_a_reader_written_from_the_page_finds_what_was_stored(tmp_path):
+def test_a_reader_written_from_the_documentation_reads_a_checkpoint(tmp_path):
     with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
         fill(store.client(), 0, 130)  # the first 30 are evicted
         folder = store.checkpoint(b"mine")

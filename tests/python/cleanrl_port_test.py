@@ -64,7 +64,7 @@ rb = ReplayBuffer(
 
 
 @pytest.mark.parametrize(("text", "most"), [(OFF_POLICY, 12), (ON_POLICY, 6), (STACKED, 20)])
-def test_few_lines_change(port, text, most):
+def test_porting_changes_few_lines(port, text, most):
     after = port.ported(text)
     ast.parse(after)
     lines = port.changed_lines(text, after)
@@ -82,6 +82,6 @@ def test_the_ported_file_runs(port):
     assert np.isfinite(namespace["data"].rewards.numpy()).all()
 
 
-def test_another_file_is_refused(port):
+def test_a_file_without_a_replay_buffer_is_refused(port):
     with pytest.raises(ValueError, match="the file has no ReplayBuffer"):
         port.ported("print(1)\n")

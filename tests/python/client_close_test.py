@@ -35,7 +35,7 @@ def connected(server, protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_waits_ends_and_later_calls_are_refused(server, protocol):
+def test_closing_ends_waiting_calls_and_refuses_later_ones(server, protocol):
     client = connected(server, protocol)
     client.insert({"x": np.float32(1)}, {"t": 1.0})
     batch = client.sample_batch("t", 2)
@@ -75,7 +75,7 @@ def test_what_waits_ends_and_later_calls_are_refused(server, protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_its_connections_end(server, protocol):
+def test_closing_a_client_closes_its_connections(server, protocol):
     key = "connections" if protocol == "grpc" else "peer_connections"
     with connected(server, protocol) as client:
         client.insert({"x": np.float32(1)}, {"t": 1.0})
@@ -87,7 +87,7 @@ def test_its_connections_end(server, protocol):
     assert server.client().server_info()["t"].current_size == 2
 
 
-def test_writers_and_iterators_of_a_closed_client_end(server):
+def test_writers_and_datasets_of_a_closed_client_are_cancelled(server):
     client = connected(server, "grpc")
     client.insert({"x": np.float32(1)}, {"t": 1.0})
     dataset = iter(client.dataset("t", 4))
@@ -106,7 +106,7 @@ def test_writers_and_iterators_of_a_closed_client_end(server):
         write()
 
 
-def test_leaving_a_block_waits_for_updates(server):
+def test_leaving_a_with_block_waits_for_priority_updates(server):
     with connected(server, "grpc") as client:
         client.insert({"x": np.float32(1)}, {"t": 1.0})
         batch = client.sample_batch("t", 1)
@@ -118,7 +118,7 @@ def test_leaving_a_block_waits_for_updates(server):
         client.server_info()
 
 
-def test_shards_are_closed_together(server):
+def test_closing_a_client_closes_its_connections_to_all_shards(server):
     with reverie.Server([table(), table("empty")]) as second:
         addresses = [f"localhost:{one.port}" for one in (server, second)]
         with reverie.Client(addresses) as client:
@@ -130,7 +130,7 @@ def test_shards_are_closed_together(server):
             eventually(lambda one=one: one.figures["connections"] == 0, limit_s=10)
 
 
-def test_a_client_of_a_store_in_this_process_stays_open(server):
+def test_close_does_not_close_a_client_of_a_local_store(server):
     with reverie.Store([table()]) as store:
         with store.client() as client:
             client.insert({"x": np.float32(1)}, {"t": 1.0})

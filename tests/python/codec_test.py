@@ -47,7 +47,7 @@ def held_bytes(**options):
 
 
 @pytest.mark.parametrize("codec", ["auto", "raw", "lz4", "zstd"])
-def test_frames_come_back_as_they_were_whatever_the_codec(codec):
+def test_frames_are_returned_unchanged_with_every_codec(codec):
     with reverie.Store([table()], codec=codec) as store:
         client = store.client()
         write(client)
@@ -57,7 +57,7 @@ def test_frames_come_back_as_they_were_whatever_the_codec(codec):
             np.testing.assert_array_equal(frames, expected)
 
 
-def test_frames_take_a_fraction_of_their_memory_unless_they_are_to_stay_raw():
+def test_frames_take_a_fraction_of_their_memory_unless_codec_is_raw():
     raw = held_bytes(codec="raw")
     assert raw >= FRAMES * SIDE * SIDE
     for codec in ("lz4", "zstd"):
@@ -66,7 +66,7 @@ def test_frames_take_a_fraction_of_their_memory_unless_they_are_to_stay_raw():
     assert held_bytes() < raw / 5, "auto, and chunks of their own length"
 
 
-def test_auto_leaves_floats_and_noise_as_they_are():
+def test_auto_does_not_compress_floats_or_noise():
     def floats(number):
         return np.full((SIDE, SIDE), number, np.float32)
 
@@ -78,7 +78,7 @@ def test_auto_leaves_floats_and_noise_as_they_are():
     assert held_bytes(codec="lz4", column=floats, chunk_length=10) < raw / 4
 
 
-def test_a_column_may_have_a_codec_of_its_own():
+def test_a_column_may_have_its_own_codec():
     def held(codec):
         with reverie.Store([table()], codec="raw") as store:
             client = store.client()
@@ -96,7 +96,7 @@ def test_a_column_may_have_a_codec_of_its_own():
     assert one <= held("lz4") <= 1.2 * one
 
 
-def test_history_is_readable_after_its_chunk_was_compressed():
+def test_history_can_be_read_after_its_chunk_was_compressed():
     with reverie.Store([table()]) as store:
         writer = store.client().trajectory_writer(num_keep_alive_refs=30, chunk_length=8)
         for number in range(40):
@@ -106,7 +106,7 @@ def test_history_is_readable_after_its_chunk_was_compressed():
         writer.close()
 
 
-def test_a_codec_that_there_is_not_is_refused_by_its_name():
+def test_an_unknown_codec_is_refused_by_name():
     with pytest.raises(reverie.errors.InvalidArgumentError, match=r"'gzip'.*zstd"):
         reverie.Store([table()], codec="gzip")
     with reverie.Store([table()]) as store:

@@ -17,21 +17,21 @@ def test_version_prints_the_version(capsys):
     assert capsys.readouterr().out == f"reverie {reverie.__version__}\n"
 
 
-def test_version_is_an_option_too(capsys):
+def test_the_option_version_prints_the_version(capsys):
     with pytest.raises(SystemExit) as raised:
         command.main(["--version"])
     assert raised.value.code == 0
     assert capsys.readouterr().out == f"reverie {reverie.__version__}\n"
 
 
-def test_the_bare_command_is_help(capsys):
+def test_the_command_without_arguments_prints_help(capsys):
     assert command.main([]) == 0
     out = capsys.readouterr().out
     for word in ("usage: reverie", "bench", "completion", "demo", "doctor", "serve"):
         assert word in out
 
 
-def test_the_doctor_names_what_is_missing_and_the_line_that_installs_it(capsys, monkeypatch):
+def test_the_doctor_names_missing_packages_and_how_to_install_them(capsys, monkeypatch):
     missing = doctor.Use("flying", ("wings_of_wax",), "", "pip install wax")
     old = doctor.Use("counting", ("numpy",), "99.1", "pip install 'numpy>=99.1'")
     there = doctor.Use("arrays", ("numpy",), "1.24", "pip install numpy")
@@ -45,7 +45,7 @@ def test_the_doctor_names_what_is_missing_and_the_line_that_installs_it(capsys, 
     assert f"ok  arrays    numpy {np.__version__}" in lines
 
 
-def test_the_doctor_says_so_where_the_store_does_not_work(capsys, monkeypatch):
+def test_the_doctor_reports_a_store_that_does_not_work(capsys, monkeypatch):
     def broken(*_arguments, **_options):
         raise RuntimeError("no memory")
 
@@ -75,7 +75,7 @@ def test_bash_completes_subcommands_and_their_options(capsys):
     assert "--version" in complete(script, "reverie", "--")
 
 
-def test_zsh_gets_a_script_of_the_same_words(capsys):
+def test_zsh_completion_offers_the_same_words(capsys):
     assert command.main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
     assert script.startswith("#compdef reverie\n")
@@ -90,7 +90,7 @@ def test_an_unknown_subcommand_is_refused_and_named(capsys):
     assert "'sing'" in capsys.readouterr().err
 
 
-def test_the_module_is_the_command():
+def test_python_m_reverie_runs_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "reverie", "version"], capture_output=True, text=True, check=True
     )
@@ -101,7 +101,7 @@ def test_the_module_is_the_command():
     ("arguments", "unbuffered"),
     [(["doctor"], "1"), (["version"], ""), (["completion", "bash"], ""), (["--help"], "")],
 )
-def test_a_reader_that_has_left_ends_the_command_quietly(arguments, unbuffered):
+def test_a_closed_output_pipe_ends_the_command_quietly(arguments, unbuffered):
     output, given = os.pipe()
     os.close(output)
     done = subprocess.run(
@@ -117,7 +117,7 @@ def test_a_reader_that_has_left_ends_the_command_quietly(arguments, unbuffered):
     assert done.returncode == 141
 
 
-def test_another_pipe_that_breaks_is_told(monkeypatch):
+def test_another_broken_pipe_is_reported(monkeypatch):
     def broken(_):
         raise BrokenPipeError("a connection")
 

@@ -41,7 +41,7 @@ def collect(envs, buffer, steps):
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_its_loop_fills_the_buffer_and_draws_from_it(name):
+def test_the_cleanrl_loop_fills_the_buffer_and_samples_from_it(name):
     envs = reverie.gym.GymVectorEnv(
         [make_env(name, i) for i in range(2)], autoreset_mode="SameStep", backend="thread"
     )
@@ -74,7 +74,7 @@ def test_its_loop_fills_the_buffer_and_draws_from_it(name):
     envs.close()
 
 
-def test_stacks_are_stored_as_single_frames_and_priorities_go_back():
+def test_frame_stacks_are_stored_as_frames_and_priorities_are_updated():
     space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     buffer = ReplayBuffer(
         200, space, gymnasium.spaces.Discrete(4), "cpu",
@@ -95,7 +95,7 @@ def test_stacks_are_stored_as_single_frames_and_priorities_go_back():
     assert copy.deepcopy(buffer).size() == buffer.size()
 
 
-def test_a_device_that_is_not_there_is_refused():
+def test_an_unknown_or_missing_device_is_refused():
     space, actions = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
     wrong = ["gpu", *([] if torch.cuda.is_available() else ["cuda", torch.device("cuda:1")])]
     for device in wrong:
@@ -103,7 +103,7 @@ def test_a_device_that_is_not_there_is_refused():
             ReplayBuffer(10, space, actions, device)
 
 
-def test_pictures_are_kept_compressed_and_come_back():
+def test_images_are_stored_compressed_and_returned_unchanged():
     space = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
     raw, packed = (
         ReplayBuffer(1000, space, gymnasium.spaces.Discrete(4), frame_stack=4, codec=codec)

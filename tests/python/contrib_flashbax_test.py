@@ -30,7 +30,7 @@ def stacked(times, streams):
     )
 
 
-def test_pairs_are_neighbouring_timesteps():
+def test_samples_are_pairs_of_consecutive_timesteps():
     buffer = fbx.make_flat_buffer(100, min_length=10, sample_batch_size=32, seed=1)
     state = buffer.init(timestep(0))
     for time in range(20):
@@ -46,7 +46,7 @@ def test_pairs_are_neighbouring_timesteps():
 
 
 @pytest.mark.parametrize("add_sequences", [True, False])
-def test_streams_do_not_mix(add_sequences):
+def test_timesteps_of_different_streams_do_not_mix(add_sequences):
     buffer = fbx.make_flat_buffer(
         60, 1, sample_batch_size=64, add_sequences=add_sequences, add_batch_size=3, seed=1
     )
@@ -64,7 +64,7 @@ def test_streams_do_not_mix(add_sequences):
     assert first["reward"].min() >= 40 - 60 / 3 - 1  # the oldest were evicted
 
 
-def test_runs_have_the_length_and_begin_a_period_apart():
+def test_sequences_have_the_sample_length_and_start_at_multiples_of_the_period():
     buffer = fbx.make_trajectory_buffer(
         2, 32, sample_sequence_length=4, period=2, min_length_time_axis=4, max_size=1000, seed=1
     )
@@ -78,7 +78,7 @@ def test_runs_have_the_length_and_begin_a_period_apart():
     assert (times[:, 0] % 2 == 0).all()
 
 
-def test_priorities_say_what_is_drawn():
+def test_items_are_sampled_by_priority():
     buffer = fbx.make_prioritised_flat_buffer(100, 1, 256, priority_exponent=1.0, seed=1)
     state = buffer.init(timestep(0))
     for time in range(11):
@@ -94,7 +94,7 @@ def test_priorities_say_what_is_drawn():
     np.testing.assert_allclose(likely[times == 3].mean() / likely[times != 3].mean(), 9, rtol=1e-3)
 
 
-def test_wrong_uses_are_refused():
+def test_wrong_arguments_are_refused():
     buffer = fbx.make_flat_buffer(100, 1, 4)
     state = buffer.init(timestep(0))
     with pytest.raises(InvalidArgumentError, match="but init"):

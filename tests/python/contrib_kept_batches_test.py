@@ -31,7 +31,7 @@ def check(batch):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_two_take_turns_where_one_is_held(nested):
+def test_two_sets_of_arrays_alternate_while_one_batch_is_held(nested):
     buffer, batches = filled(nested=nested), KeptBatches()
     seen = set()
     batch = None
@@ -42,7 +42,7 @@ def test_two_take_turns_where_one_is_held(nested):
     assert len(seen) == 2
 
 
-def test_what_is_held_stays_as_it_is():
+def test_arrays_that_are_still_referenced_are_not_overwritten():
     torch = pytest.importorskip("torch")
     buffer, batches = filled(), KeptBatches()
 
@@ -75,13 +75,13 @@ def test_what_is_held_stays_as_it_is():
             np.testing.assert_array_equal(np.asarray(value), as_it_was)
 
 
-def test_other_columns_count_too():
+def test_a_reference_to_any_column_keeps_its_batch():
     buffer, batches = filled(), KeptBatches()
     tickets = [batches.sample(buffer, 64)["tickets"] for _ in range(6)]
     assert len({one.ctypes.data for one in tickets}) == 6
 
 
-def test_batches_of_other_sizes_and_small_ones_are_their_own():
+def test_batches_of_other_sizes_and_small_batches_are_not_shared():
     buffer, batches = filled(), KeptBatches()
     for size in (64, 100, 64, 128, 64, 2, 2, 2, 100):
         batch = batches.sample(buffer, size)

@@ -32,7 +32,7 @@ def episode(number, length, *, terminated=True):
     return made
 
 
-def test_what_comes_back_are_the_transitions_that_were_added():
+def test_samples_are_the_transitions_that_were_added():
     buffer = PrioritizedEpisodeReplayBuffer(1000, seed=1)
     buffer.add([episode(0, 5), episode(1, 7, terminated=False)])
     assert buffer.get_num_timesteps() == len(buffer) == 12
@@ -48,7 +48,7 @@ def test_what_comes_back_are_the_transitions_that_were_added():
         assert drawn.get_extra_model_outputs("n_step", 0) == 1
 
 
-def test_chunks_of_two_episodes_that_come_by_turns_do_not_mix():
+def test_alternating_chunks_of_two_episodes_do_not_mix():
     buffer = PrioritizedEpisodeReplayBuffer(1000, n_step=2, seed=1)
     first, second = episode(0, 8), episode(1, 8)
     for begin in (0, 4):
@@ -63,7 +63,7 @@ def test_chunks_of_two_episodes_that_come_by_turns_do_not_mix():
         assert drawn.get_rewards(0) == pytest.approx(gained)
 
 
-def test_priorities_say_what_is_drawn():
+def test_items_are_sampled_by_priority():
     buffer = PrioritizedEpisodeReplayBuffer(1000, alpha=1.0, seed=1)
     buffer.add(episode(0, 10))
     for _ in range(3):
@@ -76,7 +76,7 @@ def test_priorities_say_what_is_drawn():
     np.testing.assert_allclose(weights, np.where(steps == 3, 1 / 9, 1), rtol=1e-5)
 
 
-def test_what_is_not_served_is_refused():
+def test_unsupported_arguments_are_refused():
     buffer = PrioritizedEpisodeReplayBuffer(1000, n_step=3)
     buffer.add(episode(0, 10))
     with pytest.raises(
@@ -91,7 +91,7 @@ def test_what_is_not_served_is_refused():
         buffer.add(episode(1, 3), weight=0.5)
 
 
-def test_a_checkpoint_holds_what_was_stored():
+def test_the_state_of_a_buffer_can_be_restored():
     buffer = PrioritizedEpisodeReplayBuffer(1000, seed=1)
     buffer.add(episode(0, 10))
     state = pickle.loads(pickle.dumps(buffer.get_state()))
@@ -106,7 +106,7 @@ def test_a_checkpoint_holds_what_was_stored():
 
 
 @pytest.mark.full
-def test_dqn_learns_with_it():
+def test_dqn_trains_with_the_buffer():
     from ray.rllib.algorithms.dqn import DQNConfig
 
     config = (

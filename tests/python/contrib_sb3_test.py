@@ -54,7 +54,7 @@ class Ladder(gymnasium.Env):
         return self.height + by
 
 
-def test_it_steps_as_dummy_vec_env_does():
+def test_the_vec_env_steps_like_dummy_vec_env():
     ours, theirs = sb3.VecEnv([Ladder] * 3, backend="thread"), DummyVecEnv([Ladder] * 3)
     for envs in (ours, theirs):
         envs.seed(4)
@@ -82,7 +82,7 @@ def test_it_steps_as_dummy_vec_env_does():
     ours.close()
 
 
-def test_environments_that_reset_late_are_refused():
+def test_environments_without_same_step_reset_are_refused():
     late = sb3.GymVectorEnv(Ladder, 1, backend="thread")
     with late, pytest.raises(InvalidArgumentError, match="SameStep"):
         sb3.VecEnv(late)
@@ -107,7 +107,7 @@ def make_buffer(envs, size=100, **options):
     return sb3.ReplayBuffer(size, *spaces, device="cpu", n_envs=envs.num_envs, seed=1, **options)
 
 
-def test_a_batch_is_what_sb3_learns_from():
+def test_a_batch_has_the_fields_that_sb3_learns_from():
     envs = sb3.VecEnv(Ladder, 2, backend="thread")
     buffer = filled(make_buffer(envs), envs, 20)
     assert buffer.size() == 40
@@ -126,7 +126,7 @@ def test_a_batch_is_what_sb3_learns_from():
     envs.close()
 
 
-def test_n_steps_priorities_and_normalisation_are_served():
+def test_n_steps_priorities_and_normalisation_are_supported():
     envs = VecNormalize(sb3.VecEnv(Ladder, 2, backend="thread"), norm_reward=False)
     buffer = make_buffer(envs, n_steps=3, gamma=0.5, prioritized=True)
     obs = envs.reset()
@@ -167,7 +167,7 @@ class Pictures(gymnasium.Env):
         return self._picture(), 1.0, self.steps == 9, False, {}
 
 
-def test_stacks_of_frames_are_made_when_they_are_drawn():
+def test_frame_stacks_are_assembled_when_they_are_sampled():
     def stacked():
         envs = sb3.VecEnv(Pictures, 2, backend="thread")
         return VecTransposeImage(VecFrameStack(envs, 4))
@@ -188,14 +188,14 @@ def test_stacks_of_frames_are_made_when_they_are_drawn():
     envs.close()
 
 
-def test_what_it_does_not_do_is_refused():
+def test_optimize_memory_usage_is_refused():
     envs = sb3.VecEnv(Ladder, 1, backend="thread")
     with pytest.raises(InvalidArgumentError, match="optimize_memory_usage"):
         make_buffer(envs, optimize_memory_usage=True)
     envs.close()
 
 
-def test_a_replay_buffer_is_kept_and_loaded(tmp_path):
+def test_a_replay_buffer_can_be_saved_and_loaded(tmp_path):
     torch.set_num_threads(1)
     options = {"learning_starts": 20, "seed": 1, "replay_buffer_class": sb3.ReplayBuffer}
     model = DQN("MlpPolicy", sb3.VecEnv("CartPole-v1", 2), buffer_size=500, **options)
@@ -212,7 +212,7 @@ def test_a_replay_buffer_is_kept_and_loaded(tmp_path):
     assert len(pickle.loads(pickle.dumps(make_buffer(model.get_env()))).replay) == 0
 
 
-def test_ppo_dqn_and_sac_learn_a_little():
+def test_ppo_dqn_and_sac_run_for_a_few_steps():
     torch.set_num_threads(1)
     envs = sb3.VecEnv("CartPole-v1", 4)
     model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1)
@@ -255,7 +255,7 @@ class Goals(gymnasium.Env):
         return np.where((achieved == desired)[:, 0], 0.0, -1.0)
 
 
-def test_goals_come_in_hindsight():
+def test_hindsight_goals_are_sampled():
     hindsight = reverie.Hindsight(Goals.compute_reward, "future", goals=4)
     model = DQN(
         "MultiInputPolicy",

@@ -99,7 +99,7 @@ def assert_same(ours, theirs):
 
 
 @pytest.mark.parametrize("env", [Ladder, Told])
-def test_it_steps_as_dummy_vector_env_does(env):
+def test_the_vector_env_steps_like_dummy_vector_env(env):
     ours, theirs = tianshou.VectorEnv([env] * 3, backend="thread"), DummyVectorEnv([env] * 3)
     assert len(ours) == len(theirs) == 3
     assert ours.seed(4) == theirs.seed(4)
@@ -124,7 +124,7 @@ def test_it_steps_as_dummy_vector_env_does(env):
     ours.close()
 
 
-def test_native_environments_that_were_left_out_must_be_reset():
+def test_native_environments_left_out_of_a_step_must_be_reset():
     ours = tianshou.VectorEnv("CartPole-v1", 3)
     whole = tianshou.GymVectorEnv("CartPole-v1", 3, autoreset_mode="Disabled")
     zeros = np.zeros(3, int)
@@ -203,7 +203,7 @@ def values(buffer, indices):
 
 
 @pytest.mark.parametrize("n_step", [1, 3, 7])
-def test_targets_are_those_of_tianshous_own_buffer(n_step):
+def test_n_step_targets_match_tianshous_own_buffer(n_step):
     envs = tianshou.VectorEnv([Ladder] * 2, backend="thread")
     ours = tianshou.VectorReplayBuffer(200, 2, n_step=n_step, gamma=GAMMA)
     filled(ours, envs, 60)
@@ -227,7 +227,7 @@ def test_targets_are_those_of_tianshous_own_buffer(n_step):
         assert np.isclose(wanted[kind], value, rtol=1e-4).any()
 
 
-def test_another_number_of_steps_is_refused():
+def test_another_n_step_than_the_buffers_is_refused():
     envs = tianshou.VectorEnv([Ladder] * 2, backend="thread")
     for own, asked in ((1, 3), (3, 1)):
         buffer = filled(tianshou.VectorReplayBuffer(99, 2, n_step=own, gamma=GAMMA), envs, 9)
@@ -238,7 +238,7 @@ def test_another_number_of_steps_is_refused():
         tianshou.VectorReplayBuffer(99, 2, n_step=3)
 
 
-def test_priorities_go_back_by_index():
+def test_priorities_are_updated_by_index():
     envs = tianshou.VectorEnv([Ladder] * 2, backend="thread")
     options = {"alpha": 1.0, "beta": 0.5, "n_step": 3, "gamma": GAMMA}
     buffer = filled(tianshou.PrioritizedVectorReplayBuffer(99, 2, **options), envs, 30)
@@ -255,7 +255,7 @@ def test_priorities_go_back_by_index():
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_stacks_of_frames_are_stored_as_single_ones_and_compressed(prioritized):
+def test_frame_stacks_are_stored_as_single_compressed_frames(prioritized):
     kind = tianshou.PrioritizedVectorReplayBuffer if prioritized else tianshou.VectorReplayBuffer
     options = {"alpha": 0.6, "beta": 0.4} if prioritized else {}
     newest_alone = {"stack_num": 4, "save_only_last_obs": True, **options}
@@ -320,7 +320,7 @@ def train(algorithm, envs, buffer, steps, batch_size=32):
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_dqn_learns_a_little(prioritized):
+def test_dqn_trains_for_a_few_steps(prioritized):
     torch.set_num_threads(1)
     envs = tianshou.VectorEnv("CartPole-v1", 4)
     kind = tianshou.VectorReplayBuffer
@@ -338,7 +338,7 @@ def test_dqn_learns_a_little(prioritized):
     envs.close()
 
 
-def test_sac_learns_a_little_and_normalised():
+def test_sac_trains_with_normalised_observations():
     torch.set_num_threads(1)
     envs = VectorEnvNormObs(tianshou.VectorEnv("Pendulum-v1", 2))
     space, action = envs.observation_space[0], envs.action_space[0]
@@ -360,7 +360,7 @@ def test_sac_learns_a_little_and_normalised():
     envs.close()
 
 
-def test_episodes_are_counted_as_tianshous_collector_counts_them():
+def test_episodes_are_counted_as_in_tianshous_collector():
     algorithm = dqn(DummyVectorEnv([Ladder] * 3))
 
     def collected(envs, buffer):
@@ -386,7 +386,7 @@ def test_episodes_are_counted_as_tianshous_collector_counts_them():
     envs.close()
 
 
-def test_a_nan_is_noticed_when_it_comes():
+def test_hasnull_reports_a_nan_once_it_is_added():
     buffer = tianshou.VectorReplayBuffer(9)
     step = {
         "act": np.zeros(1, int),
@@ -403,7 +403,7 @@ def test_a_nan_is_noticed_when_it_comes():
     assert len(buffer) == 0
 
 
-def test_a_buffer_can_be_copied_and_kept():
+def test_a_buffer_can_be_copied_and_pickled():
     envs = tianshou.VectorEnv([Ladder] * 2, backend="thread")
     buffer = filled(tianshou.PrioritizedVectorReplayBuffer(99, 2, alpha=0.6, beta=0.4), envs, 20)
     for twin in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))):
@@ -413,7 +413,7 @@ def test_a_buffer_can_be_copied_and_kept():
         twin.update_weight(twin.sample(8)[1], np.ones(8))
 
 
-def test_what_it_does_not_do_is_refused():
+def test_unsupported_methods_are_refused():
     envs = tianshou.VectorEnv([Ladder] * 2, backend="thread")
     buffer = filled(tianshou.VectorReplayBuffer(99, 2), envs, 9)
     for call in (

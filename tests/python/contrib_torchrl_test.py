@@ -42,7 +42,7 @@ def episodes(count, length=4):
     return TensorDict(root, [count, length])
 
 
-def test_transitions_come_back_as_they_went_in():
+def test_samples_are_the_transitions_that_were_added():
     buffer = ReplayBuffer(100, batch_size=64, seed=1)
     buffer.extend(episodes(4))
     assert len(buffer) == 16
@@ -61,7 +61,7 @@ def test_transitions_come_back_as_they_went_in():
     assert buffer.sample(5).batch_size == torch.Size([5])
 
 
-def test_priorities_go_back_by_index():
+def test_priorities_are_updated_by_index():
     buffer = ReplayBuffer(100, batch_size=8, prioritized=True, alpha=1.0, seed=1)
     buffer.add(episodes(1)[0, 0])
     buffer.extend(episodes(1)[0, 1:])
@@ -75,7 +75,7 @@ def test_priorities_go_back_by_index():
     assert len(buffer) == 0
 
 
-def test_pictures_are_kept_compressed_and_come_back():
+def test_images_are_stored_compressed_and_returned_unchanged():
     raw, packed = (ReplayBuffer(1000, codec=codec, seed=1) for codec in ("raw", "auto"))
     for begin in range(0, 600, 100):
         number = torch.arange(begin, begin + 101, dtype=torch.int32) % 256
@@ -93,7 +93,7 @@ def test_pictures_are_kept_compressed_and_come_back():
     assert torch.equal(batch["next", "pixels"][:, 7, 9].long(), (batch["action"] + 1) % 256)
 
 
-def test_torchrls_wrapper_steps_our_environments():
+def test_the_torchrl_wrapper_steps_reverie_environments():
     envs = GymWrapper(GymVectorEnv("CartPole-v1", 4, autoreset_mode="SameStep"))
     steps = envs.rollout(60, break_when_any_done=False)
     assert steps.batch_size == torch.Size([4, 60])
@@ -109,7 +109,7 @@ def test_torchrls_wrapper_steps_our_environments():
     envs.close()
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"codec.*gzip"):
         ReplayBuffer(10, codec="gzip")
     with pytest.raises(InvalidArgumentError, match="device is 'gpu', which torch does not know"):

@@ -23,14 +23,14 @@ def installed(monkeypatch):
     return say
 
 
-def test_numbers_of_versions_are_compared_as_numbers():
+def test_version_numbers_are_compared_as_numbers():
     assert versions.numbers("2.13.0rc1+cpu") == (2, 13, 0)
     assert versions.numbers("2.10") > versions.numbers("2.9.2")
     assert versions.numbers("unknown") == ()
 
 
 @pytest.mark.parametrize("module", versions.LEAST)
-def test_one_that_is_too_old_is_refused(installed, module):
+def test_a_library_that_is_too_old_is_refused(installed, module):
     installed("0.0.1")
     with pytest.raises(MissingPackageError, match=r"0\.0\.1 is installed: pip install '"):
         versions.check(module, "an adapter")
@@ -39,7 +39,7 @@ def test_one_that_is_too_old_is_refused(installed, module):
         versions.check(module, "an adapter")
 
 
-def test_what_cannot_be_imported_is_told(installed):
+def test_the_error_names_the_package_that_cannot_be_imported(installed):
     installed("")
     gone = ModuleNotFoundError("No module named 'ray'", name="ray")
     said = str(versions.refusal(gone, "ray", "reverie.contrib.rllib"))
@@ -58,7 +58,7 @@ def test_what_cannot_be_imported_is_told(installed):
     ("adapter", "module"),
     [("sb3", "stable_baselines3"), ("tianshou", "tianshou"), ("torchrl", "torchrl")],
 )
-def test_an_adapter_without_its_library_says_so(adapter, module):
+def test_an_adapter_without_its_library_raises_missing_package_error(adapter, module):
     try:
         importlib.import_module(module)
     except ModuleNotFoundError:

@@ -94,7 +94,7 @@ def expect_gone(server, name, left):
     assert (info.current_size, info.corrupt_items) == (left, BAD)
 
 
-def test_a_batch_is_filled_with_other_draws(server, door):
+def test_corrupt_items_of_a_batch_are_replaced_by_other_draws(server, door):
     client = door(server)
     for _ in range(40):
         batch = client.sample_batch("t", 16, timeout_s=30)
@@ -103,7 +103,7 @@ def test_a_batch_is_filled_with_other_draws(server, door):
     expect_gone(server, "t", GOOD)
 
 
-def test_a_batch_that_is_filled_again_is_filled_with_other_draws(server, door):
+def test_corrupt_items_are_replaced_in_a_reused_batch(server, door):
     client = door(server)
     batch = client.sample_batch("t", 16, timeout_s=30)
     for _ in range(40):
@@ -112,7 +112,7 @@ def test_a_batch_that_is_filled_again_is_filled_with_other_draws(server, door):
     expect_gone(server, "t", GOOD)
 
 
-def test_each_is_logged_with_table_item_and_chunk(server, caplog):
+def test_each_corrupt_item_is_logged_with_table_item_and_chunk(server, caplog):
     client = server.client()
     for _ in range(40):
         client.sample_batch("t", 16, timeout_s=30)
@@ -126,7 +126,7 @@ def test_each_is_logged_with_table_item_and_chunk(server, caplog):
         assert f"chunk {7000 + key}:" in lines(key)[0]
 
 
-def test_single_samples_leave_them_out(server, door):
+def test_single_samples_skip_corrupt_items(server, door):
     client = door(server)
     for _ in range(10):
         for steps in client.sample("t", 16, timeout_s=30):
@@ -134,7 +134,7 @@ def test_single_samples_leave_them_out(server, door):
     expect_gone(server, "t", GOOD)
 
 
-def test_a_dataset_goes_on(server, door):
+def test_a_dataset_continues_after_corrupt_items(server, door):
     client = door(server)
     with client.dataset("t", 16, timeout_s=30) as batches:
         for _, batch in zip(range(40), batches, strict=False):
@@ -142,7 +142,7 @@ def test_a_dataset_goes_on(server, door):
     expect_gone(server, "t", GOOD)
 
 
-def test_a_dataset_of_a_queue_has_all_others_once(server, door):
+def test_a_dataset_of_a_queue_returns_all_other_items_once(server, door):
     client = door(server)
     rows = []
     with client.dataset("queue", 4, timeout_s=0.2) as batches:
@@ -153,7 +153,7 @@ def test_a_dataset_of_a_queue_has_all_others_once(server, door):
     expect_gone(server, "queue", 0)
 
 
-def test_a_dataset_of_samples_goes_on(server, door):
+def test_a_trajectory_dataset_continues_after_corrupt_items(server, door):
     client = door(server)
     dataset = reverie.TrajectoryDataset(
         client, "queue", {"x": np.float32}, {"x": (None,)}, 8, rate_limiter_timeout_ms=200
@@ -169,7 +169,7 @@ def sample_often(client):
         client.sample_batch("t", 16, timeout_s=30)
 
 
-def test_a_client_may_be_told_to_fail(server, door):
+def test_a_client_with_on_corrupt_raise_raises_and_removes_nothing(server, door):
     client = door(server, on_corrupt="raise")
     with pytest.raises(DataLossError, match="damaged"):
         sample_often(client)
@@ -182,14 +182,14 @@ def test_a_client_may_be_told_to_fail(server, door):
     assert (info.current_size, info.corrupt_items) == (GOOD + BAD, 0)
 
 
-def test_a_pickled_client_does_with_them_what_it_did(server):
+def test_a_pickled_client_keeps_on_corrupt(server):
     client = pickle.loads(pickle.dumps(reverie.Client(server.address, on_corrupt="raise")))
     with pytest.raises(DataLossError, match="damaged"):
         sample_often(client)
 
 
 @pytest.mark.parametrize("make", ["Client", "Store.client", "Server.client"])
-def test_what_is_neither_is_refused(server, make):
+def test_an_invalid_on_corrupt_is_refused(server, make):
     store = reverie.Store([table("t")])
     makes = {
         "Client": lambda value: reverie.Client("localhost:1", on_corrupt=value),
@@ -204,7 +204,7 @@ def test_what_is_neither_is_refused(server, make):
         makes[make](None)
 
 
-def test_threads_that_find_them_together_count_each_once(server, door):
+def test_several_threads_count_each_corrupt_item_once(server, door):
     client = door(server)
     wrong = []
 
@@ -224,7 +224,7 @@ def test_threads_that_find_them_together_count_each_once(server, door):
     expect_gone(server, "t", GOOD)
 
 
-def test_each_shard_takes_out_its_own(server):
+def test_each_shard_removes_its_own_corrupt_items(server):
     with reverie.Server([table("t")]) as other:
         fill(other, "t", [key + BAD for key in BAD_KEYS])
         client = reverie.Client([server.address, other.address])

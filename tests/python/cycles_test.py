@@ -259,7 +259,7 @@ def few_objects():
 @pytest.mark.usefixtures("few_objects")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("make", CASES, ids=lambda case: case.__name__)
-def test_an_object_that_leads_back_to_itself_is_collected(make):
+def test_an_object_in_a_reference_cycle_is_collected(make):
     def made_and_dropped():
         agent = Agent()
         agent.itself = agent
@@ -282,7 +282,7 @@ def test_an_object_that_leads_back_to_itself_is_collected(make):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(SUBJECTS))
-def test_what_is_closed_leaves_neither_thread_nor_descriptor(name):
+def test_closing_an_object_leaves_no_thread_or_descriptor(name):
     """Without the garbage collector: closing releases everything."""
     if name == "AtariEnv":
         pytest.importorskip("ale_py")

@@ -47,7 +47,7 @@ def fill(client, count, **columns):
         client.insert({"x": np.full(3, i, np.float32), **columns}, {"t": 1.0 + i})
 
 
-def test_a_queue_comes_in_order_and_the_rest_in_a_last_batch(queue):
+def test_a_queue_is_read_in_order_with_a_shorter_last_batch(queue):
     fill(queue, 10)
     with queue.dataset("t", 4, timeout_s=0.05) as batches:
         rows = [batch.data["x"][:, 0, 0].tolist() for batch in batches]
@@ -55,18 +55,18 @@ def test_a_queue_comes_in_order_and_the_rest_in_a_last_batch(queue):
         assert list(batches) == [], "it has ended for good"
 
 
-def test_the_rest_can_be_dropped(queue):
+def test_drop_last_drops_the_incomplete_batch(queue):
     fill(queue, 10)
     with queue.dataset("t", 4, timeout_s=0.05, drop_last=True) as batches:
         assert [len(batch) for batch in batches] == [4, 4]
 
 
-def test_it_ends_when_nothing_comes_in_time(client):
+def test_a_dataset_ends_if_nothing_arrives_within_its_timeout(client):
     with client.dataset("t", 4, timeout_s=0.05) as batches:
         assert list(batches) == []
 
 
-def test_batches_are_what_sample_batch_gives(client):
+def test_batches_have_the_content_of_sample_batch(client):
     fill(client, 5, name="five")
     with client.dataset("t", 8, beta=1.0) as batches:
         batch = next(batches)
@@ -78,7 +78,7 @@ def test_batches_are_what_sample_batch_gives(client):
     assert client.update_priorities("t", batch.tickets, np.ones(8)) == 8
 
 
-def test_at_most_so_many_batches_are_drawn_ahead(queue):
+def test_at_most_prefetch_batches_are_drawn_ahead(queue):
     fill(queue, 100)
     with queue.dataset("t", 5, timeout_s=30.0, prefetch=3) as batches:
         next(batches)
@@ -107,7 +107,7 @@ def test_nothing_is_drawn_ahead_of_a_queue_by_default(queue):
 
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 3])
 @pytest.mark.parametrize("end", ["close", "break", "drop"])
-def test_a_queue_gets_back_what_nobody_used_in_its_order(queue, prefetch, end):
+def test_unused_items_return_to_a_queue_in_order(queue, prefetch, end):
     fill(queue, 40)
     batches = queue.dataset("t", 4, prefetch=prefetch)
     for i, batch in enumerate(batches):
@@ -128,7 +128,7 @@ def test_a_queue_gets_back_what_nobody_used_in_its_order(queue, prefetch, end):
     assert rows_of(queue) == [*range(12, 40), 0, 1]
 
 
-def test_a_batch_that_is_not_full_goes_back_too(queue):
+def test_items_of_an_incomplete_batch_return_to_the_queue(queue):
     fill(queue, 10)
     with queue.dataset("t", 4, prefetch=4) as batches:
         next(batches)  # 4 more items wait, and 2 of an incomplete batch
@@ -139,7 +139,7 @@ def test_a_batch_that_is_not_full_goes_back_too(queue):
     assert rows_of(queue) == [4, 5]
 
 
-def test_items_that_leave_after_several_samples_get_theirs_back():
+def test_unused_samples_are_undone_if_items_may_be_sampled_several_times():
     table = reverie.Table(
         "t",
         reverie.selectors.Fifo(),
@@ -158,7 +158,7 @@ def test_items_that_leave_after_several_samples_get_theirs_back():
         assert client.server_info()["t"].current_size == 0
 
 
-def test_a_servers_queue_gets_back_what_nobody_used(caplog):
+def test_unused_items_return_to_the_queue_of_a_server(caplog):
     with reverie.Server([open_table("queue")], port=0) as server:
         client = reverie.Client(f"localhost:{server.port}")
         fill(client, 40)
@@ -176,7 +176,7 @@ def test_a_servers_queue_gets_back_what_nobody_used(caplog):
     assert "lost" not in caplog.text
 
 
-def test_what_cannot_go_back_is_warned_of_with_its_number(caplog):
+def test_the_number_of_items_that_cannot_be_returned_is_logged(caplog):
     server = reverie.Server([open_table("queue")], port=0)
     client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=0.5)
     fill(client, 40)
@@ -189,7 +189,7 @@ def test_what_cannot_go_back_is_warned_of_with_its_number(caplog):
     eventually(lambda: lost in caplog.text)
 
 
-def test_a_row_stays_what_it_was_when_later_batches_come(client):
+def test_a_kept_batch_is_not_overwritten_by_later_ones(client):
     fill(client, 50)
     with client.dataset("t", 16) as batches:
         kept = [next(batches) for _ in range(20)]
@@ -211,7 +211,7 @@ def test_items_of_unequal_length_can_be_padded(client):
     assert set(batch.lengths) == {1, 2, 3}
 
 
-def test_an_error_is_raised_and_ends_it(client):
+def test_an_error_is_raised_and_ends_the_dataset(client):
     with client.dataset("none", 4) as batches:
         with pytest.raises(errors.NotFoundError, match="there is no table 'none'"):
             next(batches)
@@ -234,7 +234,7 @@ def test_arguments_outside_their_bounds_are_refused(client, arguments, says):
         client.dataset("t", **arguments)
 
 
-def test_a_package_that_is_not_there_is_named(client, monkeypatch):
+def test_a_missing_package_is_named(client, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(errors.MissingPackageError, match="package torch"):
         client.dataset("t", 1, output="torch")
@@ -251,7 +251,7 @@ def test_closing_ends_a_wait_in_another_thread(client):
     batches.close()
 
 
-def test_closing_the_store_ends_it_with_an_error():
+def test_closing_the_store_ends_a_dataset_with_an_error():
     store = reverie.Store([open_table()])
     with store.client().dataset("t", 4) as batches:
         store.close()
@@ -271,7 +271,7 @@ def test_ctrl_c_ends_a_wait(client):
     batches.close()
 
 
-def test_a_dataset_that_is_forgotten_ends_its_thread(client):
+def test_a_dataset_that_is_dropped_ends_its_thread(client):
     gc.collect()  # ends threads that other tests left behind
     before = threading.active_count(), len(os.listdir("/proc/self/task"))
     for _ in range(10):
@@ -279,7 +279,7 @@ def test_a_dataset_that_is_forgotten_ends_its_thread(client):
     assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
 
 
-def test_torch_tensors_share_the_memory(client):
+def test_torch_tensors_share_the_memory_of_a_batch(client):
     fill(client, 5, flag=True, half=np.ones(2, ml_dtypes.bfloat16), number=np.int64(7))
     with client.dataset("t", 4, beta=0.5, output="torch") as batches:
         batch = next(batches)
@@ -297,7 +297,7 @@ def test_torch_tensors_share_the_memory(client):
     assert client.update_priorities("t", batch.tickets, batch.weights) == 4
 
 
-def test_jax_arrays(client):
+def test_output_jax_gives_jax_arrays(client):
     fill(client, 5, flag=True, half=np.ones(2, ml_dtypes.bfloat16), number=np.int64(7))
     with client.dataset("t", 4, beta=0.5, output="jax") as batches:
         batch = next(batches)
@@ -309,7 +309,7 @@ def test_jax_arrays(client):
     assert isinstance(batch.weights, jax.Array)
 
 
-def test_large_jax_arrays_share_the_memory():
+def test_large_jax_arrays_share_the_memory_of_a_batch():
     buffer = reverie.ReplayBuffer(100, num_envs=2)
     obs = np.zeros((2, 2000), np.float32)
     buffer.add(obs, np.zeros(2), np.zeros(2), obs + 1, np.zeros(2, bool))
@@ -322,7 +322,7 @@ def test_large_jax_arrays_share_the_memory():
     assert shared.unsafe_buffer_pointer() == address
 
 
-def test_a_data_loader_takes_it(client):
+def test_a_dataset_works_with_a_torch_data_loader(client):
     fill(client, 5)
     with client.dataset("t", 4, output="torch") as batches:
         assert isinstance(batches, torch.utils.data.IterableDataset)
@@ -333,7 +333,7 @@ def test_a_data_loader_takes_it(client):
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
-def test_a_worker_process_is_told_instead_of_hanging(client):
+def test_a_data_loader_worker_process_gets_an_error(client):
     fill(client, 5)
     with client.dataset("t", 4, output="torch") as batches:
         loader = torch.utils.data.DataLoader(
@@ -356,7 +356,7 @@ def filled_buffer(**settings):
     return buffer
 
 
-def test_a_replay_buffer_gives_what_sample_gives():
+def test_batches_of_a_replay_buffer_match_those_of_sample():
     buffer = filled_buffer(prioritized=True)
     wanted = buffer.sample(8)
     with buffer.dataset(8) as batches:
@@ -368,7 +368,7 @@ def test_a_replay_buffer_gives_what_sample_gives():
             assert buffer.update_priorities(batch["tickets"], np.ones(8)) == 8
 
 
-def test_a_replay_buffer_gives_tensors_of_torch_and_jax():
+def test_batches_of_a_replay_buffer_can_be_torch_or_jax_arrays():
     buffer = filled_buffer()
     with buffer.dataset(8, output="torch") as batches:
         batch = next(batches)
@@ -391,7 +391,7 @@ def test_a_replay_buffer_that_stays_empty_ends_the_iteration():
         reverie.ReplayBuffer(10).dataset(4)
 
 
-def test_a_schedule_of_beta_reaches_batches_that_are_drawn_later():
+def test_a_beta_schedule_applies_to_batches_drawn_later():
     buffer = filled_buffer(prioritized=True, alpha=1.0, beta=lambda updates: float(updates > 0))
     tickets = buffer.sample(20, distinct=True)["tickets"]
     with buffer.dataset(16, prefetch=1) as batches:

@@ -30,7 +30,7 @@ def demo(*arguments, code=None, **keywords):
     )
 
 
-def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
+def test_a_quick_run_prints_its_results_and_writes_an_image(tmp_path):
     process = demo("--quick", "--seed", 3, "--out", tmp_path / "out")
     output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, output + errors
@@ -69,7 +69,7 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
         (["--out", __file__], "is not a folder; name another one"),
     ],
 )
-def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
+def test_a_wrong_argument_is_refused_without_a_traceback(arguments, says):
     process = demo(*arguments)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 2
@@ -79,7 +79,7 @@ def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
     assert "Traceback" not in errors
 
 
-def test_missing_extras_are_named_with_the_remedy():
+def test_missing_extras_are_named_with_how_to_install_them():
     code = (  # makes the imports fail
         "import sys\nsys.modules['rich'] = sys.modules['gymnasium'] = None\n"
         "from reverie.__main__ import main\nsys.exit(main(sys.argv[1:]))"
@@ -123,7 +123,7 @@ def watched(pids):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_an_interrupt_ends_it_with_a_line(tmp_path, number):
+def test_a_signal_ends_the_demo_with_one_line(tmp_path, number):
     process = demo("--seeds", 2, "--steps", 1_000_000, "--out", tmp_path)
     until_it_trains(process)
     process.send_signal(number)
@@ -133,7 +133,7 @@ def test_an_interrupt_ends_it_with_a_line(tmp_path, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
-def test_server_learner_and_actors_end_with_their_parent(tmp_path, number):
+def test_the_server_learner_and_actors_end_with_the_demo(tmp_path, number):
     code = (  # skips to the second part
         "import sys\nfrom reverie.demo import cartpole\nfrom reverie.__main__ import main\n"
         "cartpole.train = lambda *_: []\nsys.exit(main(sys.argv[1:]))"
@@ -166,7 +166,7 @@ def test_all_five_seeds_reach_the_goal(tmp_path, first_seed):
 @pytest.mark.parametrize(
     ("means", "status"), [([450], 0), ([268, 450], 0), ([268, 399], 1), ([268, None], 1)]
 )
-def test_a_served_seed_that_misses_the_goal_gets_one_more(
+def test_a_served_seed_that_misses_the_goal_is_replaced_once(
     tmp_path, monkeypatch, capsys, means, status
 ):
     from reverie.demo import cartpole, run

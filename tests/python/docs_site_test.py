@@ -20,13 +20,13 @@ def laid_out(tmp_path_factory):
     return docs_site.lay_out(tmp_path_factory.mktemp("site"))
 
 
-def test_every_page_of_the_tree_is_there(laid_out):
+def test_the_site_has_every_page_of_the_repository(laid_out):
     for place in laid_out.places.values():
         assert (laid_out.out / place).is_file(), place
     assert (laid_out.out / "index.md").read_text().startswith("# Reverie\n")
 
 
-def test_links_lead_to_pages_that_are_there(laid_out):
+def test_links_lead_to_existing_pages(laid_out):
     checked = 0
     for page in sorted(laid_out.out.rglob("*.md")):
         if page.is_relative_to(laid_out.out / "source"):
@@ -39,7 +39,7 @@ def test_links_lead_to_pages_that_are_there(laid_out):
     assert checked > 200
 
 
-def test_the_menu_names_pages_that_are_there(laid_out):
+def test_the_menu_names_existing_pages(laid_out):
     pages = _NAV.findall((docs_site.ROOT / "mkdocs.yml").read_text())
     assert len(pages) > 40
     assert [page for page in pages if not (laid_out.out / page).is_file()] == []
@@ -48,7 +48,7 @@ def test_the_menu_names_pages_that_are_there(laid_out):
     assert {page.name for page in documents.glob("*.md")} - set(pages) == set()
 
 
-def test_the_reference_names_objects_that_there_are():
+def test_the_reference_names_existing_objects():
     for _, names in docs_site.API.values():
         for name in names:
             if name.startswith("contrib."):  # can only be imported with its library
@@ -72,19 +72,19 @@ def test_the_reference_has_every_public_name():
     assert [name for name in missing if name != "__version__"] == []
 
 
-def test_marks_of_code_blocks_are_left_out(laid_out):
+def test_info_strings_of_code_blocks_are_removed(laid_out):
     page = (laid_out.out / "coming_from_sb3.md").read_text()
     assert "```python\n" in page
     assert "no-run" not in page
 
 
-def test_the_notebook_comes_with_what_its_cells_print(laid_out):
+def test_the_notebook_page_shows_the_output_of_its_cells(laid_out):
     page = (laid_out.out / "tutorial.md").read_text()
     assert "items, prioritized>" in page
     assert page.count('```text title="prints"') > 3
 
 
-def test_a_cell_shows_its_last_expression():
+def test_the_output_of_a_cell_includes_its_last_expression():
     namespace = {}
     assert docs_site.run_cell("x = 3\nprint('a')\nx + 1", namespace) == "a\n4\n"
     assert docs_site.run_cell("None", namespace) == ""
@@ -99,6 +99,6 @@ def test_a_broken_link_is_found(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs MkDocs")
-def test_the_site_is_built_without_a_broken_link():
+def test_the_site_builds_without_broken_links():
     assert docs_site.main() == 0
     assert Path(docs_site.SITE / "api" / "replay.html").is_file()

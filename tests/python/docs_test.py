@@ -46,7 +46,7 @@ def test_the_python_blocks_of_the_page_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=name_of)
-def test_the_links_of_the_page_lead_somewhere(page):
+def test_the_links_of_the_page_have_targets(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in _LINK.findall(text):
         if "://" in target:
@@ -75,7 +75,7 @@ for name in sys.stdin.read().split():
 """
 
 
-def test_a_name_on_a_page_is_there_behind_import_reverie_alone():
+def test_names_on_pages_are_available_after_import_reverie():
     names = {
         name
         for page in _PAGES
@@ -94,7 +94,7 @@ def test_a_name_on_a_page_is_there_behind_import_reverie_alone():
 
 
 @pytest.mark.parametrize("source", pictures.sources(), ids=lambda path: path.name)
-def test_the_picture_is_drawn_from_its_source(source):
+def test_the_picture_is_up_to_date_with_its_source(source):
     drawn = source.with_suffix(".svg")
     assert drawn.exists(), f"{drawn.name} is missing: run 'make docs'"
     assert pictures.stamp(source) in drawn.read_text(), f"{drawn.name} is old: run 'make docs'"
@@ -103,11 +103,11 @@ def test_the_picture_is_drawn_from_its_source(source):
 @pytest.mark.parametrize(
     "page", [p for p in _PAGES if p.parent.name == "concepts"], ids=lambda path: path.stem
 )
-def test_the_page_of_a_concept_has_a_picture(page):
+def test_each_concept_page_has_a_picture(page):
     assert re.search(r"!\[[^\]]+\]\([^)]*\.svg\)", page.read_text())
 
 
-def test_the_picture_of_the_house_draws_the_table():
+def test_the_architecture_picture_matches_rooms_toml():
     table = tidy.Table(pages.ROOT / "tools" / "rooms.toml")
     text = (pages.ROOT / "docs" / "pictures" / "house.dot").read_text()
     names = {f"{name.partition('/')[2]}_adapter": name for name in table.rooms if "/" in name}
@@ -130,14 +130,14 @@ def test_the_picture_of_the_house_draws_the_table():
         assert reached >= set(room.steps), f"{start} may include {set(room.steps) - reached}"
 
 
-def test_the_house_leads_to_each_room():
+def test_the_architecture_page_mentions_each_room():
     table = tidy.Table(pages.ROOT / "tools" / "rooms.toml")
     text = (pages.ROOT / "docs" / "concepts" / "house.md").read_text().partition("Where to read")[2]
     rooms = [room for room in table.rooms if (pages.ROOT / "src" / "reverie" / room).is_dir()]
     assert [room for room in rooms if not re.search(rf"(?<![\w/]){room}(?!\w)", text)] == []
 
 
-def test_the_files_that_contributors_are_sent_to_have_what_they_look_for():
+def test_files_and_names_in_contributing_exist():
     text = (pages.ROOT / "CONTRIBUTING.md").read_text()
     rows = re.search(r"## Which file to change\n(.*?)\n## ", text, re.DOTALL)[1].splitlines()[3:]
     assert len(rows) >= 25
@@ -147,7 +147,7 @@ def test_the_files_that_contributors_are_sent_to_have_what_they_look_for():
         assert not name or re.search(rf"\b{name}\b", (pages.ROOT / path).read_text()), row
 
 
-def test_the_words_of_the_glossary_lead_to_files():
+def test_the_files_named_in_the_glossary_exist():
     text = (pages.ROOT / "docs" / "glossary.md").read_text()
     files = re.findall(r"\| `([^`]+\.h)` \|$", text, re.MULTILINE)
     assert len(files) >= 20
@@ -171,7 +171,7 @@ _CONSTANTS = [
 
 
 @pytest.mark.parametrize(("page", "says", "source", "pattern"), _CONSTANTS)
-def test_a_constant_on_a_page_is_that_of_the_code(page, says, source, pattern):
+def test_a_constant_on_a_page_matches_the_code(page, says, source, pattern):
     text = " ".join((pages.ROOT / page).read_text().split())
     value = re.search(pattern, (pages.ROOT / "src/reverie" / source).read_text())[1]
     assert says.format(value) in text
@@ -181,7 +181,7 @@ def block(code, info=""):
     return pages.Block(Path("page.md"), 7, "cpp", info, code)
 
 
-def test_blocks_know_their_language_their_info_and_their_line(tmp_path):
+def test_code_blocks_have_language_info_and_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A\n\n```python no-run: needs a GPU\nf()\n```\n\n```cpp\ng();\n```\n")
     first, second = pages.blocks(page)
@@ -189,17 +189,17 @@ def test_blocks_know_their_language_their_info_and_their_line(tmp_path):
     assert (second.language, second.info, second.code) == ("cpp", "", "g();\n")
 
 
-def test_a_whole_cpp_program_stays_as_it_is():
+def test_a_complete_cpp_program_is_unchanged():
     source = pages.cpp_source(block("int main() {}\n"))
     assert source == '#line 7 "page.md"\nint main() {}\n'
 
 
-def test_cpp_statements_are_put_into_a_function_with_their_includes_before_it():
+def test_cpp_statements_are_wrapped_in_a_function_after_their_includes():
     source = pages.cpp_source(block("#include <vector>\nstd::vector<int> v;\n"))
     assert source.index("#include <vector>") < source.index("Status snippet() {")
     assert source.index("Status snippet() {") < source.index("std::vector<int> v;")
 
 
-def test_a_cpp_block_with_an_unknown_mark_is_refused():
+def test_a_cpp_block_with_an_unknown_info_string_is_refused():
     with pytest.raises(ValueError, match="'no-run'"):
         pages.cpp_source(block("f();\n", info="no-run"))

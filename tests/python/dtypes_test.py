@@ -70,7 +70,7 @@ def test_arrays_keep_type_shape_and_bits(client, code, shape):
 
 
 @pytest.mark.parametrize("code", [*NUMPY_TYPES, *SMALL_FLOATS])
-def test_scalars_are_arrays_without_axes(client, code):
+def test_scalars_are_stored_as_arrays_without_axes(client, code):
     dtype = np.dtype(getattr(ml_dtypes, code) if code in SMALL_FLOATS else code)
     scalar = bits(dtype, (1,))[0]
     stored = through_the_store(client, scalar)
@@ -80,7 +80,7 @@ def test_scalars_are_arrays_without_axes(client, code):
 
 
 @pytest.mark.parametrize("code", [code for code in NUMPY_TYPES if np.dtype(code).itemsize > 1])
-def test_swapped_bytes_are_put_in_order(client, code):
+def test_byte_swapped_arrays_are_stored_in_native_order(client, code):
     value = bits(code, (5,))
     swapped = value.astype(value.dtype.newbyteorder())
     assert same_bits(through_the_store(client, swapped), value)
@@ -110,7 +110,7 @@ def test_an_unaligned_array_is_stored(client):
     assert through_the_store(client, value)[0] == 1.5
 
 
-def test_a_subclass_of_array_is_its_array(client):
+def test_an_array_subclass_is_stored_as_an_array(client):
     value = np.arange(6).reshape(2, 3).view(np.recarray)
     np.testing.assert_array_equal(through_the_store(client, value), np.arange(6).reshape(2, 3))
 
@@ -119,21 +119,21 @@ def test_a_subclass_of_array_is_its_array(client):
     ("value", "dtype"),
     [(True, "bool"), (7, "int64"), (-(2**63), "int64"), (0.5, "float64"), (1 + 2j, "complex128")],
 )
-def test_python_numbers_take_pythons_widths(client, value, dtype):
+def test_python_numbers_have_their_default_widths(client, value, dtype):
     stored = through_the_store(client, value)
     assert stored.dtype == dtype
     assert stored == value
 
 
 @pytest.mark.parametrize("value", ["", "a", "grün 火", "\ud800 alone", "x" * 100_000])
-def test_str_comes_back_as_str(client, value):
+def test_str_is_returned_as_str(client, value):
     stored = through_the_store(client, value)
     assert stored.dtype == object
     assert stored.item() == value
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\xff\0", b"x" * 100_000])
-def test_bytes_come_back_as_bytes(client, value):
+def test_bytes_are_returned_as_bytes(client, value):
     stored = through_the_store(client, value)
     assert stored.item() == value
     assert type(stored.item()) is bytes
@@ -151,13 +151,13 @@ def test_bytes_come_back_as_bytes(client, value):
         np.bytes_(b"a"),
     ],
 )
-def test_arrays_of_text_come_back_as_objects(client, value):
+def test_arrays_of_text_are_returned_as_object_arrays(client, value):
     stored = through_the_store(client, value)
     assert stored.dtype == object
     assert stored.tolist() == np.asarray(value).tolist()
 
 
-def test_an_object_may_be_one_text(client):
+def test_an_object_whose_array_holds_one_text_is_stored(client):
     class Tensor:
         def __init__(self, element):
             self.element = element
@@ -170,7 +170,7 @@ def test_an_object_may_be_one_text(client):
         client.insert({"x": Tensor({})}, {"t": 1.0})
 
 
-def test_text_of_several_steps_and_items_is_gathered(client):
+def test_text_of_several_steps_is_gathered_into_one_array(client):
     writer = client.trajectory_writer(num_keep_alive_refs=3)
     for step in range(6):
         writer.append({"word": "w" * step, "raw": np.array([b"a" * step, b"b"])})
@@ -185,7 +185,7 @@ def test_text_of_several_steps_and_items_is_gathered(client):
 
 @pytest.mark.parametrize("serves", [False, True])
 @pytest.mark.parametrize("said", [str, bytes])
-def test_text_reads_as_the_signature_says_whatever_was_written(serves, said):
+def test_text_is_read_as_the_type_in_the_signature(serves, said):
     signature = {"s": reverie.TensorSpec((2,), said), "x": reverie.TensorSpec((2,), np.float32)}
     table = reverie.Table(
         "t",

@@ -89,12 +89,12 @@ def manifest_with(name):
     ["../../secret", "/etc/passwd", "chunks-0000000001/..", "chunks-0000000001\0", "c" * 100_000,
      ".", ""],
 )  # fmt: skip
-def test_a_manifest_names_no_file_but_its_own(saved, name):
+def test_a_manifest_that_names_other_files_is_refused(saved, name):
     (saved / "checkpoint-0000000001" / "manifest").write_bytes(manifest_with(name))
     refused(saved, errors.DataLossError, "no checkpoint has a file of that name")
 
 
-def test_links_and_pipes_in_the_place_of_files_are_refused(saved, tmp_path):
+def test_links_pipes_and_folders_in_place_of_files_are_refused(saved, tmp_path):
     checkpoint = saved / "checkpoint-0000000001"
     os.rename(checkpoint / "tables", tmp_path / "elsewhere")
     for make in (
@@ -117,19 +117,19 @@ def test_links_and_pipes_in_the_place_of_files_are_refused(saved, tmp_path):
 
 @pytest.mark.parametrize("file", ["manifest", "tables"])
 @pytest.mark.parametrize("version", [2, 0, 0x01000000])  # the last has the other byte order
-def test_another_version_and_byte_order_are_told(saved, file, version):
+def test_another_format_version_or_byte_order_is_reported(saved, file, version):
     path = saved / "checkpoint-0000000001" / file
     data = path.read_bytes()
     path.write_bytes(MAGIC + struct.pack("<I", version) + data[12:])
     refused(saved, errors.UnimplementedError, f"{file}' has format version {version}; this library")
 
 
-def test_a_checkpoint_of_other_tables_names_the_difference(saved):
+def test_the_error_for_a_checkpoint_of_other_tables_names_the_difference(saved):
     refused(saved, errors.FailedPreconditionError, "max_size is 7, and 100", tables=[table("t", 7)])
     refused(saved, errors.FailedPreconditionError, "table 't'", tables=[table("u")])
 
 
-def test_a_journal_without_its_checkpoint_names_the_record_that_is_missing(tmp_path):
+def test_a_journal_without_its_checkpoint_is_refused_naming_the_missing_record(tmp_path):
     folder = tmp_path / "replay"
     with open_store(folder, durability="sync") as store:
         insert(store, 5)
@@ -140,7 +140,7 @@ def test_a_journal_without_its_checkpoint_names_the_record_that_is_missing(tmp_p
     refused(folder, errors.DataLossError, "is missing", durability="sync")
 
 
-def test_a_journal_of_other_tables_names_them(tmp_path):
+def test_a_journal_of_other_tables_is_refused(tmp_path):
     folder = tmp_path / "replay"
     with open_store(folder, durability="sync") as store:
         insert(store, 5)
@@ -150,7 +150,7 @@ def test_a_journal_of_other_tables_names_them(tmp_path):
     )  # fmt: skip
 
 
-def test_a_payload_beyond_its_limit_is_refused_with_both_numbers(tmp_path):
+def test_a_payload_that_is_too_large_is_refused_with_both_sizes(tmp_path):
     with open_store(tmp_path / "replay") as store:
         with pytest.raises(errors.InvalidArgumentError, match=r"16777217 bytes.*16777216"):
             store.checkpoint(bytes((16 << 20) + 1))
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(saved):
         saved.chmod(0o700)
 
 
-def test_a_batch_larger_than_the_memory_of_its_table_is_drawn_all_the_same(tmp_path):
+def test_a_batch_larger_than_its_tables_memory_can_be_drawn(tmp_path):
     big = table()
     with reverie.Store([big], memory_bytes=16 << 20, spill_folder=tmp_path) as store:
         for i in range(40):

@@ -27,7 +27,7 @@ def client():
         yield store.client()
 
 
-def test_a_program_in_reverbs_manner_runs():
+def test_a_program_written_for_reverb_runs():
     table = reverb.Table(
         name="my_table",
         sampler=reverb.selectors.Prioritized(priority_exponent=0.8),
@@ -69,7 +69,7 @@ def test_a_batch_holds_the_rows_that_were_written(client):
     np.testing.assert_array_equal(batch.data["obs"][:, :, 0, 0], batch.data["reward"])
 
 
-def test_a_batch_tells_what_is_known_of_its_items(client):
+def test_a_batch_has_the_version_priority_and_age_of_each_item(client):
     writer = client.trajectory_writer(num_keep_alive_refs=1)
     for version in (-3, 2**40):
         writer.append({"x": version})
@@ -86,7 +86,7 @@ def test_a_batch_tells_what_is_known_of_its_items(client):
         writer.create_item("replay", 1.0, {"x": writer.history["x"][-1:]}, version=2**63)
 
 
-def test_arrays_of_a_batch_own_their_memory_and_may_be_written_to(client):
+def test_arrays_of_a_batch_own_their_memory_and_are_writable(client):
     client.insert({"x": np.arange(5)}, {"replay": 1.0})
     batch = client.sample_batch("replay", 3)
     x = batch.data["x"]
@@ -97,7 +97,7 @@ def test_arrays_of_a_batch_own_their_memory_and_may_be_written_to(client):
     assert x.flags.c_contiguous
 
 
-def test_out_fills_the_arrays_of_an_earlier_batch(client):
+def test_out_reuses_the_arrays_of_an_earlier_batch(client):
     for value in range(3):
         client.insert({"x": np.full(4, value)}, {"replay": 1.0})
     batch = client.sample_batch("replay", 8, beta=0.5)
@@ -109,7 +109,7 @@ def test_out_fills_the_arrays_of_an_earlier_batch(client):
     assert again.weights is weights
 
 
-def test_out_of_another_shape_leaves_the_old_arrays_alone(client):
+def test_out_of_another_shape_does_not_change_the_old_arrays(client):
     client.insert({"x": np.arange(4)}, {"replay": 1.0})
     batch = client.sample_batch("replay", 2)
     x = batch.data["x"]
@@ -137,7 +137,7 @@ def test_updates_by_ticket_and_by_key_change_priorities(client):
     assert client.server_info()["replay"].current_size == 0
 
 
-def test_a_priority_of_none_is_the_largest_so_far(client):
+def test_a_priority_of_none_means_the_largest_so_far(client):
     client.insert({"x": 1}, {"replay": None})
     client.insert({"x": 2}, {"replay": 7.0})
     client.insert({"x": 3}, {"replay": None})
@@ -186,14 +186,14 @@ def two_clients_of_a_server(seed):
 
 
 @pytest.mark.parametrize("make_clients", [two_clients_of_a_store, two_clients_of_a_server])
-def test_a_seed_repeats_the_keys_and_no_two_clients_share_one(make_clients):
+def test_the_same_seed_repeats_the_keys_and_other_seeds_share_none(make_clients):
     first = keys_of_a_run(make_clients, 5)
     assert keys_of_a_run(make_clients, 5) == first
     assert not set(first) & set(keys_of_a_run(make_clients, 6))
     assert not set(keys_of_a_run(make_clients, None)) & set(keys_of_a_run(make_clients, None))
 
 
-def test_a_seed_is_for_a_store_that_numbers_its_clients():
+def test_an_invalid_seed_or_a_seed_with_shards_is_refused():
     with pytest.raises(errors.InvalidArgumentError, match="seed is 3 with shards"):
         reverie.Client(["localhost:1", "localhost:2"], seed=3)
     with pytest.raises(errors.InvalidArgumentError, match="seed is -1"):

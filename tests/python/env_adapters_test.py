@@ -44,7 +44,7 @@ class Old:
         return np.array([self.seeded, self.steps], np.float32), float(action), over, info
 
 
-def test_an_environment_of_the_old_gym_is_adapted_by_name():
+def test_environments_of_the_old_gym_can_be_adapted():
     with reverie.EnvPool(lambda: envs.OldGym(Old()), 2, backend="thread") as pool:
         assert pool.reset(seed=5).result().observation.tolist() == [[5, 0], [6, 0]]
         for step in (1, 2, 3):
@@ -59,7 +59,7 @@ def test_an_environment_of_the_old_gym_is_adapted_by_name():
     assert limited.length == 3  # reads an attribute of the environment
 
 
-def test_an_environment_of_the_old_gym_is_refused_with_its_adapters_name():
+def test_an_environment_of_the_old_gym_is_refused_naming_its_adapter():
     pool = reverie.EnvPool(Old, 1, backend="thread")
     with pool, pytest.raises(EnvError, match=r"reverie\.envs\.OldGym"):
         pool.reset().result()
@@ -99,7 +99,7 @@ class Timed:
 
 
 @pytest.mark.parametrize("discount", [0.0, 1.0])
-def test_an_environment_of_dm_env_ends_by_its_discount(discount):
+def test_the_discount_of_dm_env_decides_termination_or_truncation(discount):
     make = lambda: envs.DmEnv(Timed(discount))  # noqa: E731 - a lambda is what is tried
     with reverie.gym.GymVectorEnv(make, 2, backend="thread") as vector:
         box = spaces.Box(np.float32(-1), np.array([1, 2], np.float32), (2,), np.float32)
@@ -115,7 +115,7 @@ def test_an_environment_of_dm_env_ends_by_its_discount(discount):
         assert truncated.tolist() == [discount == 1] * 2
 
 
-def test_a_seed_that_nothing_takes_is_told():
+def test_a_seed_that_is_ignored_warns():
     env = Timed()
     env.task = None
     with pytest.warns(UserWarning, match="seed 3 is ignored"), pytest.raises(AttributeError):
@@ -159,7 +159,7 @@ class Team:
         self.steps = -1
 
 
-def test_agents_are_rows_and_those_that_left_are_marked():
+def test_agents_are_rows_and_those_that_left_are_marked_as_not_alive():
     rows = envs.AgentRows(Team)
     assert rows.agent_ids == ("ann", "bob", "cat")
     observation, infos = rows.reset(seed=4)
@@ -183,7 +183,7 @@ def test_agents_are_rows_and_those_that_left_are_marked():
     rows.close()
 
 
-def test_agents_are_a_pool():
+def test_agents_can_be_the_environments_of_a_pool():
     make = functools.partial(envs.AgentRows, Team)
     with reverie.EnvPool(make, 3, backend="vector", info=["alive"]) as pool:
         pool.reset(seed=1).result()
@@ -198,7 +198,7 @@ def test_agents_are_a_pool():
         envs.AgentRows(different)
 
 
-def test_an_id_may_name_the_module_that_knows_it(tmp_path, monkeypatch):
+def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
     (tmp_path / "late_games.py").write_text(
         "import gymnasium\n"
         "gymnasium.register('Late-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
@@ -220,7 +220,7 @@ class Halved(gymnasium.ObservationWrapper):
         return observation / 2
 
 
-def test_each_environment_may_have_a_function_of_its_own():
+def test_each_environment_may_be_made_by_its_own_function():
     fns = [lambda length=length: envs.OldGym(Old(length)) for length in (1, 2, 4)]
     with reverie.EnvPool(fns, 3, backend="thread") as pool:
         pool.reset().result()
@@ -232,7 +232,7 @@ def test_each_environment_may_have_a_function_of_its_own():
         reverie.EnvPool(fns, 2, backend="thread")
 
 
-def test_what_is_no_environment_is_refused():
+def test_values_that_are_not_environments_are_refused():
     for wrong in (5, None):
         with pytest.raises(InvalidArgumentError, match="env is"):
             reverie.EnvPool(wrong, 1, backend="thread")

@@ -56,7 +56,7 @@ BACKENDS = ("native", "process", "vector")
 
 @pytest.mark.parametrize("output", ["numpy", "torch", "jax"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_program_that_a_person_writes_first_stores_right_transitions(backend, output):
+def test_a_simple_loop_stores_correct_transitions(backend, output):
     pytest.importorskip(output)
     expected = set()
     pool = make_pool(backend, output=output)
@@ -78,7 +78,7 @@ def test_the_program_that_a_person_writes_first_stores_right_transitions(backend
     pool.close()
 
 
-def test_what_is_ready_first_stores_right_transitions():
+def test_a_loop_over_the_first_ready_environments_stores_correct_transitions():
     last = {}
     expected = set()
     buffer = reverie.ReplayBuffer(10_000, num_envs=2, seed=1)
@@ -105,7 +105,7 @@ def test_what_is_ready_first_stores_right_transitions():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_other_faces_give_arrays_that_stay(backend):
+def test_the_vector_environment_returns_arrays_that_do_not_change(backend):
     from reverie.envs.vector_env import GymVectorEnv
 
     env = GymVectorEnv(make_pool(backend))
@@ -121,7 +121,7 @@ def test_other_faces_give_arrays_that_stay(backend):
     env.close()
 
 
-def test_moolibs_face_gives_arrays_that_stay_unless_told_otherwise():
+def test_the_moolib_pool_returns_arrays_that_do_not_change_unless_copy_is_false():
     for copy in (True, False):
         with moolib.EnvPool("CartPole-v1", 1, 2, 1, output="numpy", copy=copy) as pool:
             state = pool.step(0, np.zeros(2, int)).result()["state"]
@@ -151,7 +151,7 @@ class Nested:
         pass
 
 
-def test_nests_and_info_stay():
+def test_kept_nests_and_info_do_not_change():
     with reverie.EnvPool(Nested, 2, num_workers=1, info=["steps"]) as pool:
         kept = [pool.reset().result()]
         kept += [pool.step(np.zeros(2, int)).result() for _ in range(9)]
@@ -166,7 +166,7 @@ def test_nests_and_info_stay():
 
 
 @pytest.mark.parametrize("backend", ["native", "process"])
-def test_a_loop_that_keeps_nothing_takes_no_new_memory(backend):
+def test_a_loop_that_keeps_no_results_reuses_memory(backend):
     with make_pool(backend) as pool:
         batch = pool.reset().result()
         places = set()
@@ -176,7 +176,7 @@ def test_a_loop_that_keeps_nothing_takes_no_new_memory(backend):
         assert len(places) <= 2
 
 
-def test_what_a_program_puts_into_a_batch_is_its_own():
+def test_changes_to_a_batch_do_not_affect_later_batches():
     with make_pool("native") as pool:
         pool.reset().result()
         for _ in range(5):
@@ -232,7 +232,7 @@ def test_an_overwritten_view_is_refused_by_name(backend):
 
 
 @pytest.mark.parametrize("backend", ["native", "process"])
-def test_a_view_kept_over_many_steps_is_refused_still(backend):
+def test_a_view_kept_over_many_steps_is_refused(backend):
     with make_pool(backend, copy=False) as pool:
         pool.reset().result()
         buffer = reverie.ReplayBuffer(100, num_envs=ENVS)
@@ -246,7 +246,7 @@ def test_a_view_kept_over_many_steps_is_refused_still(backend):
         buffer.add(kept[-1], flags(), batch.reward, kept[-1], flags(), flags())
 
 
-def test_views_without_a_copy_are_the_pools_memory_in_torch_too():
+def test_torch_views_without_a_copy_share_the_memory_of_the_pool():
     torch = pytest.importorskip("torch")
     with make_pool("process", output="torch", copy=False) as pool:
         first = pool.reset().result().observation

@@ -46,7 +46,7 @@ def plain():
         return trace(pool)
 
 
-def test_torch_sees_the_same_arrays(plain):
+def test_output_torch_gives_the_same_values(plain):
     torch = pytest.importorskip("torch")
     with cart_poles(output="torch") as pool:
         assert_same(trace(pool), plain)
@@ -58,7 +58,7 @@ def test_torch_sees_the_same_arrays(plain):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")
-def test_torch_on_a_gpu_gets_copies_that_no_later_step_changes(plain):
+def test_tensors_on_a_gpu_are_copies_that_later_steps_do_not_change(plain):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
@@ -74,7 +74,7 @@ def test_torch_on_a_gpu_gets_copies_that_no_later_step_changes(plain):
             np.testing.assert_array_equal(batch.observation.cpu().numpy(), expected[0])
 
 
-def test_jax_sees_the_same_arrays(plain):
+def test_output_jax_gives_the_same_values(plain):
     jax = pytest.importorskip("jax")
     with cart_poles(output="jax") as pool:
         assert_same(trace(pool), plain)
@@ -83,7 +83,7 @@ def test_jax_sees_the_same_arrays(plain):
         assert_same(trace(pool), plain)
 
 
-def test_auto_takes_the_native_environment_where_there_is_one_that_will_do():
+def test_auto_chooses_the_native_environment_if_it_supports_the_arguments():
     from reverie.envs import native
 
     assert "CartPole-v1" in native.ids()
@@ -108,7 +108,7 @@ def test_auto_takes_the_native_environment_where_there_is_one_that_will_do():
         reverie.EnvPool(Dicts, 2, backend="native")
 
 
-def test_a_pool_of_native_environments_draws_them():
+def test_a_pool_of_native_environments_renders_images():
     from reverie.envs.vector_env import GymVectorEnv
 
     with reverie.EnvPool("CartPole-v1", 2, seed=3) as pool:
@@ -130,7 +130,7 @@ def make_sync(num_envs, mode="SameStep"):
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_a_vector_environment_of_others_is_a_backend(plain, mode):
+def test_vector_environments_of_gymnasium_can_be_a_backend(plain, mode):
     pool = reverie.EnvPool(
         make_sync, 4, backend="vector", seed=3, env_kwargs={"mode": mode}, info=["missing"]
     )
@@ -152,7 +152,7 @@ def test_a_vector_environment_of_others_is_a_backend(plain, mode):
         pool.reset()
 
 
-def test_vector_environments_that_reset_late_are_refused():
+def test_vector_environments_without_same_step_reset_are_refused():
     with pytest.raises(UnsupportedTypeError, match="SAME_STEP"):
         reverie.EnvPool(make_sync, 2, backend="vector", env_kwargs={"mode": "NextStep"})
     with pytest.raises(UnsupportedTypeError, match="vector environments"):
@@ -173,7 +173,7 @@ def test_vector_environments_that_reset_late_are_refused():
         future.result()
 
 
-def test_ale_pys_vector_environment_is_a_backend():
+def test_the_vector_environment_of_ale_py_can_be_a_backend():
     pytest.importorskip("ale_py")
     options = {"reward_clipping": False, "max_num_frames_per_episode": 200, "noop_max": 0}
     pool = reverie.EnvPool(
@@ -220,7 +220,7 @@ class Stuck(gymnasium.vector.VectorEnv):
 _STUCK = []
 
 
-def test_a_vector_environment_that_hangs_or_raises_is_told():
+def test_a_vector_environment_that_hangs_or_raises_is_reported():
     with reverie.EnvPool(Stuck, 2, backend="vector") as pool:
         pool.reset().result()
         future = pool.step([0, 0])
@@ -232,7 +232,7 @@ def test_a_vector_environment_that_hangs_or_raises_is_told():
             future.result()
 
 
-def test_gymnasium_sees_a_vector_environment():
+def test_a_pool_is_a_vector_environment_of_gymnasium():
     from reverie.envs.vector_env import GymVectorEnv
 
     with cart_poles() as pool:
@@ -262,7 +262,7 @@ def test_gymnasium_sees_a_vector_environment():
             pool.reset()
 
 
-def test_gymnasiums_own_wrappers_work_over_a_pool():
+def test_gymnasium_wrappers_work_over_a_pool():
     from reverie.envs.vector_env import GymVectorEnv
 
     pool = reverie.EnvPool("Pendulum-v1", 3, num_workers=1)
@@ -297,7 +297,7 @@ class Dicts:
         pass
 
 
-def test_moolibs_calls_work():
+def test_the_calls_of_a_moolib_pool_work():
     torch = pytest.importorskip("torch")
     with moolib.EnvPool(Dicts, num_processes=8, batch_size=2, num_batches=2) as pool:
         actions = torch.tensor([4, 5])

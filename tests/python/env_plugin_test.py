@@ -17,7 +17,7 @@ def plugin(root):
 
 
 @pytest.mark.usefixtures("plugin")
-def test_an_environment_of_a_plugin_is_one_of_the_native_ones():
+def test_an_environment_of_a_plugin_is_listed_with_the_native_ones():
     assert "Catch-v0" in native.ids()
     spec = native.spec("Catch-v0", columns=7)
     assert spec.observation.shape == (10, 7)
@@ -27,7 +27,7 @@ def test_an_environment_of_a_plugin_is_one_of_the_native_ones():
 
 
 @pytest.mark.usefixtures("plugin")
-def test_whoever_follows_the_ball_catches_it():
+def test_following_the_ball_always_catches_it():
     with native.NativePool("Catch-v0", 32, seed=1) as pool:
         board = pool.reset().result().observation
         assert (board.sum(axis=(1, 2)) == 2).all()
@@ -42,7 +42,7 @@ def test_whoever_follows_the_ball_catches_it():
 
 
 @pytest.mark.usefixtures("plugin")
-def test_options_go_to_the_plugin_and_its_refusals_come_back():
+def test_options_are_passed_to_the_plugin_and_its_errors_are_raised():
     with pytest.raises(ValueError, match="Catch-v0: the board is 1 x 5; rows must lie in"):
         native.NativePool("Catch-v0", 1, rows=1)
     with pytest.raises(ValueError, match="no option 'width'; known are: columns, rows"):
@@ -50,7 +50,7 @@ def test_options_go_to_the_plugin_and_its_refusals_come_back():
 
 
 @pytest.mark.usefixtures("plugin")
-def test_the_pool_of_a_plugin_goes_on_threads_too():
+def test_a_pool_of_a_plugin_can_use_threads():
     with (
         native.NativePool("Catch-v0", 9, seed=4, num_threads=2) as pool,
         native.NativePool("Catch-v0", 9, seed=4) as inline,
@@ -68,15 +68,15 @@ def test_a_plugin_loaded_twice_is_refused(plugin):
         native.load_plugin(str(plugin))
 
 
-def test_a_path_that_leads_nowhere_is_refused(tmp_path):
+def test_a_missing_plugin_file_is_refused(tmp_path):
     with pytest.raises(errors.NotFoundError, match="cannot be loaded"):
         native.load_plugin(str(tmp_path / "env.so"))
 
 
-def test_there_is_one_function_for_plugins_of_every_kind():
+def test_plugins_of_every_kind_are_loaded_by_one_function():
     assert native.load_plugin is reverie.load_plugin
 
 
-def test_a_library_that_is_no_plugin_is_refused():
+def test_a_library_that_is_not_a_plugin_is_refused():
     with pytest.raises(errors.FailedPreconditionError, match="defines no REVERIE_PLUGIN"):
         native.load_plugin("libm.so.6")

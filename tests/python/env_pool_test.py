@@ -188,7 +188,7 @@ class Wider(Counter):
         return super().observation(action).astype(np.float64)
 
 
-def test_observations_wider_than_their_space_are_told_of_once(capfd):
+def test_observations_wider_than_their_space_are_reported_once(capfd):
     with alone(Wider, 2, num_workers=1) as pool:
         pool.reset(1).result()
         for _ in range(3):
@@ -201,7 +201,7 @@ def test_observations_wider_than_their_space_are_told_of_once(capfd):
     assert "dtype" not in capfd.readouterr().err
 
 
-def test_a_pool_steps_as_the_environments_do_one_by_one():
+def test_a_pool_steps_like_its_environments_one_by_one():
     pool = alone("CartPole-v1", 6, num_batches=2, num_workers=3)
     with pool:
         models = [[gymnasium.make("CartPole-v1") for _ in range(6)] for _ in range(2)]
@@ -232,7 +232,7 @@ def test_a_pool_steps_as_the_environments_do_one_by_one():
         assert overs > 20
 
 
-def test_the_specification_is_the_environments_own():
+def test_the_specification_is_read_from_the_environment():
     with alone("Pendulum-v1") as pool:
         spec = pool.spec
     assert spec.observation == reverie.TensorSpec((3,), "float32")
@@ -268,7 +268,7 @@ def test_nests_of_any_size_are_double_buffered():
         np.testing.assert_array_equal(batches[1].observation["picture"], one)
 
 
-def test_termination_and_truncation_are_told_apart():
+def test_termination_and_truncation_are_distinguished():
     with alone(Counter, env_kwargs={"truncates": True, "length": 2}) as pool:
         pool.reset().result()
         pool.step(actions_of(pool)).result()
@@ -279,7 +279,7 @@ def test_termination_and_truncation_are_told_apart():
         assert batch.observation[:, 2].tolist() == [0, 0]
 
 
-def test_without_a_copy_batches_are_views_of_the_same_memory_each_time():
+def test_without_a_copy_batches_are_views_of_the_same_memory():
     with alone(Counter, copy=False) as pool:
         first = pool.reset().result()
         second = pool.step(actions_of(pool, 4)).result()
@@ -288,7 +288,7 @@ def test_without_a_copy_batches_are_views_of_the_same_memory_each_time():
     assert first.observation[0, 3] == 4  # results stay valid after the pool is closed
 
 
-def test_chosen_info_comes_as_columns():
+def test_selected_info_entries_are_returned_as_columns():
     info = {"steps": np.int32, "about/episode": np.float64, "missing": np.float32}
     with alone(Counter, info=info, env_kwargs={"length": 2}) as pool:
         assert pool.reset().result().info["steps"].tolist() == [0, 0]
@@ -302,7 +302,7 @@ def test_chosen_info_comes_as_columns():
         alone(Counter, info="steps")
 
 
-def test_seeds_repeat_a_run():
+def test_the_same_seed_repeats_a_run():
     def run(**options):
         with alone("CartPole-v1", 3, **options) as pool:
             batch = pool.reset().result()
@@ -316,7 +316,7 @@ def test_seeds_repeat_a_run():
         assert pool.reset(7, batch=1).result().observation[:, 0].tolist() == [7, 8, 9]
 
 
-def test_continuous_actions_arrive_as_they_were_sent():
+def test_continuous_actions_reach_the_environment_unchanged():
     with alone(Continuous) as pool:
         pool.reset().result()
         actions = np.random.default_rng(1).uniform(-2, 2, (2, 2, 3)).astype(np.float32)
@@ -325,21 +325,21 @@ def test_continuous_actions_arrive_as_they_were_sent():
         np.testing.assert_array_equal(pool.step(doubles).result().observation, actions[::-1])
 
 
-def test_a_first_step_resets():
+def test_the_first_step_of_a_pool_resets():
     with alone(Counter) as pool:
         batch = pool.step(actions_of(pool)).result()
         assert batch.observation[:, 2].tolist() == [0, 0]
         assert batch.reward.tolist() == [0, 0]
 
 
-def test_a_result_may_be_asked_for_before_it_is_there():
+def test_a_result_can_be_polled_with_done():
     with alone(Counter) as pool:
         future = pool.reset()
         eventually(future.done)
         assert future.result(0).observation.shape == (2, 4)
 
 
-def test_pools_step_in_several_threads_of_one_process():
+def test_pools_can_step_in_several_threads_of_one_process():
     failures = []
 
     def work(number):
@@ -373,7 +373,7 @@ def test_a_pool_outlives_the_thread_that_made_it():
 # --- Batches of the environments that are ready first.
 
 
-def test_a_result_holds_the_environments_that_are_ready_first():
+def test_a_batch_holds_the_environments_that_are_ready_first():
     with alone(Counter, 6, batch_size=2, num_workers=3, env_kwargs={"length": 7}) as pool:
         batch = pool.reset(0).result()
         steps = [0] * 6
@@ -403,7 +403,7 @@ def test_a_result_holds_the_environments_that_are_ready_first():
         assert (again.observation[:, 0] == 50 + again.env_ids).all()
 
 
-def test_a_slow_environment_does_not_hold_the_others_up():
+def test_a_slow_environment_does_not_delay_the_others():
     with faulty("hangs", num_envs=4, num_workers=4, batch_size=1) as pool:
         slow = int(pool.reset().result().env_ids[0])
         batch = pool.step([9], env_ids=[slow]).result()
@@ -412,7 +412,7 @@ def test_a_slow_environment_does_not_hold_the_others_up():
             batch = pool.step([1], env_ids=batch.env_ids).result()
 
 
-def test_refusals_of_a_pool_that_gives_what_is_ready():
+def test_a_pool_with_batch_size_refuses_wrong_env_ids():
     with alone(Counter, 4, batch_size=2) as pool:
         batch = pool.reset().result()
         ids = batch.env_ids.copy()
@@ -447,7 +447,7 @@ def test_refusals_of_a_pool_that_gives_what_is_ready():
         (None, UnsupportedTypeError, "dtype object"),
     ],
 )
-def test_actions_that_fit_no_environment_are_refused(actions, error, text):
+def test_invalid_actions_are_refused(actions, error, text):
     with alone(Counter) as pool:
         pool.reset().result()
         with pytest.raises(error, match=text):
@@ -468,12 +468,12 @@ def test_actions_that_fit_no_environment_are_refused(actions, error, text):
         ({"env": 5}, "env is 5"),
     ],
 )
-def test_arguments_that_make_no_pool_are_refused(options, text):
+def test_invalid_arguments_of_a_pool_are_refused(options, text):
     with pytest.raises(InvalidArgumentError, match=text):
         alone(**{"env": Counter, "num_envs": 2, **options})
 
 
-def test_what_has_no_name_travels_as_its_definition():
+def test_local_functions_are_sent_to_workers_by_value():
     length = 2
 
     def make(more):
@@ -485,7 +485,7 @@ def test_what_has_no_name_travels_as_its_definition():
     assert ends == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
 
 
-def test_a_module_that_only_this_program_can_find_goes_along(tmp_path):
+def test_a_module_that_workers_cannot_import_is_sent_to_them(tmp_path):
     file = tmp_path / "of_a_plugin.py"
     file.write_text(
         "import numpy as np\n"
@@ -506,7 +506,7 @@ def test_a_module_that_only_this_program_can_find_goes_along(tmp_path):
     del sys.modules["of_a_plugin"]
 
 
-def test_what_can_not_travel_says_why():
+def test_a_value_that_cannot_be_sent_is_refused_with_the_reason():
     import threading
 
     lock = threading.Lock()
@@ -518,7 +518,7 @@ def test_what_can_not_travel_says_why():
         alone(lambda: None)
 
 
-def test_without_cloudpickle_a_definition_stays_here_with_a_remedy(monkeypatch):
+def test_without_cloudpickle_a_local_function_is_refused_with_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
 
     def make():
@@ -530,19 +530,19 @@ def test_without_cloudpickle_a_definition_stays_here_with_a_remedy(monkeypatch):
         assert pool.reset().result().observation.shape[0] == 2
 
 
-def test_a_pool_without_a_name_says_so():
+def test_the_result_of_a_pool_that_is_gone_is_refused():
     with pytest.raises(FailedPreconditionError, match="kept no name for it"):
         alone(Counter).reset().result()
 
 
-def test_an_unknown_id_names_near_ones():
+def test_the_error_for_an_unknown_id_suggests_similar_names():
     with pytest.raises(NotFoundError, match="CartPole-v1"):
         alone("CartPol-v1")
     with pytest.raises(InvalidArgumentError, match="backend is 'threads'"):
         reverie.EnvPool("CartPole-v1", 1, backend="threads")
 
 
-def test_environments_whose_values_are_no_arrays_are_refused():
+def test_environments_with_values_that_are_not_arrays_are_refused():
     with pytest.raises(UnsupportedTypeError, match="observation_space"):
         alone(texts)
     with pytest.raises(UnsupportedTypeError, match="action_space"):
@@ -561,7 +561,7 @@ def of_two_actions():
     return env
 
 
-def test_a_batch_in_flight_is_not_stepped_again():
+def test_a_batch_in_flight_cannot_be_stepped_again():
     with alone(Counter) as pool:
         pool.reset().result()
         future = pool.step(actions_of(pool))
@@ -577,7 +577,7 @@ def test_a_batch_in_flight_is_not_stepped_again():
         assert again.result().observation[:, 2].tolist() == [0, 0]
 
 
-def test_a_closed_pool_says_so():
+def test_calls_of_a_closed_pool_are_refused():
     pool = alone(Counter)
     future = pool.reset()
     pids = pool.worker_pids
@@ -612,7 +612,7 @@ _RAISE = {
 
 
 @pytest.mark.parametrize("what", _RAISE)
-def test_a_step_that_goes_wrong_names_the_environment(what):
+def test_the_error_of_a_failed_step_names_the_environment(what):
     with faulty(what, num_envs=4) as pool:
         pool.reset().result()
         future = pool.step([1, 1, 9, 1])
@@ -633,7 +633,7 @@ def test_a_step_that_goes_wrong_names_the_environment(what):
         assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
 
 
-def test_a_traceback_says_where_it_happened():
+def test_the_error_has_the_traceback_of_the_worker():
     with faulty("raises") as pool:
         pool.reset().result()
         with pytest.raises(EnvError) as caught:
@@ -642,7 +642,7 @@ def test_a_traceback_says_where_it_happened():
         assert "env_pool_test.py" in caught.value.traceback_text
 
 
-def test_a_reset_makes_what_raised_anew():
+def test_a_reset_recreates_an_environment_that_raised():
     with faulty("raises") as pool:
         pids = pool.worker_pids
         pool.reset().result()
@@ -653,7 +653,7 @@ def test_a_reset_makes_what_raised_anew():
         assert pool.worker_pids == pids
 
 
-def test_nan_is_passed_on_unless_it_is_refused():
+def test_nan_is_returned_unless_refuse_nan_is_set():
     with faulty("nan") as pool:
         pool.reset().result()
         assert np.isnan(pool.step([9, 1]).result().observation[0]).all()
@@ -664,23 +664,23 @@ def test_nan_is_passed_on_unless_it_is_refused():
 
 
 @pytest.mark.parametrize("what", ["raises", "dies", "exits"])
-def test_an_environment_that_cannot_be_made_is_an_error_at_once(what):
+def test_an_environment_that_cannot_be_created_raises_at_once(what):
     with pytest.raises(EnvError, match="cartridges" if what == "raises" else "ended"):
         faulty(what, at="init")
 
 
-def test_an_environment_that_hangs_while_it_is_made_names_its_worker():
+def test_the_error_for_an_environment_that_hangs_in_init_names_the_worker():
     with pytest.raises(DeadlineExceededError, match="worker 0"):
         faulty("hangs", at="init", timeout_s=1.5)
 
 
-def test_a_reset_that_raises_names_the_environment():
+def test_a_reset_that_raises_is_reported_as_an_env_error():
     with faulty("raises", at="reset") as pool, pytest.raises(EnvError, match="cartridges"):
         pool.reset().result()
 
 
 @pytest.mark.parametrize(("what", "how"), [("dies", "signal 9"), ("exits", "status 3")])
-def test_a_worker_that_dies_is_an_error_within_a_second(what, how, ended_within):
+def test_a_worker_that_dies_is_reported_within_a_second(what, how, ended_within):
     with faulty(what, num_envs=4) as pool:
         pool.reset().result()
         future = pool.step([1, 1, 9, 1])
@@ -695,7 +695,7 @@ def test_a_worker_that_dies_is_an_error_within_a_second(what, how, ended_within)
         assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
 
 
-def test_a_step_that_hangs_names_its_worker_and_a_restart_frees_it():
+def test_a_hanging_step_is_reported_with_its_worker_and_ended_by_restart():
     with faulty("hangs", num_envs=4) as pool:
         pool.reset().result()
         future = pool.step([1, 1, 9, 1])
@@ -706,7 +706,7 @@ def test_a_step_that_hangs_names_its_worker_and_a_restart_frees_it():
         assert future.result().observation[:, 2].tolist() == [1, 1, 0, 0]
 
 
-def test_ctrl_c_ends_a_wait_and_the_step_goes_on():
+def test_ctrl_c_ends_a_wait_and_the_step_continues():
     with faulty("hangs") as pool:
         pool.reset().result()
         future = pool.step([1, 9])
@@ -718,7 +718,7 @@ def test_ctrl_c_ends_a_wait_and_the_step_goes_on():
         assert future.result().observation[:, 2].tolist() == [1, 0]
 
 
-def test_failed_workers_are_replaced_by_themselves_as_often_as_was_asked():
+def test_failed_workers_are_replaced_up_to_the_number_of_restarts():
     with faulty("dies", restarts=2) as pool:
         pool.reset().result()
         for count in (1, 2):
@@ -731,7 +731,7 @@ def test_failed_workers_are_replaced_by_themselves_as_often_as_was_asked():
 
 @pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.parametrize("batch_size", [None, 3])
-def test_workers_killed_while_stepping_are_typed_errors_and_replaced(batch_size, kills):
+def test_workers_killed_while_stepping_raise_typed_errors_and_are_replaced(batch_size, kills):
     rng = random.Random(7)
     with alone(Busy, 6, num_workers=3, batch_size=batch_size) as pool:
         batch = pool.reset(0).result()
@@ -816,7 +816,7 @@ def test_no_worker_outlives_a_killed_program(tmp_path, ended_within):
     assert {path.name for path in Path("/dev/shm").iterdir()} <= before
 
 
-def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
+def test_ctrl_c_during_a_step_ends_the_program_and_its_workers_quietly(tmp_path):
     program = run_program(_PROGRAM + _GUARD, tmp_path, start_new_session=True)
     pids = [int(pid) for pid in program.stdout.readline().split()]
     os.killpg(program.pid, signal.SIGINT)  # a terminal sends Ctrl-C to the workers too
@@ -827,7 +827,7 @@ def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
     eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
-def test_a_program_without_a_main_guard_is_told(tmp_path):
+def test_a_program_without_a_main_guard_gets_an_explanation(tmp_path):
     program = run_program(_PROGRAM + "main()\n", tmp_path)
     _, said = program.communicate(timeout=300)
     assert program.returncode == 1
@@ -836,7 +836,7 @@ def test_a_program_without_a_main_guard_is_told(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork")
-def test_a_forked_child_may_not_step_and_leaves_the_workers_alone():
+def test_a_forked_child_cannot_step_and_does_not_end_the_workers():
     pool = alone(Counter)
     pool.reset().result()
     child = os.fork()

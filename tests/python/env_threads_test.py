@@ -47,7 +47,7 @@ def test_environments_wait_at_the_same_time():
     assert not [one for one in threading.enumerate() if one.name.startswith("reverie-env-")]
 
 
-def test_a_step_that_hangs_is_late_and_one_that_raises_is_named():
+def test_a_hanging_step_times_out_and_a_raising_one_is_named():
     gate = threading.Event()
 
     class Gated(Meets):
@@ -75,7 +75,7 @@ def test_a_step_that_hangs_is_late_and_one_that_raises_is_named():
         pool.step([1, 2, 3])
 
 
-def test_a_program_ends_though_an_environment_hangs_in_a_step():
+def test_a_program_exits_although_an_environment_hangs_in_a_step():
     program = """
         import threading
         import numpy as np
@@ -107,7 +107,7 @@ def test_a_program_ends_though_an_environment_hangs_in_a_step():
     assert done.stdout == "[True, True]\n"
 
 
-def test_ctrl_c_ends_a_wait_and_not_the_step():
+def test_ctrl_c_ends_a_wait_but_not_the_step():
     program = """
         import _thread, threading
         import numpy as np
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_a_wait_and_not_the_step():
     assert (done.returncode, done.stdout, done.stderr) == (0, "[[1.0]]\n", "")
 
 
-def test_several_threads_may_have_pools_of_threads():
+def test_several_threads_may_have_their_own_thread_pools():
     sums = []
 
     def use(index):

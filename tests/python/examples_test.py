@@ -34,12 +34,12 @@ def test_the_example_runs(example, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_tells_of_every_example(root):
+def test_the_page_mentions_every_example(root):
     page = (root / "docs" / "examples.md").read_text()
     assert [path for path in _EXAMPLES if path.relative_to(root).as_posix() not in page] == []
 
 
-def test_the_film_of_the_recording_is_the_game_that_was_played(tmp_path):
+def test_the_recording_example_writes_a_gif_of_the_game(tmp_path):
     pytest.importorskip("ale_py")
     pil = pytest.importorskip("PIL.Image")
     example = next(path for path in _EXAMPLES if path.name == "atari_recording.py")

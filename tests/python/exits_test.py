@@ -288,14 +288,14 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("backend", ["native", "process", "thread"])
-def test_a_daemon_thread_that_steps_environments_says_nothing_at_the_end(backend):
+def test_a_daemon_thread_that_steps_environments_prints_nothing_at_exit(backend):
     done = subprocess.run(
         [sys.executable, "-c", STEPPING, backend], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
-def test_the_bindings_take_and_let_go_of_the_lock_in_one_place(root):
+def test_the_bindings_acquire_and_release_the_gil_in_one_file(root):
     # nanobind's guards end the process when CPython unwinds a thread.
     names = re.compile(r"gil_scoped|PyGILState|PyEval_(Save|Restore)Thread|Py_(BEGIN|END)_ALLOW")
     for source in sorted((root / "python" / "bindings").glob("*")):
@@ -326,7 +326,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("_", range(3))
-def test_a_program_ends_while_a_thread_draws(_):
+def test_a_program_ends_while_a_thread_plots(_):
     pytest.importorskip("matplotlib")
     done = subprocess.run(
         [sys.executable, "-c", DRAWING], capture_output=True, text=True, timeout=120

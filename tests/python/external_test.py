@@ -94,7 +94,7 @@ def draw_many(client):
         client.sample_batch("t", 32, timeout_s=10)
 
 
-def test_items_over_a_file_are_read_when_they_are_sampled(opened, folder):
+def test_items_with_rows_in_a_file_are_read_when_sampled(opened, folder):
     client = opened(files=folder)
     keys = client.insert_rows(rows(), "t", items=ITEMS, priorities=1.0)
     assert len(set(keys.tolist())) == len(ITEMS)
@@ -110,7 +110,7 @@ def test_items_over_a_file_are_read_when_they_are_sampled(opened, folder):
             check(next(batches))
 
 
-def test_the_file_is_read_when_an_item_is_drawn_and_not_before(opened, folder):
+def test_the_file_is_not_read_before_an_item_is_sampled(opened, folder):
     client = opened(files=folder)
     client.insert_rows({"x": frames(file="later.bin")}, "t")
     (folder / "later.bin").write_bytes(b"h" * HEAD + (FRAMES + 1).tobytes())
@@ -118,20 +118,20 @@ def test_the_file_is_read_when_an_item_is_drawn_and_not_before(opened, folder):
     np.testing.assert_array_equal(columns(drawn.data)[0][0], FRAMES + 1)
 
 
-def test_rows_without_files_are_stored_as_they_are(opened):
+def test_rows_without_files_are_stored_unchanged(opened):
     client = opened()
     client.insert_rows({"frame": FRAMES, "action": ACTIONS}, "t", items=ITEMS)
     check(client.sample_batch("t", 50, timeout_s=10))
 
 
-def test_an_item_over_a_few_rows_of_a_chunk_reads_these_alone(opened, folder):
+def test_an_item_over_a_few_rows_of_a_chunk_returns_these_rows(opened, folder):
     client = opened(files=folder)
     client.insert_rows(rows(), "t", items=[(40, 43)])
     batch = client.sample_batch("t", 1, timeout_s=10)
     np.testing.assert_array_equal(columns(batch.data)[1][0], FRAMES[40:43])
 
 
-def test_what_is_missing_costs_its_item_alone(opened, folder):
+def test_a_missing_file_affects_only_its_items(opened, folder):
     client = opened(files=folder)
     client.insert_rows(rows(), "t", items=ITEMS)
     lost = client.insert_rows(rows(file="gone.bin"), "t", items=[(0, LENGTH)])
@@ -148,7 +148,7 @@ def test_what_is_missing_costs_its_item_alone(opened, folder):
     assert info.corrupt_items == 1
 
 
-def test_a_file_that_ends_too_early_costs_the_items_behind_its_end(opened, folder):
+def test_a_truncated_file_affects_only_the_items_beyond_its_end(opened, folder):
     cut = HEAD + FRAMES[:40].nbytes
     (folder / "cut.bin").write_bytes((b"h" * HEAD + FRAMES.tobytes())[:cut])
     client = opened(files=folder)
@@ -159,7 +159,7 @@ def test_a_file_that_ends_too_early_costs_the_items_behind_its_end(opened, folde
     assert client.server_info()["t"].current_size == 40 // LENGTH
 
 
-def test_a_client_without_files_reads_none_and_removes_nothing(opened, folder):
+def test_a_client_without_files_raises_and_removes_nothing(opened, folder):
     opened().insert_rows(rows(), "t", items=ITEMS)
     with pytest.raises(FailedPreconditionError, match=r"deep/frames\.bin.*files="):
         opened().sample_batch("t", 4, timeout_s=10)
@@ -169,7 +169,7 @@ def test_a_client_without_files_reads_none_and_removes_nothing(opened, folder):
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "deep/../../secret", "link"])
-def test_a_strangers_name_opens_nothing_outside_the_folder(opened, folder, name):
+def test_an_untrusted_file_name_opens_nothing_outside_the_folder(opened, folder, name):
     (folder.parent / "secret").write_bytes(b"h" * HEAD + FRAMES.tobytes())
     (folder / "link").symlink_to(folder.parent / "secret")
     client = opened(files=folder, on_corrupt="raise")
@@ -178,7 +178,7 @@ def test_a_strangers_name_opens_nothing_outside_the_folder(opened, folder, name)
         client.sample_batch("t", 1, timeout_s=10)
 
 
-def test_a_function_may_say_what_the_rows_are(opened):
+def test_a_function_may_provide_the_rows(opened):
     asked = []
 
     def decode(wanted):
@@ -203,7 +203,7 @@ def test_a_function_may_say_what_the_rows_are(opened):
         ("text", "gave"),
     ],
 )
-def test_a_function_that_fails_raises_and_removes_nothing(opened, answer, text):
+def test_a_failing_function_raises_and_removes_nothing(opened, answer, text):
     def broken(_):
         if isinstance(answer, Exception):
             raise answer
@@ -217,7 +217,7 @@ def test_a_function_that_fails_raises_and_removes_nothing(opened, answer, text):
     assert client.server_info()["t"].current_size == len(ITEMS)
 
 
-def test_a_function_says_that_rows_are_missing_by_file_not_found_error(opened):
+def test_file_not_found_error_in_a_function_means_that_rows_are_missing(opened):
     def missing(wanted):
         raise FileNotFoundError(wanted.file)
 
@@ -227,7 +227,7 @@ def test_a_function_says_that_rows_are_missing_by_file_not_found_error(opened):
         client.sample_batch("t", 2, timeout_s=10)
 
 
-def test_a_failed_call_hands_back_what_a_queue_gave(folder):
+def test_a_failed_call_returns_its_items_to_the_queue(folder):
     def broken(_):
         raise ValueError("not now")
 
@@ -238,7 +238,7 @@ def test_a_failed_call_hands_back_what_a_queue_gave(folder):
         check(store.client(files=folder).sample_batch("q", len(ITEMS), timeout_s=10))
 
 
-def test_two_threads_sample_and_insert_at_once(opened, folder):
+def test_several_threads_can_sample_and_insert_at_once(opened, folder):
     client = opened(files=folder)
     client.insert_rows(rows(), "t", items=ITEMS)
     failed = []
@@ -267,7 +267,7 @@ def test_a_client_that_reads_files_can_be_pickled(folder):
 
 
 @pytest.mark.parametrize("durability", ["none", "sync"])
-def test_checkpoints_and_journals_hold_the_names(tmp_path, folder, durability):
+def test_checkpoints_and_journals_store_file_names_and_not_the_rows(tmp_path, folder, durability):
     kept = reverie.checkpointers.DefaultCheckpointer(tmp_path / "kept")
     with reverie.Store([table()], checkpointer=kept, durability=durability) as store:
         store.client().insert_rows(rows(), "t", items=ITEMS[:4])
@@ -280,7 +280,7 @@ def test_checkpoints_and_journals_hold_the_names(tmp_path, folder, durability):
     assert held < FRAMES.nbytes + ACTIONS.nbytes + 4000  # the frames are stored only in their file
 
 
-def test_dm_reverb_has_no_form_for_them(tmp_path):
+def test_items_with_files_cannot_be_converted_to_dm_reverb(tmp_path):
     kept = reverie.checkpointers.DefaultCheckpointer(tmp_path / "kept")
     with reverie.Store([table()], checkpointer=kept) as store:
         store.client().insert_rows(rows(), "t", items=ITEMS)
@@ -289,7 +289,7 @@ def test_dm_reverb_has_no_form_for_them(tmp_path):
         reverie.checkpointers.convert(path, tmp_path / "theirs")
 
 
-def test_ctrl_c_ends_a_function_that_takes_its_time():
+def test_ctrl_c_ends_a_slow_function():
     program = """
 import os, signal, threading, time
 import numpy as np
@@ -389,7 +389,7 @@ def test_wrong_arguments_are_refused():
         assert store["t"].info.current_size == 0
 
 
-def test_a_pipe_in_the_folder_does_not_hold_a_call_up(opened, folder):
+def test_a_pipe_in_the_folder_does_not_block_a_call(opened, folder):
     os.mkfifo(folder / "pipe")
     client = opened(files=folder, on_corrupt="raise")
     client.insert_rows({"x": frames(file="pipe")}, "t")

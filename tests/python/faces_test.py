@@ -55,7 +55,7 @@ def test_public_names_are_found():
     assert "reverie.ReplayBuffer.add" in PUBLIC
 
 
-def test_every_public_thing_says_what_it_is():
+def test_every_public_name_has_a_docstring():
     described = (property, staticmethod, classmethod, type)
     silent = [
         name
@@ -81,7 +81,7 @@ def test_every_public_function_and_method_has_a_signature():
     assert without == []
 
 
-def test_the_signature_of_a_native_method_is_what_it_takes():
+def test_signatures_of_native_methods_list_their_parameters():
     add = inspect.signature(reverie.ReplayBuffer.add)
     assert list(add.parameters)[:3] == ["self", "obs", "action"]
     assert add.parameters["truncated"].default is False
@@ -102,7 +102,7 @@ def test_help_shows_a_native_method_with_its_arguments():
     assert "Draws a batch" in text
 
 
-def test_a_step_of_a_subclass_of_a_pool_is_called():
+def test_overridden_methods_of_a_pool_subclass_are_called():
     class Doubled(reverie.EnvPool):
         steps = resets = 0
 
@@ -122,12 +122,12 @@ def test_a_step_of_a_subclass_of_a_pool_is_called():
             assert (pool.steps, pool.resets) == (1, 1)
 
 
-def test_a_pool_that_is_no_subclass_runs_no_python_for_a_step():
+def test_a_plain_pool_calls_the_native_step_directly():
     with reverie.EnvPool("CartPole-v1", 2) as pool:
         assert pool.step.__func__ is not reverie.EnvPool.step
 
 
-def test_a_method_of_a_subclass_of_a_batcher_is_called():
+def test_overridden_methods_of_a_batcher_subclass_are_called():
     class Counting(reverie.Batcher):
         def __init__(self, size):
             super().__init__(size)
@@ -154,7 +154,7 @@ def test_a_method_of_a_subclass_of_a_batcher_is_called():
     assert batcher.seen == ["stack", "stack", "get", "cat", "get"]
 
 
-def test_a_subclass_of_a_replay_buffer_is_one():
+def test_overridden_methods_of_a_replay_buffer_subclass_are_called():
     class Scaled(reverie.ReplayBuffer):
         def add(self, obs, action, reward, next_obs, terminated, truncated=False, **extra):
             super().add(obs, action, 10 * reward, next_obs, terminated, truncated, **extra)
@@ -165,11 +165,11 @@ def test_a_subclass_of_a_replay_buffer_is_one():
 
 
 @pytest.mark.parametrize("name", sorted(NOT_MADE | {"TrajectoryColumn"}))
-def test_a_class_that_only_the_library_makes_refuses_subclasses_with_a_sentence(name):
+def test_classes_that_only_the_library_creates_cannot_be_subclassed(name):
     with pytest.raises(TypeError, match=name):
         type("Mine", (getattr(reverie, name),), {})
 
 
-def test_types_of_batches_can_be_written_down():
+def test_batch_types_can_be_used_in_annotations():
     assert reverie.Dataset[reverie.Batch] is not None
     assert reverie.Batch[dict] is not None

@@ -38,7 +38,7 @@ def size(client):
     return client.server_info()["q"].current_size
 
 
-def test_items_that_make_no_batch_are_in_their_queue_again(open_client):
+def test_items_that_do_not_form_a_batch_return_to_their_queue(open_client):
     client = open_client()
     fill(client, [1, 2, 3])
     with pytest.raises(errors.InvalidArgumentError, match="items that are alike"):
@@ -48,7 +48,7 @@ def test_items_that_make_no_batch_are_in_their_queue_again(open_client):
     assert [values(batch) for batch in singly] == [[0], [1], [2]], "in their order"
 
 
-def test_an_interrupted_call_leaves_its_items_to_the_next(open_client):
+def test_an_interrupted_call_returns_its_items_to_the_queue(open_client):
     client, other = open_client(), open_client()
     fill(client, [1, 1, 1])
 
@@ -66,7 +66,7 @@ def test_an_interrupted_call_leaves_its_items_to_the_next(open_client):
     assert sorted(values(batch)) == [0, 0, 1, 2]
 
 
-def test_what_was_drawn_by_the_deadline_is_with_the_error(open_client):
+def test_items_drawn_by_the_deadline_are_in_the_error(open_client):
     client = open_client()
     fill(client, [1, 1, 1])
     with pytest.raises(errors.DeadlineExceededError) as raised:

@@ -58,7 +58,7 @@ def table(name, sampler, limiter):
 
 
 @pytest.mark.parametrize("exponent", [-0.5, float("nan"), float("inf")])
-def test_an_exponent_that_makes_no_order_is_refused(exponent):
+def test_an_exponent_that_is_negative_or_not_finite_is_refused(exponent):
     with pytest.raises(ValueError, match=f"priority_exponent is {exponent}"):
         reverie.selectors.Prioritized(exponent)
 
@@ -71,7 +71,7 @@ def test_an_exponent_that_makes_no_order_is_refused(exponent):
     ],
     ids=["uniform", "prioritized"],
 )
-def test_a_seed_repeats_the_draws(make):
+def test_the_same_seed_repeats_the_draws(make):
     def draws(seed):
         with reverie.Store([table("t", make(seed), reverie.rate_limiters.MinSize(1))]) as store:
             client = store.client()
@@ -83,7 +83,7 @@ def test_a_seed_repeats_the_draws(make):
     assert draws(7) != draws(8)
 
 
-def test_tables_may_be_made_from_the_same_selector_and_limiter():
+def test_tables_may_share_a_selector_and_a_limiter():
     sampler = reverie.selectors.MaxHeap()
     limiter = reverie.rate_limiters.Queue(2)
     with reverie.Store([table("a", sampler, limiter), table("b", sampler, limiter)]) as store:

@@ -8,7 +8,7 @@ from reverie import errors
 
 
 @pytest.mark.parametrize("backend", ["native", "thread"])
-def test_a_step_that_is_unpacked_as_gymnasiums_names_the_result(backend):
+def test_unpacking_a_step_like_gymnasiums_says_to_take_the_result(backend):
     with reverie.EnvPool("CartPole-v1", 2, backend=backend) as pool:
         future = pool.reset()
         with pytest.raises(errors.UnsupportedTypeError, match=r"take its result\(\)"):
@@ -19,7 +19,7 @@ def test_a_step_that_is_unpacked_as_gymnasiums_names_the_result(backend):
 
 
 @pytest.mark.parametrize("name", ["done", "dones"])
-def test_a_done_flag_is_answered_with_terminated_and_truncated(name):
+def test_the_error_for_a_done_flag_names_terminated_and_truncated(name):
     buffer = reverie.ReplayBuffer(10)
     obs = np.zeros(2, np.float32)
     with pytest.raises(errors.UnsupportedTypeError, match=r"terminated \| truncated"):
@@ -30,12 +30,12 @@ def test_a_done_flag_is_answered_with_terminated_and_truncated(name):
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1 ", "Cart Pole", "", ":", "a:b:c", "CartPole-v2"])
-def test_an_id_that_is_none_is_not_found(env_id):
+def test_a_malformed_environment_id_is_not_found(env_id):
     with pytest.raises((errors.NotFoundError, errors.MissingPackageError)) as error:
         reverie.EnvPool(env_id, 1, backend="thread")
     assert "Traceback" not in str(error.value)
 
 
-def test_settings_as_a_dict_are_answered_with_their_class():
+def test_the_error_for_settings_as_a_dict_names_their_class():
     with pytest.raises(errors.UnsupportedTypeError, match=r"a reverie\.TrainSettings"):
         reverie.train("dqn", "CartPole-v1", {"steps": 100})

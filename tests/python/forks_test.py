@@ -82,7 +82,7 @@ os._exit(3)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="os.fork")
-def test_a_forked_child_drops_what_its_parent_made():
+def test_a_forked_child_can_drop_objects_of_its_parent():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", MAKE], capture_output=True, text=True, timeout=100
     )
@@ -214,7 +214,7 @@ def is_expected(kind, member, got):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_a_forked_child_is_told_that_it_inherited_an_object(name):
+def test_calls_of_an_inherited_object_in_a_forked_child_raise(name):
     kind = KINDS[name]
     if kind.__name__ == "TFClient":
         pytest.importorskip("tensorflow")

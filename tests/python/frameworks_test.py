@@ -77,7 +77,7 @@ def test_torch_views_are_stored_row_by_row(client, dtype, view):
     np.testing.assert_array_equal(stored.astype(np.float32), value.to(torch.float32).numpy())
 
 
-def test_what_torch_will_not_hand_out_is_refused_with_its_reason(client):
+def test_tensors_that_torch_does_not_export_are_refused_with_the_reason(client):
     for value, reason in [
         (torch.zeros(2, requires_grad=True), "detach"),
         (torch.zeros(2).to_sparse(), "dense"),
@@ -100,7 +100,7 @@ def test_jax_scalars_are_stored(client):
     assert through_the_store(client, jnp.float32(1.5)) == 1.5
 
 
-def test_a_batch_goes_on_to_torch_without_a_copy(client):
+def test_a_batch_is_passed_to_torch_without_a_copy(client):
     client.insert({"x": torch.arange(4.0)}, {"t": 1.0})
     x = client.sample_batch("t", 2).data["x"]
     tensor = torch.from_numpy(x)

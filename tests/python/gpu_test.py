@@ -21,7 +21,7 @@ GPU = "cuda:0"
 SHORT = TrainSettings(seed=1, steps=700, hidden=(32,), warmup_steps=200, batch_size=32)
 
 
-def test_tensors_travel_between_peers():
+def test_tensors_on_a_gpu_can_be_sent_between_peers():
     with reverie.Rpc("a") as a, reverie.Rpc("b") as b:
         a.define("twice", lambda x: x["x"] * 2)
         a.define("back", lambda x: x.to(GPU) + 1)
@@ -35,7 +35,7 @@ def test_tensors_travel_between_peers():
         assert torch.equal(b.sync("a", "back", ours), ours.detach().cpu() + 1)
 
 
-def test_calls_are_gathered_on_the_device():
+def test_batched_calls_are_gathered_on_the_device():
     places = []
 
     def forward(x):
@@ -67,7 +67,7 @@ def members(count):
         yield made
 
 
-def test_an_all_reduce_gives_tensors_back_where_they_were():
+def test_an_all_reduce_returns_tensors_on_their_device():
     with members(2) as groups:
         ours = [{"w": torch.full((300, 7), i + 1.0, device=GPU)} for i in range(2)]
         rounds = [group.all_reduce("t", value) for group, value in zip(groups, ours, strict=True)]
@@ -77,7 +77,7 @@ def test_an_all_reduce_gives_tensors_back_where_they_were():
             assert torch.equal(result.cpu(), torch.full((300, 7), 3.0))
 
 
-def test_members_train_one_model():
+def test_members_with_models_on_a_gpu_train_one_model():
     with members(2) as groups, contextlib.ExitStack() as stack:
         models = [torch.nn.Linear(5, 3).to(GPU) for _ in groups]
         accumulators = [
@@ -121,7 +121,7 @@ def test_members_train_one_model():
         ("sac", "Pendulum-v1", 1),
     ],
 )
-def test_an_algorithm_trains_on_it(tmp_path, algorithm, env, actors):
+def test_each_algorithm_trains_on_a_gpu(tmp_path, algorithm, env, actors):
     settings = TrainSettings(**{**vars(SHORT), "actors": actors, "envs_per_actor": 4})
     result = train(
         algorithm, env, settings, learner="torch", device=GPU, out=tmp_path, final_episodes=1
@@ -134,7 +134,7 @@ def test_an_algorithm_trains_on_it(tmp_path, algorithm, env, actors):
     assert np.isfinite(evaluate(tmp_path, episodes=1)).all()
 
 
-def test_the_steps_of_a_cpu_are_taken(monkeypatch):
+def test_training_on_a_gpu_matches_training_on_a_cpu(monkeypatch):
     """With the same seed and batches the networks stay close to those of a CPU."""
     outcomes = []
     settings = TrainSettings(**{**vars(SHORT), "steps": 400})
@@ -149,7 +149,7 @@ def test_the_steps_of_a_cpu_are_taken(monkeypatch):
 
 
 @pytest.mark.parametrize("then", [GPU, "cpu"])
-def test_a_training_goes_on_there_and_elsewhere(tmp_path, then):
+def test_a_training_on_a_gpu_resumes_on_a_gpu_or_cpu(tmp_path, then):
     settings = TrainSettings(**{**vars(SHORT), "actors": 1, "steps": 5_000})
     with TorchTrainer("sac", "Pendulum-v1", settings, device=GPU) as trainer:
         trainer.start()
@@ -165,7 +165,7 @@ def test_a_training_goes_on_there_and_elsewhere(tmp_path, then):
         trainer.stop()
 
 
-def test_the_exploration_measures_the_device():
+def test_tune_cores_measures_the_device():
     tuning = tune_cores("ddqn", "CartPole-v1", SHORT, cores=2, learner="torch", device=GPU)
     assert 1 <= tuning.actor_cores <= 2  # no core is kept for the learner
     assert (tuning.learner_cores, tuning.settings.learners) == (1, 1)
@@ -190,7 +190,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_named():
         agent.check_finite()
 
 
-def test_pictures_are_learned_from_there():
+def test_the_learner_on_a_gpu_learns_from_images():
     with reverie.EnvPool("CartPole-v1", 1) as pool:
         spec = pool.spec
 
@@ -218,7 +218,7 @@ def test_pictures_are_learned_from_there():
     assert last < first / 2
 
 
-def test_no_batch_on_the_device_is_overwritten_while_the_next_ones_travel():
+def test_batches_on_the_device_are_not_overwritten_by_later_transfers():
     obs = np.zeros(4, np.float32)
     buffer = reverie.ReplayBuffer(1_000, seed=1)
     for i in range(1_000):

@@ -122,7 +122,7 @@ def crowd(tmp_path):
 
 
 @pytest.mark.parametrize("turns", [20, pytest.param(200, marks=pytest.mark.full)])
-def test_members_are_killed_and_join_in_the_middle_of_rounds(crowd, turns):
+def test_members_can_be_killed_and_join_during_rounds(crowd, turns):
     draws = random.Random(turns)
     moment = threading.Event()
     for _ in range(MEMBERS):
@@ -140,7 +140,7 @@ def test_members_are_killed_and_join_in_the_middle_of_rounds(crowd, turns):
     print(f"the next round after a loss: {max(lost_s):.2f} s, after a join: {max(joined_s):.2f} s")
 
 
-def test_a_stopped_process_is_dropped_and_comes_back(crowd):
+def test_a_stopped_process_is_dropped_and_rejoins(crowd):
     members = [crowd.start() for _ in range(3)]
     crowd.seconds_until_all_sum(time.monotonic())
     stopped = members[1]
@@ -154,7 +154,7 @@ def test_a_stopped_process_is_dropped_and_comes_back(crowd):
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(50, marks=pytest.mark.full)])
-def test_the_broker_is_killed_and_comes_back(tmp_path, turns):
+def test_a_group_survives_the_loss_of_its_broker(tmp_path, turns):
     draws = random.Random(turns)
 
     def broker(address):

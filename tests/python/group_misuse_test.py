@@ -50,7 +50,7 @@ def member():
 
 
 @pytest.mark.parametrize("stands_s", [4.0, pytest.param(60.0, marks=pytest.mark.full)])
-def test_a_program_in_a_debugger_stays_a_member_and_is_named(member, stands_s):
+def test_a_member_paused_in_a_debugger_stays_in_the_group_and_is_named(member, stands_s):
     group = member("here")
     process = subprocess.Popen(
         [sys.executable, "-c", _DEBUGGED, member.address],
@@ -105,7 +105,7 @@ def test_groups_of_one_name_under_two_brokers_do_not_mix():
         assert groups["c"].wait(3) == ["a", "b", "c"]
 
 
-def test_a_name_is_reduced_again_with_other_data_by_all_or_by_none(member):
+def test_a_round_with_different_shapes_fails_on_all_members(member):
     groups = [member(name) for name in ("a", "b")]
     for group in groups:
         group.wait(2)
@@ -120,7 +120,7 @@ def test_a_name_is_reduced_again_with_other_data_by_all_or_by_none(member):
     assert [one.result(DEADLINE_S)[0] for one in rounds] == [2.0] * 2
 
 
-def test_a_closed_peer_joins_no_group_and_a_closed_group_no_round(member):
+def test_a_closed_peer_cannot_join_and_a_closed_group_cannot_reduce(member):
     group, other = member("a"), member("b")
     group.wait(2)
     group.leave()
@@ -178,7 +178,7 @@ def pair(member):
         yield made
 
 
-def test_no_number_is_passed_on_or_refused_by_who_has_it(pair):
+def test_nan_gradients_are_summed_by_default(pair):
     it, other = pair()
     bad = np.full(1000, np.nan, np.float32)
     given = []
@@ -194,7 +194,7 @@ def test_no_number_is_passed_on_or_refused_by_who_has_it(pair):
     other.close()
 
 
-def test_no_number_is_refused_where_that_was_asked_for(pair):
+def test_infinite_gradients_are_refused_if_finite_is_set(pair):
     it, other = pair(finite=True)
     bad = np.full(1000, np.inf, np.float32)
     refused = []
@@ -213,7 +213,7 @@ def test_no_number_is_refused_where_that_was_asked_for(pair):
     assert all(np.isfinite(one).all() for both in sums for one in both)
 
 
-def test_a_version_that_goes_back_is_refused(pair):
+def test_a_decreasing_model_version_is_refused(pair):
     it, other = pair()
     _train([it, other], lambda _: np.ones(1000, np.float32), 2)
     with pytest.raises(errors.InvalidArgumentError, match="versions must increase"):
@@ -250,7 +250,7 @@ def _check_that_a_round_sums(it, *values):
     assert it.get_gradient_stats() == counts
 
 
-def test_gradients_that_are_not_wanted_are_refused_and_are_in_no_sum(alone):
+def test_unwanted_gradients_are_refused_and_not_summed(alone):
     def check_that_more_are_refused(match="ask wants_gradients"):
         with pytest.raises(errors.FailedPreconditionError, match=match):
             alone.reduce_gradients(8, _gradients(100.0))
@@ -274,7 +274,7 @@ def test_gradients_that_are_not_wanted_are_refused_and_are_in_no_sum(alone):
     check_that_more_are_refused(match="closed")
 
 
-def test_a_batch_size_out_of_range_is_refused_and_counts_nothing(alone):
+def test_gradients_with_a_batch_size_out_of_range_are_not_counted(alone):
     _until_wanted(alone)
     for size in (0, -1, -(1 << 70), (1 << 40) + 1):
         with pytest.raises(errors.InvalidArgumentError, match=f"batch_size is {size}; it must be"):
@@ -320,7 +320,7 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(alone):
             other.result(DEADLINE_S)
 
 
-def test_the_first_thread_that_updates_has_the_accumulator(member):
+def test_the_first_thread_that_updates_owns_the_accumulator(member):
     group = member("a")
     for i in range(20):
         with reverie.Accumulator(f"m{i}", [np.zeros(4, np.float32)], (), group) as it:
@@ -340,7 +340,7 @@ def test_the_first_thread_that_updates_has_the_accumulator(member):
                 assert sum(one.result(DEADLINE_S) for one in outcomes) == 1
 
 
-def test_gradients_of_another_set_of_parameters_are_refused_and_are_in_no_sum(alone):
+def test_gradients_that_do_not_match_the_parameters_are_not_summed(alone):
     _until_wanted(alone)
     whole = _gradients(100.0)
     for given, match in (
@@ -362,7 +362,7 @@ def test_gradients_of_another_set_of_parameters_are_refused_and_are_in_no_sum(al
     _check_that_a_round_sums(alone, 1.0, 5.0)
 
 
-def test_a_model_that_has_changed_its_shape_is_given_to_no_member(pair):
+def test_a_model_that_has_changed_its_shape_is_not_sent(pair):
     it, other = pair()
     _train([it, other], lambda _: np.ones(1000, np.float32), 1)
     giver, taker = (it, other) if it.is_leader() else (other, it)
@@ -378,7 +378,7 @@ def test_a_model_that_has_changed_its_shape_is_given_to_no_member(pair):
     giver.set_state(None)
 
 
-def test_no_model_is_taken_by_a_member_whose_model_has_changed_its_shape(member):
+def test_a_member_whose_model_has_changed_its_shape_refuses_a_model(member):
     groups = {name: member(name) for name in ("a", "b")}
     for group in groups.values():
         group.wait(2)
@@ -418,7 +418,7 @@ def test_settings_of_a_closed_accumulator_are_refused(alone):
 
 
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.full)])
-def test_members_do_not_drift(pair, rounds):
+def test_members_keep_identical_parameters_over_many_rounds(pair, rounds):
     its = pair()
     draws = [np.random.default_rng(seed) for seed in (1, 2)]
     _train(its, lambda i: draws[i].standard_normal(1000, np.float32), rounds)

@@ -66,7 +66,7 @@ def digests(names):
                 member.communicate()
 
 
-def test_the_bytes_are_those_of_arrays_that_are_sent():
+def test_shared_memory_gives_the_same_bytes_as_sending():
     shared = digests(["a", "b", "c"])
     sent = digests(["a", "b", "sends"])
     assert [lines[2] for lines in shared] == ["True"] * 3
@@ -114,7 +114,7 @@ def _descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_nothing_is_left_behind():
+def test_leaving_a_group_leaves_no_memory_or_descriptors():
     _share_and_leave()  # opens what a process keeps
     before = _descriptors(), os.listdir("/dev/shm")
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_members_of_two_hosts_share_memory_within_each():
             reverie.Group(groups[0].rpc, "other", host="h" * 513)
 
 
-def test_rounds_end_without_a_thread_that_waits():
+def test_rounds_complete_without_a_waiting_thread():
     with reverie.Broker() as broker:
         rpcs, groups = _pair(broker)
         for size in (10, 300_000):
@@ -205,7 +205,7 @@ def test_another_shape_or_another_kind_of_round_is_refused_by_name():
             rpc.close()
 
 
-def test_a_round_that_is_cancelled_or_late_ends_on_all():
+def test_a_round_that_is_cancelled_or_late_ends_on_all_members():
     with reverie.Broker() as broker:
         rpcs, groups = _pair(broker)
         _share(groups)

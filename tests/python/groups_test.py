@@ -55,7 +55,7 @@ def on_all(groups, begin):
     return [round_.result(DEADLINE_S) for round_ in rounds]
 
 
-def test_members_are_the_same_on_all_in_their_order(join, broker):
+def test_all_members_see_the_same_list_in_sort_order(join, broker):
     first = join("first", sort_order=2)
     first.wait(1)
     second = join("second", sort_order=1)
@@ -72,7 +72,7 @@ def test_members_are_the_same_on_all_in_their_order(join, broker):
 Point = collections.namedtuple("Point", ["x", "y"])
 
 
-def test_nests_are_reduced_leaf_by_leaf_and_keep_their_shape(three):
+def test_nests_are_reduced_leaf_by_leaf_and_keep_their_structure(three):
     def nest(i):
         return {
             "w": np.full((2, 3), i, np.float32),
@@ -96,7 +96,7 @@ def test_nests_are_reduced_leaf_by_leaf_and_keep_their_shape(three):
 @pytest.mark.parametrize(
     ("op", "expected"), [("sum", 6), ("mean", 2), ("min", 1), ("max", 3), ("product", 6)]
 )
-def test_operations(three, op, expected):
+def test_all_reduce_supports_each_operation(three, op, expected):
     results = on_all(three, lambda g, i: g.all_reduce("op", np.array([i + 1.0]), op))
     assert [r.tolist() for r in results] == [[expected]] * 3
 
@@ -110,7 +110,7 @@ def test_all_members_get_the_same_bytes(three):
     assert all(draw is not result for draw, result in zip(draws, results, strict=True))
 
 
-def test_torch_tensors_come_back_as_such(three):
+def test_torch_tensors_are_returned_as_tensors(three):
     torch = pytest.importorskip("torch")
 
     def tensors(i):
@@ -128,7 +128,7 @@ def test_torch_tensors_come_back_as_such(three):
         assert torch.equal(result["turned"], 3 * torch.arange(6.0).reshape(2, 3).t())
 
 
-def test_functions_fold_any_values_in_the_order_of_members(three):
+def test_functions_combine_any_values_in_the_order_of_members(three):
     order = three[0].members
 
     def add(a, b):
@@ -138,7 +138,7 @@ def test_functions_fold_any_values_in_the_order_of_members(three):
     assert results == [{"names": order}] * 3
 
 
-def test_a_function_that_raises_harms_its_own_member_alone(three):
+def test_a_function_that_raises_fails_only_its_own_member(three):
     def bad(_a, _b):
         raise ZeroDivisionError("mine")
 
@@ -177,7 +177,7 @@ def test_rounds_can_be_awaited(three):
     assert asyncio.run(both()) == [4.5] * 3
 
 
-def test_a_round_waits_for_all_and_says_for_whom(three):
+def test_a_round_waits_for_all_members_and_names_the_missing_ones(three):
     rounds = [g.all_reduce("sum", 1) for g in three[:2]]
     assert not rounds[0].wait(0.05)
     with pytest.raises(errors.DeadlineExceededError, match="continues"):
@@ -191,7 +191,7 @@ def test_a_round_waits_for_all_and_says_for_whom(three):
     assert three[0].why_waiting() == ""
 
 
-def test_other_arrays_are_refused_on_all_by_name(three):
+def test_arrays_of_different_shapes_are_refused_by_name_on_all_members(three):
     rounds = [
         g.all_reduce("sum", {"layer": {"w": np.zeros(3 + (i == 1))}}) for i, g in enumerate(three)
     ]
@@ -200,7 +200,7 @@ def test_other_arrays_are_refused_on_all_by_name(three):
             round_.result(DEADLINE_S)
 
 
-def test_what_cannot_be_is_refused(three, broker):
+def test_invalid_arguments_of_rounds_are_refused(three, broker):
     group = three[0]
     for data in (object(), "text", np.array(["a"])):
         with pytest.raises((errors.UnsupportedTypeError, errors.InvalidArgumentError)):
@@ -227,7 +227,7 @@ def test_what_cannot_be_is_refused(three, broker):
         group.wait(1)
 
 
-def test_without_a_broker_a_wait_says_so():
+def test_without_a_broker_a_wait_fails_naming_the_broker():
     with reverie.Rpc() as rpc, reverie.Group(rpc, "g") as group:
         with pytest.raises(errors.DeadlineExceededError, match="broker"):
             group.wait(1, timeout_s=0.1)
@@ -237,7 +237,7 @@ def test_without_a_broker_a_wait_says_so():
         assert "broker" in group.why_waiting()
 
 
-def test_the_members_go_on_without_the_broker_and_it_finds_them_again():
+def test_members_continue_without_the_broker_and_rejoin_a_new_one():
     with reverie.Broker() as first:
         address = first.listen()
         rpcs = [reverie.Rpc(f"m{i}") for i in range(2)]
@@ -316,7 +316,7 @@ def sums_of(group, count):
     raise AssertionError(f"no round of {count} members: {group.members}, {group.why_waiting()}")
 
 
-def test_a_process_that_is_killed_or_frozen_is_dropped_and_may_come_back(join, start):
+def test_a_killed_or_frozen_process_is_dropped_and_can_rejoin(join, start):
     group = join("here")
     others = [start(f"p{i}", 3) for i in range(2)]
     sums_of(group, 3)
@@ -332,7 +332,7 @@ def test_a_process_that_is_killed_or_frozen_is_dropped_and_may_come_back(join, s
 
 
 @pytest.mark.parametrize("changes", [6])
-def test_random_kills_and_joins_leave_right_sums(join, start, changes):
+def test_sums_are_correct_after_random_kills_and_joins(join, start, changes):
     draws = np.random.default_rng(5)
     group = join("here")
     alive = {f"p{i}": start(f"p{i}", 1) for i in range(3)}
@@ -367,7 +367,7 @@ def test_ctrl_c_ends_a_wait(join):
         round_.result()
 
 
-def test_a_forked_child_is_refused(three):
+def test_calls_in_a_forked_child_are_refused(three):
     child = os.fork()
     if child == 0:
         try:
@@ -379,7 +379,7 @@ def test_a_forked_child_is_refused(three):
     assert on_all(three, lambda g, i: g.all_reduce("x", i)) == [3] * 3
 
 
-def test_the_command_serves_until_it_is_told_to_end():
+def test_the_broker_command_serves_until_sigterm():
     process = subprocess.Popen(
         [sys.executable, "-m", "reverie", "broker", "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,

@@ -86,7 +86,7 @@ def test_an_unknown_method_is_unimplemented(served):
     assert refusal(channel, "/t/Nothing")[0] == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_long_status_text_is_cut_to_what_grpcio_takes(served):
+def test_a_long_status_text_is_cut_to_what_grpcio_accepts(served):
     _, channel = served
     code, text = refusal(channel, "/t/Fail", b"3 " + b"x" * 100_000)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
@@ -109,7 +109,7 @@ def test_a_deadline_ends_the_call(served):
     assert server.line().split()[1] in ("DEADLINE_EXCEEDED:", "CANCELLED:")
 
 
-def test_a_cancelled_call_is_told_to_the_method(served):
+def test_the_method_is_notified_of_a_cancelled_call(served):
     server, channel = served
     pending = channel.unary_unary("/t/Never").future(b"")
     assert call(channel, "/t/Upper", b"behind it") == b"BEHIND IT"
@@ -117,7 +117,7 @@ def test_a_cancelled_call_is_told_to_the_method(served):
     assert server.line() == "ended CANCELLED: the caller cancelled the call"
 
 
-def test_gzip_is_understood_and_deflate_is_refused(served):
+def test_gzip_is_accepted_and_deflate_is_refused(served):
     _, channel = served
     assert call(channel, "/t/Upper", b"a" * 100_000, compression=grpc.Compression.Gzip) == (
         b"A" * 100_000
@@ -127,7 +127,7 @@ def test_gzip_is_understood_and_deflate_is_refused(served):
     assert "deflate" in text
 
 
-def test_thousands_of_cancelled_calls_cost_no_connection(served):
+def test_thousands_of_cancelled_calls_do_not_break_the_connection(served):
     _, channel = served
     for _ in range(2500):
         stream = channel.unary_stream("/t/Count")(b"1000 400")
@@ -136,7 +136,7 @@ def test_thousands_of_cancelled_calls_cost_no_connection(served):
     assert call(channel, "/t/Upper", b"still here") == b"STILL HERE"
 
 
-def test_a_reader_that_stops_is_ended_at_the_bound(served):
+def test_a_stream_with_too_many_unread_messages_is_ended(served):
     _, channel = served
     stream = channel.unary_stream("/t/Flood")(b"", timeout=60)
     assert call(channel, "/t/Upper", b"others") == b"OTHERS"
@@ -146,7 +146,7 @@ def test_a_reader_that_stops_is_ended_at_the_bound(served):
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_stop_ends_what_is_open_and_says_so(served):
+def test_a_stop_ends_open_calls_as_unavailable(served):
     server, channel = served
     pending = channel.unary_unary("/t/Never").future(b"")
     assert call(channel, "/t/Upper", b"a") == b"A"
@@ -154,7 +154,7 @@ def test_a_stop_ends_what_is_open_and_says_so(served):
     assert pending.exception(30).code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_stop_with_grace_lets_calls_end(peer):
+def test_a_stop_with_grace_allows_open_calls_to_finish(peer):
     server = Server(peer, "localhost:0", "--grace", "30")
     with grpc.insecure_channel(server.address) as channel:
         requests = iter([b"one", b"two"])
@@ -180,7 +180,7 @@ def test_a_unix_socket_is_served(peer, tmp_path):
     server.stop()
 
 
-def test_tls_with_a_token_and_client_certificates(peer, root):
+def test_tls_works_with_a_token_and_client_certificates(peer, root):
     folder = root / "tests" / "data" / "tls"
     files = [folder / name for name in ("server.pem", "server_key.pem", "authority.pem")]
     server = Server(peer, "localhost:0", "--token", "secret", "--tls", *files)
@@ -288,7 +288,7 @@ def test_our_client_speaks_tls_with_grpcio(ask, grpcio_server, root):
     assert "certificate" in refused
 
 
-def test_a_peer_that_speaks_something_else_is_unavailable(ask, tmp_path):
+def test_a_server_of_another_protocol_is_unavailable(ask, tmp_path):
     python = shutil.which("python3")
     server = subprocess.Popen(
         [python, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"],

@@ -66,7 +66,7 @@ def drawn(buffer, count=4000):
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_future_goals_are_what_this_or_a_later_step_of_the_episode_achieved(num_envs):
+def test_future_goals_were_achieved_later_in_the_same_episode(num_envs):
     lengths = [5, 1, 12, 7]
     buffer = filled(lengths, num_envs=num_envs)
     episode, time, goal_episode, goal_time, batch = drawn(buffer)
@@ -84,7 +84,7 @@ def test_future_goals_are_what_this_or_a_later_step_of_the_episode_achieved(num_
     assert (batch["reward"][kept] == -7).all()
 
 
-def test_the_goal_is_one_in_both_observations_and_the_reward_is_that_of_the_goal():
+def test_both_observations_have_the_goal_and_the_reward_is_recomputed_for_it():
     batch = drawn(filled([20, 30]))[-1]
     np.testing.assert_array_equal(batch["obs"]["desired_goal"], batch["next_obs"]["desired_goal"])
     chosen = batch["hindsight"]
@@ -95,14 +95,14 @@ def test_the_goal_is_one_in_both_observations_and_the_reward_is_that_of_the_goal
     np.testing.assert_array_equal(batch["obs"]["achieved_goal"][:, 0], rows @ [1000, 1])
 
 
-def test_final_goals_are_what_the_last_step_achieved():
+def test_final_goals_were_achieved_by_the_last_step():
     lengths = [5, 1, 12]
     episode, _, goal_episode, goal_time, _ = drawn(filled(lengths, strategy="final"))
     np.testing.assert_array_equal(goal_episode, episode)
     np.testing.assert_array_equal(goal_time, np.array(lengths)[episode])
 
 
-def test_episode_goals_are_what_any_step_achieved():
+def test_episode_goals_were_achieved_by_any_step():
     episode, time, goal_episode, goal_time, _ = drawn(filled([5, 8], strategy="episode"))
     np.testing.assert_array_equal(goal_episode, episode)
     assert (goal_time >= 1).all()
@@ -110,13 +110,13 @@ def test_episode_goals_are_what_any_step_achieved():
     assert set(goal_time[episode == 1]) == set(range(1, 9))
 
 
-def test_an_episode_that_goes_on_ends_at_its_last_step_so_far():
+def test_the_last_step_so_far_ends_a_running_episode():
     episode, _, _, goal_time, _ = drawn(filled([3, 4], strategy="final", last_is_over=False))
     assert set(goal_time[episode == 1]) == {4}
 
 
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_goals_stay_those_of_the_episode_while_the_oldest_make_room(strategy):
+def test_goals_stay_within_the_episode_while_old_steps_are_evicted(strategy):
     num_envs, rng = 3, np.random.default_rng(2)
     lengths = rng.integers(1, 90, 60).tolist()
     buffer = filled(lengths, capacity=700, num_envs=num_envs, strategy=strategy)
@@ -131,12 +131,12 @@ def test_goals_stay_those_of_the_episode_while_the_oldest_make_room(strategy):
     assert abs(len(episode) / len(batch["reward"]) - 0.8) < 0.03  # no transition was left out
 
 
-def test_memory_does_not_grow_with_what_has_left_the_buffer():
+def test_memory_does_not_grow_with_evicted_steps():
     short = filled([50] * 40, capacity=1000).memory_bytes
     assert filled([50] * 400, capacity=1000).memory_bytes < 1.5 * short
 
 
-def test_an_environment_that_makes_no_steps_holds_no_memory_of_the_others():
+def test_an_idle_environment_does_not_keep_memory_of_the_others():
     buffer = reverie.ReplayBuffer(500, 2, seed=1, hindsight=reverie.Hindsight(distance))
     sizes = []
     for time in range(20_000):
@@ -165,7 +165,7 @@ def test_a_cut_ends_the_episode():
     assert ((goal_time > time) & (goal_time <= 5)).all()
 
 
-def test_a_cleared_buffer_begins_anew():
+def test_a_cleared_buffer_has_no_goals_of_earlier_episodes():
     buffer = filled([5, 6])
     buffer.clear()
     for time in range(4):
@@ -176,20 +176,20 @@ def test_a_cleared_buffer_begins_anew():
     assert goal_time.max() == 4
 
 
-def test_what_is_read_by_age_is_what_was_stored():
+def test_transitions_read_by_age_are_not_relabelled():
     buffer = filled([5, 6])
     assert not buffer[:]["hindsight"].any()
     assert (buffer[:]["obs"]["desired_goal"] == NO_GOAL).all()
     assert len(list(buffer.episodes())) == 2
 
 
-def test_goals_is_how_many_get_another_for_each_that_keeps_its_own():
+def test_goals_sets_the_ratio_of_relabelled_to_original_transitions():
     assert not filled([9], goals=0).sample(500)["hindsight"].any()
     share = filled([9], goals=1).sample(4000)["hindsight"].mean()
     assert abs(share - 0.5) < 0.05
 
 
-def test_a_function_can_say_where_the_episode_ends():
+def test_the_terminated_function_recomputes_the_end_of_the_episode():
     def reached(achieved, desired, _):
         return (achieved == desired)[:, 0]
 
@@ -206,7 +206,7 @@ def test_the_same_seed_draws_the_same_goals():
     np.testing.assert_array_equal(first["obs"]["desired_goal"], second["obs"]["desired_goal"])
 
 
-def test_a_batch_is_filled_again_and_drawn_ahead():
+def test_relabelling_works_with_out_and_with_datasets():
     buffer = filled([9, 8])
     batch = buffer.sample(64)
     assert buffer.sample(64, out=batch) is batch
@@ -217,7 +217,7 @@ def test_a_batch_is_filled_again_and_drawn_ahead():
     assert (batch["reward"][chosen] > -7).all()
 
 
-def test_entries_of_an_inner_dict_are_goals_too():
+def test_goals_may_be_entries_of_an_inner_dict():
     hindsight = reverie.Hindsight(distance, achieved="hand/at", desired="wanted")
     buffer = reverie.ReplayBuffer(100, seed=1, hindsight=hindsight)
     for time in range(6):
@@ -231,7 +231,7 @@ def test_entries_of_an_inner_dict_are_goals_too():
     assert (batch["obs"]["wanted"][chosen] > batch["obs"]["hand"]["at"][chosen]).all()
 
 
-def test_threads_may_add_and_sample_at_once():
+def test_several_threads_can_add_and_sample_at_once():
     buffer = filled([5], capacity=300)
     failures = []
 
@@ -259,7 +259,7 @@ def test_threads_may_add_and_sample_at_once():
     assert failures == []
 
 
-def test_what_cannot_be_relabelled_is_refused():
+def test_settings_and_observations_that_cannot_be_relabelled_are_refused():
     with pytest.raises(InvalidArgumentError, match="for single steps, but n_step is 3"):
         reverie.ReplayBuffer(10, n_step=3, hindsight=reverie.Hindsight(distance))
     with pytest.raises(InvalidArgumentError, match="sequence_length 4"):
@@ -279,7 +279,7 @@ def test_what_cannot_be_relabelled_is_refused():
         buffer.add(uneven, 0, 0.0, uneven, terminated=False)
 
 
-def test_a_reward_that_is_not_one_a_goal_is_refused():
+def test_a_reward_function_that_does_not_return_one_reward_per_goal_is_refused():
     def one_number(*_):
         return 0.0
 
@@ -313,7 +313,7 @@ def go_on(buffer, number, num_envs):
 @pytest.mark.parametrize("copied", [saved_and_loaded, copied_by_pickle])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 @pytest.mark.parametrize(("capacity", "num_envs"), [(10_000, 1), (300, 1), (700, 3)])
-def test_what_is_loaded_draws_the_goals_of_what_was_saved(
+def test_a_loaded_or_copied_buffer_draws_the_same_goals(
     tmp_path, copied, strategy, capacity, num_envs
 ):
     lengths = np.random.default_rng(2).integers(1, 90, 30).tolist()
@@ -335,7 +335,7 @@ def test_what_is_loaded_draws_the_goals_of_what_was_saved(
     assert strategy != "future" or (goal_time > time).all()
 
 
-def test_a_stream_that_made_no_steps_for_long_is_saved_too(tmp_path):
+def test_an_environment_that_was_idle_for_long_is_saved(tmp_path):
     buffer = reverie.ReplayBuffer(500, 2, seed=1, hindsight=reverie.Hindsight(distance))
     for time in range(3_000):
         episodes = np.array([time // 100, 0])
@@ -348,7 +348,7 @@ def test_a_stream_that_made_no_steps_for_long_is_saved_too(tmp_path):
         np.testing.assert_array_equal(ours["obs"]["desired_goal"], theirs["obs"]["desired_goal"])
 
 
-def test_compressed_pictures_beside_the_goals_come_back(tmp_path):
+def test_compressed_images_beside_the_goals_are_saved_and_loaded(tmp_path):
     hindsight = reverie.Hindsight(distance)
     buffer = reverie.ReplayBuffer(1000, seed=1, hindsight=hindsight, codec="zstd")
     picture = np.zeros((64, 64), np.uint8)
@@ -370,7 +370,7 @@ def test_compressed_pictures_beside_the_goals_come_back(tmp_path):
         np.testing.assert_array_equal(ours["obs"][name], theirs["obs"][name])
 
 
-def test_hindsight_is_given_again_and_must_fit(tmp_path):
+def test_load_needs_the_same_hindsight_to_be_given_again(tmp_path):
     buffer = filled([5, 6])
     buffer.save(tmp_path / "goals")
     with pytest.raises(InvalidArgumentError, match=r"give it again, hindsight=reverie.Hindsight"):
@@ -391,7 +391,7 @@ def test_hindsight_is_given_again_and_must_fit(tmp_path):
         reverie.ReplayBuffer.load(tmp_path / "plain", hindsight=final)
 
 
-def test_damage_to_saved_goals_is_found(tmp_path):
+def test_damage_to_saved_goals_is_detected(tmp_path):
     buffer = filled([5, 6, 40], capacity=30)
     folder = Path(buffer.save(tmp_path / "it"))
     draw = random.Random(5)

@@ -49,7 +49,7 @@ def random_key(rng, count):
     return [rng.randint(-count, count - 1) for _ in range(rng.randint(1, 5))]
 
 
-def test_any_index_picks_what_a_list_would(writer):
+def test_a_history_is_indexed_like_a_list(writer):
     model = append_numbers(writer, 20)
     column = writer.history["x"]
     rng = random.Random(3)
@@ -71,7 +71,7 @@ def test_any_index_picks_what_a_list_would(writer):
         assert picked.dtype == np.int64
 
 
-def test_a_picked_column_is_indexed_by_the_same_rules(writer):
+def test_a_selected_column_is_indexed_like_a_list(writer):
     append_numbers(writer, 20)
     rng = random.Random(4)
     picked = writer.history["x"][[3, 4, 5, 9, 1, 1, 17]]
@@ -90,7 +90,7 @@ def test_a_picked_column_is_indexed_by_the_same_rules(writer):
             assert len(picked[key]) == 0
 
 
-def test_items_over_any_rows_hold_those_rows(client, writer):
+def test_items_hold_the_rows_that_were_selected(client, writer):
     model = append_numbers(writer, 20)
     rng = random.Random(5)
     wanted = []
@@ -114,13 +114,13 @@ def test_items_over_any_rows_hold_those_rows(client, writer):
 
 
 @pytest.mark.parametrize("key", ["x", 1.5, None, (1.5,), [1.5], ["x"]])
-def test_what_is_no_index_is_refused(writer, key):
+def test_invalid_indices_are_refused(writer, key):
     append_numbers(writer, 3)
     with pytest.raises(TypeError, match="column 'x' is indexed with"):
         writer.history["x"][key]
 
 
-def test_a_history_taken_once_stays_current(writer):
+def test_a_history_object_follows_later_steps(writer):
     writer.append({"x": 1.0})
     history = writer.history
     column = history["x"]
@@ -130,7 +130,7 @@ def test_a_history_taken_once_stays_current(writer):
     assert column[-1].numpy() == 2.0
 
 
-def test_iterating_gives_cells_and_none_where_there_is_none(writer):
+def test_iterating_gives_cells_and_none_for_missing_ones(writer):
     writer.append({"x": 1.0})
     writer.append({"y": 2.0})
     writer.append({"x": 3.0})
@@ -159,7 +159,7 @@ def test_a_slice_over_missing_or_expired_steps_is_refused(client):
     writer.close()
 
 
-def test_a_column_that_outlives_its_rows_says_so(client):
+def test_a_column_whose_rows_expired_is_refused(client):
     writer = client.trajectory_writer(num_keep_alive_refs=2)
     writer.append({"x": 1.0})
     column = writer.history["x"][-1:]
@@ -196,7 +196,7 @@ def test_none_leaves_a_column_out_of_a_step(writer):
     assert [cell is None for cell in writer.history["y"]] == [True, False]
 
 
-def test_an_episode_ends_and_the_history_begins_anew(writer):
+def test_end_episode_clears_the_history(writer):
     append_numbers(writer, 3)
     old = writer.history["x"][-1:]
     writer.end_episode()

@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).parent.parent / "support" / "import_order.py"
 
 @pytest.mark.parametrize("package", ["torch", "jax", "grpc"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
-def test_codecs_and_tls_work_beside(package, is_first):
+def test_codecs_and_tls_work_beside_other_libraries(package, is_first):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     order = [package, "reverie"] if is_first else ["reverie", package]

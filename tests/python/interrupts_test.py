@@ -127,7 +127,7 @@ def interrupt(*_, **__):
         ("__repr__", lambda client, value: client.sample_batch("t", value)),
     ],
 )
-def test_ctrl_c_in_an_arguments_own_code_is_no_refusal_of_the_argument(method, call):
+def test_ctrl_c_in_the_code_of_an_argument_raises_keyboard_interrupt(method, call):
     value = type("Value", (), {method: interrupt})()
     with reverie.Store([reverie.Table.queue("t", 1)]) as store, pytest.raises(KeyboardInterrupt):
         call(store.client(), value)
@@ -143,7 +143,7 @@ def drop_one_and_wait(client):
     client.sample_batch("t", 1, timeout_s=60.0)
 
 
-def test_ctrl_c_that_meets_a_del_comes_once_more():
+def test_ctrl_c_during_a_del_method_is_raised_again():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with reverie.Store([reverie.Table.queue("t", 1)]) as store:
@@ -171,7 +171,7 @@ def program_s():
         ("peers", "embedded"),
     ],
 )
-def test_ctrl_c_ends_every_call_wherever_it_is(part, door):
+def test_ctrl_c_ends_every_public_call(part, door):
     left = [name for name in exits_program.CASES if exits_program.part_of(name) == part]
     assert len(left) > 10
     for _ in range(TRIES):

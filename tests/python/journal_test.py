@@ -77,7 +77,7 @@ KILLED = """
 
 @pytest.mark.parametrize("durability", ["sync", "interval"])
 @pytest.mark.parametrize("history", ["journal", "checkpoint"])
-def test_a_killed_store_has_what_was_confirmed(tmp_path, durability, history):
+def test_a_killed_store_keeps_confirmed_changes(tmp_path, durability, history):
     paths = (os.environ.get("PYTHONPATH"), str(PROGRAM.parent))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), tmp_path, durability, history],
@@ -214,18 +214,18 @@ def kill_again_and_again(folder, durability, kills, seed):
 
 
 @pytest.mark.parametrize("durability", ["sync", "interval"])
-def test_a_killed_server_has_what_was_confirmed(tmp_path, durability):
+def test_a_killed_server_keeps_confirmed_changes(tmp_path, durability):
     assert kill_again_and_again(tmp_path, durability, 20, seed=1) > 400
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("durability", ["sync", "interval"])
-def test_a_server_that_is_killed_250_times_has_what_was_confirmed(tmp_path, durability):
+def test_a_server_killed_250_times_keeps_confirmed_changes(tmp_path, durability):
     assert kill_again_and_again(tmp_path, durability, 250, seed=2) > 5_000
 
 
 @pytest.mark.parametrize("durability", ["sync", "interval"])
-def test_a_writer_inserts_nothing_twice_into_a_server_that_is_killed(tmp_path, durability):
+def test_no_item_is_inserted_twice_into_a_killed_server(tmp_path, durability):
     run = Run(tmp_path, durability)
     sampled = []
     is_over = threading.Event()
@@ -266,7 +266,7 @@ def test_a_writer_inserts_nothing_twice_into_a_server_that_is_killed(tmp_path, d
     assert set(left) | set(sampled) == set(range(count))
 
 
-def test_durability_needs_a_folder_and_a_name_that_is_known(tmp_path):
+def test_durability_needs_a_folder_and_a_valid_name(tmp_path):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
     for kind in (reverie.Store, reverie.Server):
         with pytest.raises(errors.InvalidArgumentError, match="without a checkpointer"):
@@ -276,7 +276,7 @@ def test_durability_needs_a_folder_and_a_name_that_is_known(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_journal_is_refused_by_file_and_place(tmp_path):
+def test_a_damaged_journal_is_refused_with_file_and_offset(tmp_path):
     with open_store(tmp_path) as store:
         for i in range(20):
             store.client().insert(program.step(i), {"kept": 1.0})
@@ -334,7 +334,7 @@ FULL_DISK = """
         ("interval", "7m", 2_200_000),
     ],
 )
-def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(
+def test_a_full_disk_confirms_nothing_until_a_checkpoint_can_be_written(
     tmp_path, durability, disk, ballast
 ):
     small_disk = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
@@ -364,7 +364,7 @@ def test_on_a_full_disk_nothing_is_confirmed_until_a_checkpoint_can_be_written(
     assert size_again == size
 
 
-def test_many_threads_share_what_is_synced(tmp_path):
+def test_inserts_of_many_threads_are_all_journalled(tmp_path):
     with open_store(tmp_path) as store:
 
         def work(k):
@@ -381,7 +381,7 @@ def test_many_threads_share_what_is_synced(tmp_path):
         assert numbers(store, "kept") == sorted(1000 * k + i for k in range(8) for i in range(50))
 
 
-def test_a_forked_child_leaves_the_journal_to_its_parent(tmp_path):
+def test_a_forked_child_cannot_write_to_the_journal(tmp_path):
     with open_store(tmp_path) as store:
         store.client().insert(program.step(1), {"kept": 1.0})
         child = os.fork()
@@ -472,7 +472,7 @@ def small():
     )
 
 
-def test_a_reader_written_from_the_page_finds_what_was_journalled(tmp_path):
+def test_a_reader_written_from_the_documentation_reads_a_journal(tmp_path):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
     with reverie.Store([small()], checkpointer=checkpointer, durability="sync") as store:
         client = store.client()
@@ -562,7 +562,7 @@ LEFT_IN_THE_RING = """
 """
 
 
-def test_what_a_killed_store_confirmed_is_in_its_files_and_its_ring(tmp_path, capsys):
+def test_changes_confirmed_by_a_killed_store_are_in_its_files_and_ring(tmp_path, capsys):
     paths = (os.environ.get("PYTHONPATH"), str(PROGRAM.parent))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(LEFT_IN_THE_RING), tmp_path],
@@ -623,7 +623,7 @@ TABLES_THAT_DIFFER = """
 
 
 @pytest.mark.parametrize("durability", ["none", "sync"])
-def test_a_table_may_have_a_durability_of_its_own(tmp_path, durability):
+def test_a_table_may_have_its_own_durability(tmp_path, durability):
     command = [sys.executable, "-c", textwrap.dedent(TABLES_THAT_DIFFER), tmp_path, durability]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -636,7 +636,7 @@ def test_a_table_may_have_a_durability_of_its_own(tmp_path, durability):
         assert sizes == [20, 49, 49, as_the_store], again.stderr
 
 
-def test_the_durability_of_a_table_needs_a_folder_and_a_name_that_is_known():
+def test_the_durability_of_a_table_needs_a_folder_and_a_valid_name():
     queue = reverie.Table.queue("q", 10)
     with pytest.raises(errors.InvalidArgumentError, match="durability of table 'q' is 'always'"):
         queue.replace(durability="always")

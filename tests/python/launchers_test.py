@@ -137,7 +137,7 @@ def test_srun_trains_one_model_on_two_nodes(slurm):
     assert all(f"peer-{rank}: brought" in done.stdout for rank in range(2))
 
 
-def test_the_first_host_of_a_slurm_step():
+def test_first_host_parses_the_node_list_of_a_slurm_step():
     pytest.importorskip("torch")
     spec = importlib.util.spec_from_file_location("elastic_training", EXAMPLE)
     example = importlib.util.module_from_spec(spec)

@@ -55,7 +55,7 @@ def test_a_sequence_is_appended_step_by_step(client):
     np.testing.assert_array_equal(data["y"][0], np.arange(8).reshape(4, 2))
 
 
-def test_steps_of_another_structure_are_refused_and_the_writer_goes_on(client):
+def test_steps_of_another_structure_are_refused_and_the_writer_stays_usable(client):
     writer = client.writer(2)
     writer.append({"a": 1, "b": 2})
     for step, message in [
@@ -72,7 +72,7 @@ def test_steps_of_another_structure_are_refused_and_the_writer_goes_on(client):
     np.testing.assert_array_equal(client.sample_batch("t", 1).data["a"][0], [1, 3])
 
 
-def test_items_that_cannot_be_made(client):
+def test_invalid_items_are_refused(client):
     writer = client.writer(3)
     for arguments, message in [
         (("t", 1, 1.0), "0 steps were appended"),
@@ -101,7 +101,7 @@ def test_a_first_step_without_columns_is_refused(client, step):
         writer.append(step)
 
 
-def test_bounds_that_mean_nothing_are_refused(client):
+def test_invalid_bounds_of_a_writer_are_refused(client):
     for arguments, message in [
         ({"max_sequence_length": 0}, "max_sequence_length is 0"),
         ({"max_sequence_length": 2, "chunk_length": 0}, "chunk_length is 0"),
@@ -112,7 +112,7 @@ def test_bounds_that_mean_nothing_are_refused(client):
             client.writer(**arguments)
 
 
-def test_a_close_flushes_and_ends_all_calls():
+def test_close_flushes_until_its_timeout_and_refuses_later_calls():
     with reverie.Store([reverie.Table.queue("full", 1)]) as store:
         writer = store.client().writer(1)
         writer.append(1)
@@ -127,7 +127,7 @@ def test_a_close_flushes_and_ends_all_calls():
         assert store.client().server_info()["full"].rate_limiter_info.insert_stats.pending == 0
 
 
-def test_a_closed_writer_says_so(client):
+def test_calls_of_a_closed_writer_are_refused(client):
     writer = client.writer(1)
     writer.append(1)
     writer.close()
@@ -144,7 +144,7 @@ def test_a_closed_writer_says_so(client):
             call()
 
 
-def test_a_signature_may_be_that_of_one_step():
+def test_a_signature_may_describe_one_step():
     signature = {"a": reverie.TensorSpec([], "int64"), "b": reverie.TensorSpec([2], "float32")}
     table = reverie.Table(
         "t",
@@ -174,7 +174,7 @@ def test_a_signature_may_be_that_of_one_step():
                 writer.create_item("t", 1.0, rows)
 
 
-def test_samples_come_as_the_nest_of_the_signature():
+def test_samples_have_the_nest_of_the_signature():
     signature = {
         "a": reverie.TensorSpec([None], "int64"),
         "b": (reverie.TensorSpec([None, 2], float),),
@@ -203,7 +203,7 @@ def test_samples_come_as_the_nest_of_the_signature():
         assert [column.shape for column in flat.data] == [(2,), (2, 2)]
 
 
-def test_a_call_that_waits_holds_nothing_of_earlier_steps():
+def test_a_waiting_call_keeps_no_references_to_earlier_steps():
     # A waiting call once kept references to freed arrays, and the garbage collector crashed.
     with reverie.Store([reverie.Table.queue("q", 1)]) as store:
         client = store.client()
@@ -229,7 +229,7 @@ def write_to_both(client):
                     writer.create_item(name, 100, 1.0)
 
 
-def test_a_served_writer_whose_items_one_of_two_tables_refuses_says_so_and_lives():
+def test_a_writer_survives_items_that_one_of_two_tables_refuses():
     # The refused items once corrupted memory, and the process crashed soon after.
     signature = [reverie.TensorSpec((None, 3, 4), np.float32)]
     tables = [

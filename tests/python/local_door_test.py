@@ -25,7 +25,7 @@ def sockets(address):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_a_client_on_the_same_machine_takes_the_unix_socket(host):
+def test_a_client_on_the_same_machine_uses_the_unix_socket(host):
     with reverie.Server([fifo()]) as server:
         address = f"127.0.0.1:{server.port}"
         assert sockets(address) == 1
@@ -36,7 +36,7 @@ def test_a_client_on_the_same_machine_takes_the_unix_socket(host):
     assert sockets(address) == 0
 
 
-def test_a_secret_is_asked_for_there_too():
+def test_the_unix_socket_needs_the_token_too():
     with reverie.Server([fifo()], token="open sesame") as server:
         address = f"127.0.0.1:{server.port}"
         client = reverie.Client(address, token="open sesame")
@@ -46,7 +46,7 @@ def test_a_secret_is_asked_for_there_too():
             reverie.Client(address).server_info(timeout=10)
 
 
-def test_a_server_of_all_addresses_has_one_for_them_all():
+def test_a_server_at_all_addresses_has_one_unix_socket():
     with reverie.Server([fifo()], host="0.0.0.0", insecure=True) as server:
         client = reverie.Client(f"127.0.0.1:{server.port}")
         client.insert([1], {"t": 1.0})
@@ -54,7 +54,7 @@ def test_a_server_of_all_addresses_has_one_for_them_all():
         assert sockets(f"127.0.0.1:{server.port}") == 0
 
 
-def test_a_client_comes_back_to_the_server_that_took_the_port():
+def test_a_client_reconnects_to_a_new_server_at_the_same_port():
     server = reverie.Server([fifo()])
     port = server.port
     client = reverie.Client(f"localhost:{port}")

@@ -56,7 +56,7 @@ def listen(name):
         peer.listen()
 
 
-def test_lines_come_in_order_and_once(lines):
+def test_lines_are_logged_in_order_and_once(lines):
     for i in range(50):
         listen(f"peer-{i}")
     eventually(lambda: sum(" listens " in text for text in lines.texts) >= 50)
@@ -76,8 +76,8 @@ def test_a_handler_may_call_the_library(lines):
     eventually(lambda: store.client().server_info()["t"].current_size == len(lines.texts))
 
 
-def test_a_handler_that_waits_delays_no_call(lines):
-    """As one may that writes to a full pipe. Its lines wait meanwhile, and none is lost."""
+def test_a_blocked_handler_delays_no_call(lines):
+    """The handler waits as if it wrote to a full pipe; no line is lost meanwhile."""
     release = threading.Event()
     lines.react = lambda text: release.wait(60) if "'first' listens" in text else None
     listen("first")
@@ -94,7 +94,7 @@ def test_a_handler_that_waits_delays_no_call(lines):
     eventually(lambda: any("'server' listens" in text for text in lines.texts))
 
 
-def test_a_warning_that_waits_for_its_handler_stalls_no_client(lines):
+def test_a_blocked_handler_of_a_warning_stalls_no_client(lines):
     """A thread of the network logs that a server is lost, and other servers' answers come on it."""
     release = threading.Event()
     lines.react = lambda text: release.wait(60) if "is left out" in text else None
@@ -117,7 +117,7 @@ def test_a_warning_that_waits_for_its_handler_stalls_no_client(lines):
     servers.pop().stop()
 
 
-def test_more_lines_than_may_wait_are_counted(lines):
+def test_dropped_lines_are_counted(lines):
     release = threading.Event()
     lines.react = lambda text: release.wait(60) if "'first' listens" in text else None
     listen("first")

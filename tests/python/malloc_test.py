@@ -14,7 +14,7 @@ FILES = [
 ]
 
 
-def test_calls_leave_the_interpreters_memory_whole(root):
+def test_tests_pass_with_the_debug_allocator(root):
     command = [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     # The case of every public call takes too long with this allocator.
     command += ["-k", "not every_public_call"]

@@ -93,7 +93,7 @@ def check(door, codec, episode, writers, count):
         ("served", "lz4", LONG, 8),
     ],
 )
-def test_what_is_resident_is_what_is_counted(door, codec, episode, writers):
+def test_resident_memory_matches_size_bytes(door, codec, episode, writers):
     check(door, codec, episode, writers, QUICK_FRAMES)
 
 
@@ -102,7 +102,7 @@ def test_what_is_resident_is_what_is_counted(door, codec, episode, writers):
 @pytest.mark.parametrize("door", ["embedded", "served"])
 @pytest.mark.parametrize("episode", [LONG, SHORT])
 @pytest.mark.parametrize("codec", ["raw", "lz4", "zstd"])
-def test_what_is_resident_is_what_is_counted_at_length(door, codec, episode, writers):
+def test_resident_memory_matches_size_bytes_for_many_frames(door, codec, episode, writers):
     check(door, codec, episode, writers, ALL_FRAMES)
 
 
@@ -118,18 +118,18 @@ def check_budget(codec, budget):
     assert figures["growth"] <= 1.15 * budget
 
 
-def test_a_budget_bounds_what_is_resident():
+def test_max_bytes_bounds_resident_memory():
     check_budget("raw", 16 * MIB)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["raw", "lz4", "zstd"])
-def test_a_budget_bounds_what_is_resident_with_any_codec(codec):
+def test_max_bytes_bounds_resident_memory_with_each_codec(codec):
     check_budget(codec, 96 * MIB)
 
 
 @pytest.mark.full
-def test_a_transition_of_atari_takes_500_bytes():
+def test_an_atari_transition_takes_at_most_500_bytes():
     pytest.importorskip("ale_py")
     pytest.importorskip("gymnasium")
     count = 30_000
@@ -141,7 +141,7 @@ def test_a_transition_of_atari_takes_500_bytes():
     assert figures["growth"] <= 500 * count
 
 
-def test_single_steps_take_what_is_counted():
+def test_resident_memory_of_single_steps_is_bounded_by_size_bytes():
     """Each step is in a separate chunk with several columns."""
     with holding() as holder:
         holder.ask("fill", count=20_000, columns=6)
@@ -150,7 +150,7 @@ def test_single_steps_take_what_is_counted():
     assert figures["growth"] <= 1.2 * figures["size_bytes"] + 4 * MIB
 
 
-def test_a_transition_of_lunar_lander_takes_110_bytes():
+def test_a_lunar_lander_transition_takes_at_most_110_bytes():
     count = 1 << 19
     with holding() as holder:
         holder.ask("add", count=count)

@@ -42,21 +42,21 @@ def check(root, folder, model, *defines):
 
 
 @pytest.mark.parametrize(("model", "rule"), _RULES)
-def test_a_model_without_its_rule_is_found_wrong(root, tmp_path, model, rule):
+def test_a_model_without_a_necessary_rule_violates_an_assertion(root, tmp_path, model, rule):
     assert "assertion violated" in check(root, tmp_path, model, rule)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(2000)  # twenty million states, possibly on a busy machine
 @pytest.mark.parametrize(("model", "defines"), _MODELS)
-def test_no_state_of_the_model_breaks_its_promise(root, tmp_path, model, defines):
+def test_no_state_of_the_model_violates_an_assertion(root, tmp_path, model, defines):
     printed = check(root, tmp_path, model, *defines)
     assert "errors: 0" in printed, printed
     assert "Search not completed" not in printed, printed
 
 
 @pytest.mark.parametrize("model", ["at_most_once", "insert_once"])
-def test_the_runs_that_the_code_replays_are_the_models(root, request, model):
+def test_the_stored_traces_match_the_models(root, request, model):
     spec = importlib.util.spec_from_file_location(
         "make_model_traces", root / "tests" / "data" / "make_model_traces.py"
     )

@@ -52,7 +52,7 @@ def test_an_environment_of_three_or_four_values_is_stepped(kind):
         assert outputs["board"].sum() == 0
 
 
-def test_what_it_refuses_is_a_runtime_error():
+def test_misuse_of_a_pool_raises_runtime_errors():
     with moolib.EnvPool(Classic, 1, batch_size=2, num_batches=1) as pool:
         future = pool.step(0, torch.tensor([0, 0]))
         with pytest.raises(RuntimeError, match="result"):
@@ -80,14 +80,14 @@ class Broken(Classic):
         return 5
 
 
-def test_a_step_of_another_form_is_told():
+def test_a_step_that_returns_another_form_is_reported():
     with moolib.EnvPool(Broken, 1, batch_size=1, num_batches=1) as pool:
         pool.step(0, torch.tensor([0])).result()
         with pytest.raises(EnvError, match="step returned 5; it must return an observation"):
             pool.step(0, torch.tensor([0])).result()
 
 
-def test_a_program_may_add_all_before_it_takes_any():
+def test_all_items_may_be_added_before_a_batch_is_taken():
     batcher = moolib.Batcher(2, "cpu", 1)
     for i in range(200):  # fills 100 batches from one thread
         batcher.stack({"a": torch.full((3,), i), "b": [np.full(3, i)]})
@@ -111,7 +111,7 @@ def test_get_waits_for_another_thread():
     assert batcher.filled == 2
 
 
-def test_a_batch_goes_to_the_device_it_was_asked_for():
+def test_a_batch_is_made_on_the_requested_device():
     batcher = moolib.Batcher(1, device=torch.device("cpu"))
     batcher.stack(torch.zeros(2))
     assert batcher.get().device.type == "cpu"
@@ -121,7 +121,7 @@ def test_a_batch_goes_to_the_device_it_was_asked_for():
         assert batcher.get().device.type == "cuda"
 
 
-def test_what_is_no_array_stays_that_of_the_first_item():
+def test_leaves_that_are_not_arrays_are_taken_from_the_first_item():
     batcher = moolib.Batcher(2)
     for i in range(4):
         batcher.stack({"x": torch.full((3,), i), "n": 5 + i, "l": [i / 2, (True, f"{i}")]})
@@ -149,7 +149,7 @@ def test_a_batcher_can_be_awaited():
     assert batch["n"] == 3
 
 
-def test_what_does_not_belong_into_a_batch_is_a_runtime_error():
+def test_items_that_do_not_fit_a_batch_raise_runtime_errors():
     batcher = moolib.Batcher(4)
     batcher.stack({"x": torch.zeros(2)})
     with pytest.raises(RuntimeError, match="made by stack"):
@@ -162,7 +162,7 @@ def test_what_does_not_belong_into_a_batch_is_a_runtime_error():
         moolib.Batcher(0)
 
 
-def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
+def test_one_thread_can_batch_steps_unrolls_and_learner_batches():
     """The loop of moolib's vtrace agent: it stacks over time, and splits unrolls by columns."""
     columns, unroll, learner_columns = 4, 3, 2
     learner = moolib.Batcher(learner_columns, "cpu", 1)
@@ -201,7 +201,7 @@ def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
     assert torch.equal(seen[0]["board"][-1], seen[4]["board"][0])  # the next unroll of the batch
 
 
-def test_types_of_nests_become_the_plain_ones():
+def test_nests_are_returned_as_plain_dicts_tuples_and_lists():
     named = collections.namedtuple("Named", "x y")
     batcher = moolib.Batcher(1)
     batcher.stack(collections.OrderedDict(a=named(torch.ones(2), [torch.zeros(1)])))

@@ -49,7 +49,7 @@ def in_all(groups, count):
     return all(len(group.members()) == count for group in groups)
 
 
-def test_the_membership_as_moolib_tells_it(connected):
+def test_membership_is_reported_as_in_moolib(connected):
     first = moolib.Group(connected("a"), "g")
     second = moolib.Group(connected("b"), "g")
     assert (first.name(), first.members(), first.sync_id(), first.active()) == ("g", [], 0, False)
@@ -65,7 +65,7 @@ def test_the_membership_as_moolib_tells_it(connected):
     eventually(lambda: second.members() == ["b"])
 
 
-def test_sums_of_tensors_and_functions_of_values(groups):
+def test_all_reduce_sums_tensors_and_applies_functions(groups):
     torch = pytest.importorskip("torch")
     sums = [g.all_reduce("sum", torch.full((3,), float(i))) for i, g in enumerate(groups)]
     for reduction in sums:
@@ -82,7 +82,7 @@ def test_sums_of_tensors_and_functions_of_values(groups):
     assert asyncio.run(awaited()) == [3] * 3
 
 
-def test_what_goes_wrong_is_a_runtime_error(groups):
+def test_failed_rounds_raise_runtime_errors(groups):
     late = groups[0].all_reduce("late", 1.0)
     with pytest.raises(RuntimeError, match="timed out"):
         late.wait(0.01)
@@ -98,7 +98,7 @@ def test_what_goes_wrong_is_a_runtime_error(groups):
     assert isinstance(other.exception(), moolib.RpcError)
 
 
-def test_a_training_loop_of_moolibs(connected):
+def test_a_training_loop_written_for_moolib_runs(connected):
     members = []
     for i in range(2):
         group = moolib.Group(connected(f"m{i}"), "g")
@@ -133,7 +133,7 @@ def test_a_training_loop_of_moolibs(connected):
         accumulator.close()
 
 
-def test_the_broker_is_a_program():
+def test_the_broker_runs_as_a_program():
     port = 20_000 + int(moolib.create_uid(), 16) % 12_000  # below the ephemeral ports
     process = subprocess.Popen(
         [sys.executable, "-m", "reverie.moolib.broker", f"127.0.0.1:{port}"],
@@ -153,7 +153,7 @@ def test_the_broker_is_a_program():
         assert process.stderr.read() == ""
 
 
-def test_main_takes_the_names_of_the_module(monkeypatch, capsys):
+def test_main_uses_the_names_of_the_module(monkeypatch, capsys):
     made = []
 
     class Fake:

@@ -118,7 +118,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_name_takes_what_moolibs_takes(name):
+def test_every_function_accepts_the_arguments_that_moolib_accepts(name):
     home, _, method = name.partition(".")
     found = getattr(moolib, home)
     signature = inspect.signature(getattr(found, method) if method else found)
@@ -164,7 +164,7 @@ def address():
     return f"ipc://{moolib.create_uid()}"
 
 
-def test_a_host_and_a_client(address):
+def test_programs_of_a_host_and_a_client_run(address):
     host = f"""
         import sys, threading
         import moolib
@@ -254,7 +254,7 @@ def test_a_host_and_a_client(address):
     ]
 
 
-def test_a_model_server_with_queues_and_batches(address):
+def test_a_program_that_serves_a_model_with_queues_and_batches_runs(address):
     pytest.importorskip("torch")
     host = f"""
         import asyncio, sys, threading
@@ -314,7 +314,7 @@ PICKLED = """
 """
 
 
-def test_objects_travel_where_one_line_says_so(address):
+def test_objects_can_be_pickled_if_one_line_allows_it(address):
     host = f"""
         import sys
         import moolib
@@ -348,7 +348,7 @@ def test_objects_travel_where_one_line_says_so(address):
     assert "args holds a function, which cannot be pickled" in got[1]
 
 
-def test_a_peer_that_allows_no_pickles_reads_none(address):
+def test_a_peer_without_allow_pickle_reads_no_pickles(address):
     host = f"""
         import sys
         import moolib
@@ -451,7 +451,7 @@ TRAINING = """
 """
 
 
-def test_two_peers_of_a_training_in_the_shape_of_moolibs_examples(address):
+def test_two_peers_train_with_a_program_like_moolibs_examples(address):
     pytest.importorskip("torch")
     broker = f"""
         import sys, threading

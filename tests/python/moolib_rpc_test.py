@@ -44,7 +44,7 @@ def test_calls_return_values_and_futures(pair):
     assert asyncio.run(ask()) == 11
 
 
-def test_errors_have_one_type_and_moolibs_texts(pair):
+def test_errors_have_the_type_and_texts_of_moolib(pair):
     host, client = pair
     release = threading.Event()
     host.define("slow", lambda: release.wait(DEADLINE_S))
@@ -92,7 +92,7 @@ def test_arguments_that_cannot_be_sent_are_refused_at_once(pair):
     assert client.sync("host", "size", b"abc") == 3
 
 
-def test_callbacks_get_a_result_or_a_text(pair):
+def test_callbacks_get_a_result_or_an_error_text(pair):
     host, client = pair
     host.define("f", lambda: 1)
     got = []
@@ -135,7 +135,7 @@ def test_static_batches_stack_tensors_and_keep_the_first_of_the_rest(pair):
     assert [f.result(DEADLINE_S) for f in futures] == [1, 2]
 
 
-def test_a_queue_is_awaited(pair):
+def test_queues_of_calls_can_be_awaited(pair):
     host, client = pair
     queue = host.define_queue("ask", batch_size=8, dynamic_batching=True)
     plain = host.define_queue("plain")
@@ -160,7 +160,7 @@ def test_a_queue_is_awaited(pair):
     assert single.result(DEADLINE_S) == ((1,), {"k": 2})
 
 
-def test_a_callback_waits_for_nothing_that_its_caller_holds(pair):
+def test_callbacks_do_not_run_in_the_thread_of_the_caller(pair):
     host, client = pair
     host.define("f", lambda: 1)
     lock = threading.Lock()
@@ -177,7 +177,7 @@ def test_a_callback_waits_for_nothing_that_its_caller_holds(pair):
         assert came.wait(DEADLINE_S)
 
 
-def test_a_queue_of_ones_own_gives_what_was_put_in():
+def test_a_queue_returns_the_entries_that_were_enqueued():
     queue = moolib.Queue()
     got = []
     queue.enqueue(got.append, (1, 2), {"k": 3})
@@ -205,7 +205,7 @@ def test_a_queue_of_ones_own_gives_what_was_put_in():
         queue.enqueue(1)
 
 
-def test_a_wait_for_a_queue_that_was_cancelled_takes_nothing():
+def test_a_cancelled_wait_takes_no_entry_from_a_queue():
     queue = moolib.Queue()
 
     async def take():
@@ -218,7 +218,7 @@ def test_a_wait_for_a_queue_that_was_cancelled_takes_nothing():
     assert not queue._wakes
 
 
-def test_a_queue_of_calls_takes_no_entries(pair):
+def test_nothing_can_be_enqueued_in_a_queue_of_calls(pair):
     host, client = pair
     queue = host.define_queue("ask")
     assert isinstance(queue, moolib.Queue)
@@ -233,7 +233,7 @@ def test_a_queue_of_calls_takes_no_entries(pair):
         queue.get(DEADLINE_S)
 
 
-def test_what_is_configured_holds_for_all_that_is_made_later():
+def test_configure_applies_to_objects_created_later():
     with pytest.raises(ValueError, match="token"):
         moolib.Rpc().listen("0.0.0.0:0")
     moolib.configure(token="secret")
@@ -251,7 +251,7 @@ def test_what_is_configured_holds_for_all_that_is_made_later():
         moolib.Rpc().listen("0.0.0.0:0")
 
 
-def test_a_wildcard_is_one_of_both_families():
+def test_a_wildcard_address_uses_one_port_for_ipv4_and_ipv6():
     rpc = moolib.Rpc(insecure=True)
     rpc.listen("*:0")
     ports = {a.rpartition(":")[2] for a in rpc._rpc().addresses if not a.startswith("unix")}
@@ -259,7 +259,7 @@ def test_a_wildcard_is_one_of_both_families():
     rpc.close()
 
 
-def test_messages_go_where_they_are_sent(capsys):
+def test_messages_go_to_the_configured_logger(capsys):
     lines = []
 
     class Log:
@@ -284,7 +284,7 @@ def test_messages_go_where_they_are_sent(capsys):
     assert len(lines) == 2
 
 
-def test_a_host_that_is_deleted_and_made_again_is_found_again():
+def test_a_deleted_and_recreated_host_is_found_again():
     host = moolib.Rpc()
     host.set_name("host")
     host.listen("127.0.0.1:0")
@@ -307,7 +307,7 @@ def test_a_host_that_is_deleted_and_made_again_is_found_again():
     host.close()
 
 
-def test_names_and_transports_are_set_before_use():
+def test_names_and_transports_can_only_be_set_before_use():
     rpc = moolib.Rpc()
     rpc.set_transports(["TCP"])
     rpc.listen("tcp://127.0.0.1:0")
@@ -325,7 +325,7 @@ def test_names_and_transports_are_set_before_use():
         moolib.Rpc().set_transports(["tcp/ip"])
 
 
-def test_the_modules_functions():
+def test_module_functions_accept_the_values_of_moolib():
     assert len(moolib.create_uid()) == 16
     int(moolib.create_uid(), 16)
     for level in ("none", "error", "info", "verbose", "debug", 0, 4):
@@ -335,14 +335,14 @@ def test_the_modules_functions():
     moolib.set_max_threads(32)
 
 
-def test_debug_info_prints(capsys):
+def test_debug_info_prints_the_name(capsys):
     rpc = moolib.Rpc()
     rpc.set_name("me")
     assert rpc.debug_info() is None
     assert "name: me" in capsys.readouterr().out
 
 
-def test_two_processes(tmp_path):
+def test_two_processes_can_call_each_other(tmp_path):
     program = tmp_path / "host.py"
     program.write_text(
         "import sys\n"

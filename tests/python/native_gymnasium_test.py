@@ -70,7 +70,7 @@ def policy(env_id, rng, spec):
 
 
 @pytest.mark.parametrize(("env_id", "options"), CLASSIC)
-def test_every_step_has_the_bits_of_gymnasiums(env_id, options):
+def test_every_step_matches_gymnasium_bit_for_bit(env_id, options):
     rng = np.random.default_rng(5)
     theirs = [make(env_id, options) for _ in range(ENVS)]
     ends = {"terminated": 0, "truncated": 0}
@@ -101,7 +101,7 @@ def test_every_step_has_the_bits_of_gymnasiums(env_id, options):
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
-def test_first_observations_are_spread_like_gymnasiums(env_id):
+def test_first_observations_are_distributed_as_in_gymnasium(env_id):
     theirs = make(env_id, {})
     expected = np.array([theirs.reset(seed=seed)[0] for seed in range(2_000)])
     with native.NativePool(env_id, 2_000, seed=0) as pool:
@@ -117,7 +117,7 @@ def test_first_observations_are_spread_like_gymnasiums(env_id):
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])
-def test_the_specification_is_gymnasiums(env_id):
+def test_the_specification_matches_gymnasium(env_id):
     theirs = make(env_id, {})
     ours = native.spec(env_id)
     assert ours.observation.shape == theirs.observation_space.shape

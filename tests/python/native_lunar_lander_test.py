@@ -47,7 +47,7 @@ def state_of(env, heights):
 
 
 @pytest.mark.parametrize("options", [{}, {"gravity": -3.0}, {"enable_wind": True}])
-def test_flights_from_the_same_state_are_the_same(options):
+def test_flights_from_the_same_state_match_gymnasium(options):
     theirs = make(**options).unwrapped
     with native.NativePool("LunarLander-v3", 1, num_threads=0, **options) as pool:
         pool.reset().result()
@@ -65,7 +65,7 @@ def test_flights_from_the_same_state_are_the_same(options):
 
 
 @pytest.mark.parametrize(("angle", "speed"), [(0.0, -3.0), (0.15, -3.0), (0.3, -5.0), (3.0, -8.0)])
-def test_falls_onto_the_pad_end_the_same(angle, speed):
+def test_falls_onto_the_pad_end_as_in_gymnasium(angle, speed):
     theirs = make().unwrapped
     theirs.reset(seed=1)
     lander = theirs.lander
@@ -150,7 +150,7 @@ def gymnasium_scores(options, policy, count):
         ({"continuous": True}, continuous, 281.9, 0.7),
     ],
 )
-def test_a_pilot_scores_what_it_scores_in_gymnasium(options, policy, mean, error):
+def test_a_policy_has_the_same_mean_score_as_in_gymnasium(options, policy, mean, error):
     ours = scores(options, policy, 400)
     assert abs(ours.mean() - mean) < 4 * np.hypot(error, ours.std() / np.sqrt(len(ours)))
 
@@ -166,7 +166,7 @@ def test_a_pilot_scores_what_it_scores_in_gymnasium(options, policy, mean, error
         {"enable_wind": True, "wind_power": 5.0, "turbulence_power": 0.5},
     ],
 )
-def test_scores_are_spread_like_gymnasiums(options):
+def test_scores_are_distributed_as_in_gymnasium(options):
     policy = continuous if options.get("continuous") else discrete
     ours = scores(options, policy, 1_000)
     theirs = gymnasium_scores(options, policy, 1_000)
@@ -179,14 +179,14 @@ def test_scores_are_spread_like_gymnasiums(options):
         assert abs(one - other) < 6 * error
 
 
-def test_random_flights_score_like_gymnasiums():
+def test_random_flights_score_as_in_gymnasium():
     # Crashes bend legs beyond their limits: Gymnasium's mean is -181.8 (error 2.4), ours -196.9.
     rng = np.random.default_rng(0)
     ours = scores({}, lambda observation: rng.integers(0, 4, len(observation)), 600)
     assert abs(ours.mean() + 181.8) < 15 + 4 * ours.std() / np.sqrt(600)
 
 
-def test_first_observations_are_spread_like_gymnasiums():
+def test_first_observations_are_distributed_as_in_gymnasium():
     theirs = make()
     expected = np.array([theirs.reset(seed=seed)[0] for seed in range(500)])
     with native.NativePool("LunarLander-v3", 2_000, seed=0) as pool:

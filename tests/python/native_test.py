@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc):
         )
 
 
-def test_the_build_ran_tests(results):
+def test_the_build_has_native_test_results(results):
     assert cases_of(results), "no results: the build failed, see above"
 
 

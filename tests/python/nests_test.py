@@ -102,7 +102,7 @@ def test_columns_are_named_by_their_path_in_sorted_order(nest, paths):
         {3: 1, -1: 2, 2**70: 3},
     ],
 )
-def test_a_nest_comes_back_as_it_was(nest):
+def test_nests_round_trip(nest):
     back = again(nest)
     assert back == nest
     assert type(back) is type(nest)
@@ -126,7 +126,7 @@ def random_nest(rng, depth):
     return rng.random()
 
 
-def test_random_nests_come_back_as_they_were():
+def test_random_nests_round_trip():
     rng = random.Random(5)
     for _ in range(500):
         nest = random_nest(rng, 4)
@@ -148,7 +148,7 @@ def test_the_order_of_a_dict_does_not_matter(client):
     assert (second["a"][0], second["b"][0]) == (4, 3.0)
 
 
-def test_classes_come_back_without_their_constructor(client):
+def test_instances_are_returned_without_calling_their_constructor(client):
     client.insert({"p": Point(1, 2), "c": Checked(3), "f": Frozen(4, 5)}, {"t": 1.0})
     data = client.sample_batch("t", 2).data
     assert isinstance(data["p"], Point)
@@ -157,13 +157,13 @@ def test_classes_come_back_without_their_constructor(client):
     np.testing.assert_array_equal(data["f"].first, [[5], [5]])
 
 
-def test_a_class_that_this_process_has_not_seen_is_a_dict():
+def test_an_unknown_class_is_returned_as_a_dict():
     _, leaves, text = _reverie.flatten(Point(1, 2))
     elsewhere = text.replace("Point", "Nowhere")
     assert _reverie.fold(elsewhere, leaves) == {"x": 1, "y": 2}
 
 
-def test_a_class_defined_anew_replaces_the_old_one():
+def test_a_redefined_class_replaces_the_old_one():
     def make():
         @dataclasses.dataclass
         class Local:
@@ -202,42 +202,42 @@ def test_a_damaged_structure_is_refused(text, leaves):
 
 
 @pytest.mark.parametrize("nest", [Point(1, 2), Frozen(1, 2)])
-def test_a_class_of_other_fields_is_a_dict(nest):
+def test_a_class_with_other_fields_is_returned_as_a_dict(nest):
     names, _, text = _reverie.flatten(nest)
     longer = text.replace(f'["{names[1]}", "*"]', f'["{names[1]}", "*"], ["z", "*"]')
     assert _reverie.fold(longer, [1, 2, 3]) == {names[0]: 1, names[1]: 2, "z": 3}
 
 
 @pytest.mark.parametrize("key", [1.5, None, (1,), b"a", True])
-def test_other_keys_are_refused(key):
+def test_keys_of_other_types_are_refused(key):
     with pytest.raises(TypeError, match="keys must be str or int"):
         _reverie.flatten({key: 1})
 
 
 @pytest.mark.parametrize("nest", [{"a": {"b": 1}, "a/b": 2}, {0: 1, "0": 2}])
-def test_two_leaves_of_one_path_are_refused(nest):
+def test_two_leaves_with_the_same_path_are_refused(nest):
     with pytest.raises(ValueError, match="two leaves of the nest have the path"):
         _reverie.flatten(nest)
 
 
-def test_a_nest_within_itself_is_refused():
+def test_a_nest_that_contains_itself_is_refused():
     nest = {}
     nest["self"] = nest
     with pytest.raises(reverie.errors.InvalidArgumentError, match="lies within itself"):
         _reverie.flatten(nest)
 
 
-def test_a_key_that_is_no_text_is_refused():
+def test_a_key_that_is_not_valid_text_is_refused():
     with pytest.raises(reverie.errors.InvalidArgumentError, match=r"'\\ud800'; it must be text"):
         _reverie.flatten({"\ud800": 1})
 
 
-def test_a_key_longer_than_python_writes_is_refused():
+def test_an_integer_key_too_long_to_print_is_refused():
     with pytest.raises(reverie.errors.InvalidArgumentError, match="more digits than Python"):
         _reverie.flatten({10**5000: 1.0})
 
 
-def test_a_leaf_that_changes_its_nest_while_it_is_read_does_no_harm(client):
+def test_a_leaf_that_changes_its_nest_while_it_is_read_is_harmless(client):
     class Vicious:
         def __array__(self, dtype=None, copy=None):
             step.clear()
@@ -262,7 +262,7 @@ def test_a_step_that_appends_to_its_own_writer_is_refused(client):
     writer.close()
 
 
-def test_a_nest_of_the_largest_depth_comes_back_and_a_deeper_one_is_refused(client):
+def test_nests_up_to_depth_100_round_trip_and_deeper_ones_are_refused(client):
     def nest_of(depth):
         nest = np.ones(2)
         for level in range(depth):
@@ -277,7 +277,7 @@ def test_a_nest_of_the_largest_depth_comes_back_and_a_deeper_one_is_refused(clie
             client.insert(nest_of(depth), {"t": 1.0})
 
 
-def test_keys_with_an_order_of_their_own_are_sorted_as_numbers():
+def test_integer_keys_with_a_custom_order_are_sorted_as_numbers():
     class Key(int):
         """A key whose own order puts it before every other key."""
 
@@ -348,7 +348,7 @@ def nests_that_change(kind):
 
 @pytest.mark.parametrize("kind", ["mapping", "dataclass"])
 @pytest.mark.parametrize("way", ["insert", "append", "add", "stack"])
-def test_a_nest_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(client, way, kind):
+def test_a_nest_that_changes_while_it_is_read_is_stored_whole_or_refused(client, way, kind):
     stored = []
 
     def append(writer, nest):

@@ -16,17 +16,17 @@ def path(request):
     return request.param
 
 
-def test_there_is_one():
+def test_there_is_a_notebook():
     assert _NOTEBOOKS
 
 
-def test_the_notebook_is_one_by_the_formats_own_schema(path):
+def test_the_notebook_is_valid(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.language == "python"
 
 
-def test_the_notebook_is_as_it_was_before_it_ran(path):
+def test_the_notebook_has_no_outputs(path):
     for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
             assert (cell["outputs"], cell["execution_count"]) == ([], None)
@@ -43,7 +43,7 @@ def test_the_cells_of_the_notebook_run_in_order(path, tmp_path, monkeypatch):
     assert checks >= 5
 
 
-def test_the_links_of_the_notebook_lead_somewhere(path):
+def test_the_links_of_the_notebook_have_targets(path):
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
             for target in re.findall(r"\]\(([^)#]+)", cell.source):

@@ -28,7 +28,7 @@ def of(instructions, name):
     return [rest for found, rest in instructions if found == name]
 
 
-def test_the_configuration_is_one(root):
+def test_the_configuration_is_valid(root):
     path = root / "packaging" / "serve.toml"
     config = toml_config.read(path.read_text(), str(path))
     assert (config.host, config.port) == ("localhost", 8000)
@@ -36,7 +36,7 @@ def test_the_configuration_is_one(root):
         assert set(server.localhost_client().server_info()) == {"replay", "weights"}
 
 
-def test_the_fields_that_it_comments_out_are_fields(root):
+def test_the_commented_out_fields_of_the_configuration_are_valid(root):
     text = (root / "packaging" / "serve.toml").read_text()
     shown = re.sub(
         r"^# (?=(host|token_file|\[tls\]|certificate|key|client_auth))", "", text, flags=re.M
@@ -48,7 +48,7 @@ def test_the_fields_that_it_comments_out_are_fields(root):
     assert config.token_file is not None
 
 
-def test_the_images_copy_what_there_is(instructions, root):
+def test_the_image_copies_existing_files(instructions, root):
     copied = [
         name
         for rest in of(instructions, "COPY")
@@ -73,14 +73,14 @@ def test_the_image_is_built_with_packages_that_the_makefile_installs(instruction
     assert run == {"libstdc++6", "python3"}  # the extension contains the rest (wheel_test.py)
 
 
-def test_every_command_of_the_image_is_one(instructions):
+def test_every_command_of_the_image_is_valid_shell(instructions):
     commands = of(instructions, "RUN")
     assert len(commands) == 3
     for command in commands:
         subprocess.run(["sh", "-n", "-c", command], check=True)
 
 
-def test_the_images_program_is_served_by_the_command(instructions):
+def test_the_command_accepts_the_arguments_of_the_image(instructions):
     (entry,) = (json.loads(rest) for rest in of(instructions, "ENTRYPOINT"))
     (default,) = (json.loads(rest) for rest in of(instructions, "CMD"))
     assert entry[0].endswith("/reverie")
@@ -98,7 +98,7 @@ def unit(root):
     return (root / "packaging" / "reverie.service").read_text()
 
 
-def test_the_units_program_is_served_by_the_command(unit):
+def test_the_command_accepts_the_arguments_of_the_unit(unit):
     program, *words = shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.M)[1])
     assert program.endswith("/reverie")
     arguments = parser().parse_args(words)
@@ -107,7 +107,7 @@ def test_the_units_program_is_served_by_the_command(unit):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
-def test_systemd_finds_nothing_wrong_with_the_unit(unit, tmp_path):
+def test_systemd_analyze_accepts_the_unit(unit, tmp_path):
     path = tmp_path / "reverie.service"
     path.write_text(unit.replace("/opt/reverie/bin/reverie", sys.executable))
     done = subprocess.run(

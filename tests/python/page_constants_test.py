@@ -70,5 +70,5 @@ def defined(source, name):
 @pytest.mark.parametrize(
     ("page", "phrase", "source", "name"), STATED, ids=lambda value: str(value)[:24]
 )
-def test_a_page_states_the_constant_of_the_code(page, phrase, source, name):
+def test_constants_on_pages_match_the_code(page, phrase, source, name):
     assert stated(page, phrase) == pytest.approx(defined(source, name), rel=1e-9)

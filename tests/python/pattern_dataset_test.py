@@ -26,7 +26,7 @@ def test_items_stay_within_episodes_or_span_them():
     assert items(pairs, respects=False) == [[i, i + 1] for i in range(7)]
 
 
-def test_conditions_and_the_order_of_the_patterns_count():
+def test_conditions_and_the_order_of_patterns_are_respected():
     configs = [
         config(lambda a: a[-1], [structured.Condition.is_end_episode()]),
         config(lambda a: a[-2], [structured.Condition.step_index() == 2]),
@@ -35,7 +35,7 @@ def test_conditions_and_the_order_of_the_patterns_count():
     assert items(configs) == [1, 2, 3, 5, 6, 7]
 
 
-def test_it_can_be_run_through_again_and_left_early():
+def test_a_dataset_can_be_iterated_again_and_left_early():
     dataset = reverie.PatternDataset(
         STEPS, [config(lambda a: a[-1])], True, lambda step: step["end"]
     )
@@ -44,7 +44,7 @@ def test_it_can_be_run_through_again_and_left_early():
     assert [int(item["x"]) for item in dataset] == list(range(8))
 
 
-def test_items_may_look_like_samples():
+def test_items_can_be_returned_as_samples():
     samples = list(
         pattern_dataset_with_info(
             STEPS, [config(lambda a: a[-3::2])], True, lambda step: step["end"]
@@ -54,7 +54,7 @@ def test_items_may_look_like_samples():
     assert all(sample.info == reverie.SampleInfo.zeros() for sample in samples)
 
 
-def test_what_can_make_no_items_is_refused():
+def test_configurations_that_make_no_items_are_refused():
     end = lambda step: step["end"]  # noqa: E731
     for configs, message in [
         ([], "no configurations"),

@@ -112,7 +112,7 @@ def shared_mappings(pid="self"):
     return Path(f"/proc/{pid}/maps").read_text().count("memfd:reverie")
 
 
-def test_it_is_taken_and_speaks_through_shared_memory(server, client):
+def test_the_peer_protocol_uses_shared_memory(server, client):
     write(client, "t", range(20))
     batch = client.sample_batch("t", 20)
     assert batch.data[0].reshape(-1).tolist() == [0] * 20
@@ -120,7 +120,7 @@ def test_it_is_taken_and_speaks_through_shared_memory(server, client):
     assert shared_mappings() > 0
 
 
-def test_all_calls_of_a_client(client):
+def test_all_calls_of_a_client_work(client):
     write(client, "t", range(10))
     client.insert({"n": 10, "x": np.zeros(100, np.float32)}, {"t": None})
     assert client.server_info()["t"].current_size == 11
@@ -144,7 +144,7 @@ def test_all_calls_of_a_client(client):
     assert client.server_info()["t"].current_size == 0
 
 
-def test_errors_are_those_of_an_embedded_store(client):
+def test_errors_match_those_of_an_embedded_store(client):
     with pytest.raises(errors.NotFoundError, match="nowhere"):
         client.sample_batch("nowhere", 1)
     with pytest.raises(errors.NotFoundError, match="nowhere"):
@@ -157,7 +157,7 @@ def test_errors_are_those_of_an_embedded_store(client):
     assert time.monotonic() - began < 5.0
 
 
-def test_what_other_clients_insert_and_sample_is_the_same(server, client):
+def test_clients_of_all_protocols_see_the_same_items(server, client):
     write(server.client(), "t", [1])
     write(client, "t", [2])
     write(reverie.Client(f"localhost:{server.port}", protocol="grpc"), "t", [3])
@@ -167,7 +167,7 @@ def test_what_other_clients_insert_and_sample_is_the_same(server, client):
         assert data.reshape(-1).tolist() == [1]
 
 
-def test_a_full_queue_holds_its_writer_back_and_no_other(client):
+def test_a_full_queue_blocks_only_its_own_writer(client):
     row = {"n": 0}
     for _ in range(QUEUE_SIZE):
         client.insert(row, {"q": 1.0})
@@ -178,7 +178,7 @@ def test_a_full_queue_holds_its_writer_back_and_no_other(client):
     client.insert(row, {"q": 1.0}, timeout_s=DEADLINE_S)
 
 
-def test_a_token_is_asked_for_and_never_sent():
+def test_a_client_without_the_right_token_is_refused():
     with reverie.Server(tables(), token="secret") as server:
         address = f"localhost:{server.port}"
         write(reverie.Client(address, token="secret", protocol="peer"), "t", [1])
@@ -187,20 +187,20 @@ def test_a_token_is_asked_for_and_never_sent():
                 reverie.Client(address, token=token, protocol="peer").server_info()
 
 
-def test_protocols_that_cannot_be():
+def test_an_unknown_protocol_or_the_peer_protocol_with_shards_is_refused():
     with pytest.raises(errors.InvalidArgumentError, match="protocol"):
         reverie.Client("localhost:1", protocol="carrier pigeon")
     with pytest.raises(errors.InvalidArgumentError, match="one server"):
         reverie.Client(["localhost:1", "localhost:2"], protocol="peer")
 
 
-def test_nothing_is_there():
+def test_a_call_without_a_server_fails_after_retry_timeout_s():
     client = reverie.Client("localhost:1", protocol="peer", retry_timeout_s=0.3)
     with pytest.raises(errors.UnavailableError, match=r"0\.3"):
         client.server_info()
 
 
-def test_a_server_that_is_killed_ends_calls_and_its_successor_gets_what_follows(far):
+def test_calls_fail_when_the_server_is_killed_and_later_ones_reach_the_next(far):
     process, port = far
     client = reverie.Client(f"localhost:{port}", protocol="peer", retry_timeout_s=20.0)
     write(client, "t", range(10))
@@ -230,7 +230,7 @@ def test_a_server_that_is_killed_ends_calls_and_its_successor_gets_what_follows(
         end(successor)
 
 
-def test_items_on_their_way_reach_the_next_server_once(far):
+def test_items_in_flight_reach_the_next_server_once(far):
     process, port = far
     client = reverie.Client(f"localhost:{port}", protocol="peer")
     with client.trajectory_writer(1) as writer:
@@ -252,7 +252,7 @@ def test_items_on_their_way_reach_the_next_server_once(far):
     assert batch.data[0].reshape(-1).tolist() == [50]
 
 
-def test_a_server_that_stands_still_costs_a_call_its_deadline_alone(far):
+def test_calls_to_a_frozen_server_end_at_their_deadline(far):
     process, port = far
     client = reverie.Client(f"localhost:{port}", protocol="peer")
     write(client, "t", range(3))
@@ -292,7 +292,7 @@ WRITER = """
 """
 
 
-def test_clients_that_are_killed_leave_nothing(server):
+def test_killed_clients_leave_nothing_behind(server):
     survivor = client_of(server)
     write(survivor, "t", range(3))
     survivor.sample_batch("t", 1)
@@ -338,7 +338,7 @@ def expect_large(batch):
         np.testing.assert_array_equal(rows, expected)
 
 
-def test_large_rows_are_read_where_the_server_has_them(far):
+def test_large_rows_are_read_from_the_servers_memory(far):
     _, port = far
     client = reverie.Client(f"localhost:{port}", protocol="peer")
     write_large(client, range(40))
@@ -378,7 +378,7 @@ READER = """
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_reader_that_is_struck_keeps_no_memory(server, stop):
+def test_a_killed_or_frozen_reader_keeps_no_memory(server, stop):
     survivor = client_of(server)
     write_large(survivor, range(40))
     process = run(READER, server.port)
@@ -396,7 +396,7 @@ def test_a_reader_that_is_struck_keeps_no_memory(server, stop):
     eventually(lambda: server.figures["peer_connections"] == 1)
 
 
-def test_a_program_ends_with_threads_within_large_samples(server):
+def test_a_program_ends_while_threads_read_large_samples(server):
     write_large(client_of(server), range(40))
     process = run(
         """
@@ -439,7 +439,7 @@ def test_a_forked_child_gets_a_typed_error(client):
     assert client.sample_batch("t", 1).data[0].reshape(-1).tolist() == [1]
 
 
-def test_two_threads_in_one_client(server, client):
+def test_several_threads_can_share_a_client(server, client):
     write(client, "t", range(50))
     errors_of_threads = []
 
@@ -468,7 +468,7 @@ def test_two_threads_in_one_client(server, client):
     assert server.client().server_info()["t"].current_size == 1050
 
 
-def test_a_client_is_pickled_by_its_address(client):
+def test_a_client_can_be_pickled(client):
     write(client, "t", [4])
     twin = pickle.loads(pickle.dumps(client))
     assert twin.sample_batch("t", 1).data[0].reshape(-1).tolist() == [4]

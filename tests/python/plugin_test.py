@@ -28,7 +28,7 @@ def open_store(sampler, extensions=()):
 
 
 @pytest.mark.usefixtures("plugins")
-def test_a_custom_selector_draws():
+def test_a_custom_selector_samples_with_its_probabilities():
     with open_store(reverie.selectors.Custom("Combined", newest_share=0.2, seed=7)) as store:
         client = store.client()
         for value in range(5):
@@ -40,7 +40,7 @@ def test_a_custom_selector_draws():
 
 
 @pytest.mark.usefixtures("plugins")
-def test_a_custom_extension_acts_and_sums_up():
+def test_a_custom_extension_changes_priorities_and_reports_a_summary():
     decay = reverie.extensions.Custom("SampleDecay", factor=0.5)
     with open_store(reverie.selectors.MaxHeap(), [decay]) as store:
         client = store.client()
@@ -52,7 +52,7 @@ def test_a_custom_extension_acts_and_sums_up():
 
 
 @pytest.mark.usefixtures("plugins")
-def test_options_go_to_the_plugin_and_its_refusals_come_back():
+def test_options_are_passed_to_the_plugin_and_its_errors_are_raised():
     with pytest.raises(ValueError, match=r"newest_share is 2; it must lie in \[0, 1\]"):
         open_store(reverie.selectors.Custom("Combined", newest_share=2.0))
     with pytest.raises(ValueError, match="no option 'share'"):
@@ -60,7 +60,7 @@ def test_options_go_to_the_plugin_and_its_refusals_come_back():
 
 
 @pytest.mark.usefixtures("plugins")
-def test_a_name_that_nobody_registered_is_refused():
+def test_an_unregistered_name_is_refused():
     with pytest.raises(reverie.errors.NotFoundError, match=r"'Nobodys'.*Combined"):
         open_store(reverie.selectors.Custom("Nobodys"))
 
@@ -70,12 +70,12 @@ def test_a_plugin_loaded_twice_is_refused(plugins):
         reverie.load_plugin(str(plugins / "plugin_selector.so"))
 
 
-def test_a_path_that_leads_nowhere_is_refused(tmp_path):
+def test_a_missing_plugin_file_is_refused(tmp_path):
     with pytest.raises(reverie.errors.NotFoundError, match="cannot be loaded"):
         reverie.load_plugin(str(tmp_path / "plugin.so"))
 
 
-def test_a_library_that_is_no_plugin_is_refused():
+def test_a_library_that_is_not_a_plugin_is_refused():
     with pytest.raises(reverie.errors.FailedPreconditionError, match="is not a plugin"):
         reverie.load_plugin("libm.so.6")
 

@@ -58,7 +58,7 @@ def run(program, **options):
     )
 
 
-def test_clients_go_on_within_two_seconds_of_a_restart_under_load(ended_within):
+def test_clients_under_load_continue_within_two_seconds_of_a_restart(ended_within):
     server = reverie.Server(tables())
     port = server.port
     clients = [reverie.Client(f"localhost:{port}") for _ in range(4)]
@@ -125,7 +125,7 @@ def test_a_client_killed_while_its_insert_waits_leaves_nothing_queued(server):
     assert inside.sample_batch("q", QUEUE_SIZE).data[-1].ravel().tolist()[-1] == 77
 
 
-def test_a_server_that_does_not_come_back_is_given_up_in_time(ended_within):
+def test_calls_fail_after_retry_timeout_s_if_the_server_does_not_return(ended_within):
     with reverie.Server(tables()) as server:
         client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=0.3)
         writer = client.trajectory_writer(1)
@@ -151,7 +151,7 @@ def test_a_server_that_does_not_come_back_is_given_up_in_time(ended_within):
         assert ended_within(begin, 3.0)
 
 
-def test_every_call_has_a_time_of_its_own(ended_within):
+def test_every_call_has_its_own_timeout(ended_within):
     with reverie.Server(tables()) as server:
         client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=None)
     for call in (
@@ -214,12 +214,12 @@ def test_items_of_one_writer_stay_in_order():
 
 
 @pytest.mark.parametrize("given", [0, -1.0, float("nan")])
-def test_a_time_to_retry_that_is_none_is_refused(given):
+def test_an_invalid_retry_timeout_is_refused(given):
     with pytest.raises(errors.InvalidArgumentError, match="retry_timeout_s"):
         reverie.Client("localhost:1", retry_timeout_s=given)
 
 
-def test_the_time_to_retry_crosses_to_another_process():
+def test_a_pickled_client_keeps_its_retry_timeout():
     client = reverie.Client("localhost:1", retry_timeout_s=0.2)
     again = pickle.loads(pickle.dumps(client))
     with pytest.raises(errors.UnavailableError, match=r"0\.2 s"):

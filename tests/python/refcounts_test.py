@@ -387,7 +387,7 @@ def few_objects(whole_collections):  # noqa: ARG001
 
 @pytest.mark.parametrize(("group", "client"), CASES, indirect=["client"])
 @pytest.mark.usefixtures("few_objects")
-def test_calls_leave_the_references_as_they_were(group, client):
+def test_calls_leave_reference_counts_unchanged(group, client):
     for call, arguments, *keywords in group(client):
         for _ in range(3):  # threads that these calls start allocate objects once
             changes, more = growth(call, arguments, keywords[0] if keywords else {})
@@ -419,8 +419,8 @@ PATIENCE_S = (0.1, 0.5, 20.0)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(("name", "kind", "member"), CALLS, ids=[name for name, _, _ in CALLS])
-def test_every_public_call_leaves_the_references_as_they_were(name, kind, member):
-    """The arguments are valid, and then wrong, each an object of its own."""
+def test_every_public_call_leaves_reference_counts_unchanged(name, kind, member):
+    """Passes valid arguments and then wrong ones, each a separate object."""
     method = member if isinstance(member, str) else None
     function = None if kind is not None else member
     if name in LEFT_OUT:

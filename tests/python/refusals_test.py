@@ -67,18 +67,18 @@ def refused(kind, *words):
     return pytest.raises(kind, match=re.compile(pattern, re.DOTALL))
 
 
-def test_a_wrong_dtype(writer):
+def test_a_wrong_dtype_is_refused(writer):
     with refused(ValueError, "'x'", "float32", "float64") as caught:
         writer.append({"x": np.zeros(2), "y": 1})
     assert isinstance(caught.value, errors.InvalidArgumentError)
 
 
-def test_a_wrong_shape(writer):
+def test_a_wrong_shape_is_refused(writer):
     with refused(ValueError, "'x'", "(2,)", "(3,)"):
         writer.append({"x": np.zeros(3, np.float32), "y": 1})
 
 
-def test_nothing_of_a_refused_step_is_written(writer):
+def test_a_refused_step_is_not_written(writer):
     with refused(ValueError, "'y'"):
         writer.append({"x": np.full(2, 100, np.float32), "y": np.float32(1)})
     assert writer.episode_steps == 5
@@ -88,20 +88,20 @@ def test_nothing_of_a_refused_step_is_written(writer):
 @pytest.mark.parametrize(
     "step", [{"x": {"z": 1.0}}, {"x": [1.0]}, [1.0], 1.0, {"x": np.zeros(2, np.float32), "y": {}}]
 )
-def test_a_step_of_another_structure(writer, step):
+def test_a_step_of_another_structure_is_refused(writer, step):
     with refused(ValueError, "the step has", "where earlier steps had"):
         writer.append(step)
 
 
 @pytest.mark.parametrize("step", [{}, [], ()])
-def test_a_step_without_columns(client, step):
+def test_a_step_without_columns_is_refused(client, step):
     writer = client.trajectory_writer(1)
     with refused(ValueError, "the step has no columns"):
         writer.append(step)
     writer.close()
 
 
-def test_an_unknown_table(client, writer):
+def test_an_unknown_table_is_refused(client, writer):
     last = {"y": writer.history["y"][-1]}
     calls = [
         lambda: writer.create_item("nope", 1.0, last),
@@ -130,7 +130,7 @@ def test_an_unknown_table(client, writer):
 
 
 @pytest.mark.parametrize("priority", [float("nan"), float("inf"), -1.0])
-def test_a_priority_that_is_none(priority):
+def test_an_invalid_priority_is_refused(priority):
     with reverie.Store([table(sampler=selectors.Prioritized(0.8))]) as store:
         client = store.client()
         client.insert({"x": 1}, {"t": 2.0})
@@ -147,38 +147,38 @@ def test_a_priority_that_is_none(priority):
 
 
 @pytest.mark.parametrize("priority", ["high", [1.0], {}])
-def test_a_priority_of_another_type(client, priority):
+def test_a_priority_of_another_type_is_refused(client, priority):
     with refused(TypeError, "the priority for table 't' is", "a number"):
         client.insert({"x": 1}, {"t": priority})
 
 
-def test_an_insert_into_several_tables_says_how_far_it_came(client):
+def test_a_failed_insert_into_several_tables_reports_how_many_have_the_item(client):
     with refused(errors.NotFoundError, "1 of 2 tables have the item", "'nope'"):
         client.insert({"x": 1}, {"t": 1.0, "nope": 1.0})
     assert client.server_info()["t"].current_size == 1
 
 
-def test_a_slice_beyond_the_history(writer):
+def test_an_index_beyond_the_history_is_refused(writer):
     with refused(IndexError, "'x'", "5 steps", "index 5"):
         writer.history["x"][5]
     with refused(ValueError, "'x'", "5 steps back"):
         writer.history["x"][:2]
 
 
-def test_an_item_over_expired_steps(writer):
+def test_an_item_of_expired_steps_is_refused(writer):
     expiring = writer.history["x"][-3:]
     writer.append({"x": np.zeros(2, np.float32), "y": 1})
     with refused(ValueError, "'x'"):
         writer.create_item("t", 1.0, {"x": expiring})
 
 
-def test_an_item_without_rows(writer):
+def test_an_item_without_rows_is_refused(writer):
     for empty in ({}, {"x": writer.history["x"][3:3]}):
         with refused(ValueError):
             writer.create_item("t", 1.0, empty)
 
 
-def test_an_item_of_what_is_no_column(client, writer):
+def test_an_item_of_a_value_that_is_not_a_column_is_refused(client, writer):
     with refused(TypeError, "'a/b'", "ndarray", "writer.history"):
         writer.create_item("t", 1.0, {"a": {"b": np.zeros(2)}})
     with refused(TypeError, "'x'", "ColumnHistory"):
@@ -190,7 +190,7 @@ def test_an_item_of_what_is_no_column(client, writer):
     other.close()
 
 
-def test_a_signature_mismatch(client, writer):
+def test_a_signature_mismatch_is_refused(client, writer):
     x, y = writer.history["x"], writer.history["y"]
     for trajectory in (
         {"x": x[-3:]},
@@ -238,7 +238,7 @@ def test_a_signature_mismatch(client, writer):
         (lambda: reverie.TensorSpec([-2], "float32"), ("shape", "-2")),
     ],
 )
-def test_settings_that_can_never_work(make, words):
+def test_invalid_settings_are_refused(make, words):
     with refused(ValueError, *words) as caught:
         make()
     assert isinstance(caught.value, errors.InvalidArgumentError)
@@ -257,19 +257,19 @@ def test_settings_that_can_never_work(make, words):
         (lambda: selectors.Custom("Mine", option=[1]), ("option", "Mine", "list")),
     ],
 )
-def test_settings_of_another_type(make, words):
+def test_settings_of_another_type_are_refused(make, words):
     with refused(TypeError, *words) as caught:
         make()
     assert isinstance(caught.value, errors.UnsupportedTypeError)
 
 
 @pytest.mark.parametrize("kind", ["sampler", "remover"])
-def test_a_selector_that_nobody_registered(kind):
+def test_an_unregistered_selector_is_refused(kind):
     with refused(errors.NotFoundError, "Missing", "Prioritized"):
         reverie.Store([table(**{kind: selectors.Custom("Missing")})])
 
 
-def test_a_plugin_that_is_none(tmp_path):
+def test_a_missing_file_or_one_that_is_not_a_plugin_is_refused(tmp_path):
     with refused(errors.NotFoundError, "nowhere.so"):
         reverie.load_plugin("nowhere.so")
     (tmp_path / "text.so").write_text("no library")
@@ -277,7 +277,7 @@ def test_a_plugin_that_is_none(tmp_path):
         reverie.load_plugin(str(tmp_path / "text.so"))
 
 
-def test_a_table_belongs_to_one_store():
+def test_a_table_can_belong_to_only_one_store():
     shared = table()
     with reverie.Store([shared]):
         with refused(RuntimeError, "'t'", "table.replace()"):
@@ -296,7 +296,7 @@ def test_a_table_belongs_to_one_store():
         ({"batch_size": 1, "beta": float("nan")}, ("beta", "nan")),
     ],
 )
-def test_a_batch_that_cannot_be_drawn(client, writer, arguments, words):
+def test_invalid_arguments_of_sample_batch_are_refused(client, writer, arguments, words):
     writer.create_item("t", 1.0, {"y": writer.history["y"][-1]})
     with refused(ValueError, *words):
         client.sample_batch("t", **arguments)
@@ -313,20 +313,20 @@ def test_a_batch_that_cannot_be_drawn(client, writer, arguments, words):
         ({"table": "t", "batch_size": 1, "out": {}}, ("out", "{}")),
     ],
 )
-def test_a_batch_asked_for_with_another_type(client, arguments, words):
+def test_sample_batch_arguments_of_another_type_are_refused(client, arguments, words):
     client.insert({"x": 1}, {"t": 1.0})
     with refused(TypeError, *words):
         client.sample_batch(**arguments)
 
 
 @in_this_process
-def test_more_distinct_items_than_a_table_ever_holds(client):
+def test_more_distinct_items_than_a_table_can_hold_are_refused(client):
     with refused(ValueError, "101", "100"):
         client.sample_batch("t", 101, distinct=True)
 
 
 @in_this_process
-def test_items_that_differ_make_no_batch(client):
+def test_items_of_different_shapes_cannot_form_a_batch(client):
     client.insert({"x": np.zeros(2)}, {"t": 1.0})
     client.insert({"x": np.zeros(3)}, {"t": 1.0})
     with refused(ValueError, "x: float64 (2,)", "x: float64 (3,)"):
@@ -334,7 +334,7 @@ def test_items_that_differ_make_no_batch(client):
 
 
 @in_this_process
-def test_items_of_other_lengths_are_padded_on_demand(client, writer):
+def test_items_of_different_lengths_are_padded_if_pad_is_set(client, writer):
     for length in (1, 3):
         writer.create_item("t", 1.0, {"y": writer.history["y"][-length:]})
     with refused(ValueError, "'y'"):
@@ -358,7 +358,7 @@ def test_items_of_other_lengths_are_padded_on_demand(client, writer):
         ([1, 2], ValueError),
     ],
 )
-def test_keys_that_are_none(client, keys, kind):
+def test_invalid_keys_are_refused(client, keys, kind):
     for call in (
         lambda: client.update_priorities("t", keys, [1.0]),
         lambda: client.update_priorities("t", keys=keys, priorities=[1.0]),
@@ -369,7 +369,7 @@ def test_keys_that_are_none(client, keys, kind):
         assert isinstance(caught.value, reverie.ReverieError)
 
 
-def test_keys_are_no_tickets(client):
+def test_keys_are_refused_as_tickets(client):
     for i in range(4):
         client.insert({"x": i}, {"t": 1.0})
     keys = client.sample_batch("t", 4).keys
@@ -381,7 +381,7 @@ def test_keys_are_no_tickets(client):
     assert client.update_priorities("t", keys=keys, priorities=np.ones(4)) == 4
 
 
-def test_masked_arrays_would_lose_their_mask(client, writer):
+def test_masked_arrays_are_refused(client, writer):
     masked = np.ma.masked_array(np.zeros(3), [True, False, False])
     with refused(TypeError, "'x'", "masked array", "filled"):
         client.insert({"x": masked}, {"t": 1.0})
@@ -398,7 +398,7 @@ def test_masked_arrays_would_lose_their_mask(client, writer):
             call()
 
 
-def test_tickets_or_keys_but_not_both(client):
+def test_neither_or_both_of_tickets_and_keys_are_refused(client):
     with refused(ValueError, "either tickets or keys"):
         client.update_priorities("t", priorities=[1.0])
     with refused(ValueError, "either tickets or keys"):
@@ -406,7 +406,7 @@ def test_tickets_or_keys_but_not_both(client):
 
 
 @in_this_process
-def test_samples_that_cannot_be_given_step_by_step(client, writer):
+def test_samples_that_cannot_be_split_into_steps_are_refused(client, writer):
     writer.create_item("t", 1.0, {"x": writer.history["x"][-2:], "y": writer.history["y"][-1]})
     with refused(TypeError, "'y'", "squeezed"):
         next(client.sample("t"))
@@ -422,7 +422,7 @@ def test_samples_that_cannot_be_given_step_by_step(client, writer):
 
 
 @pytest.mark.parametrize("budget", ["table", "store"])
-def test_a_budget_smaller_than_one_item(budget):
+def test_an_item_larger_than_max_bytes_is_refused(budget):
     bounds = [{"max_bytes": 1000}, {}] if budget == "table" else [{}, {"max_bytes": 1000}]
     with reverie.Store([table(**bounds[0])], **bounds[1]) as store:
         client = store.client()
@@ -433,7 +433,7 @@ def test_a_budget_smaller_than_one_item(budget):
         assert client.server_info()["t"].current_size == 2
 
 
-def test_calls_after_close():
+def test_calls_after_close_are_refused():
     with reverie.Store([table()]) as other:
         closed = other.client()
     other.close()
@@ -480,7 +480,7 @@ def test_a_batch_cannot_be_pickled_or_copied(client):
 
 
 @in_this_process
-def test_too_few_distinct_items_are_said_to_be_too_few(client):
+def test_the_error_for_too_few_distinct_items_says_so(client):
     for _ in range(5):
         client.insert([np.zeros(2, np.float32), 1], {"t": 1.0})
     with refused(
@@ -500,7 +500,7 @@ def test_too_few_distinct_items_are_said_to_be_too_few(client):
         ({"num_keep_alive_refs": 2, "max_in_flight_items": 0}, ("max_in_flight_items", "0")),
     ],
 )
-def test_a_writer_of_such_numbers(client, options, words):
+def test_invalid_settings_of_a_trajectory_writer_are_refused(client, options, words):
     with refused(ValueError, *words):
         client.trajectory_writer(**options)
 
@@ -514,6 +514,6 @@ def test_a_writer_of_such_numbers(client, options, words):
         ({"max_sequence_length": 2, "max_in_flight_items": 0}, ("max_in_flight_items", "0")),
     ],
 )
-def test_a_legacy_writer_of_such_numbers(client, options, words):
+def test_invalid_settings_of_a_legacy_writer_are_refused(client, options, words):
     with refused(ValueError, *words):
         client.writer(**options)

@@ -31,7 +31,7 @@ def filled(count=5, **options):
     return buffer
 
 
-def test_columns_of_ones_own_come_back_by_their_names():
+def test_custom_columns_are_returned_by_name():
     batch = filled().sample(32)
     assert sorted(batch) == [
         "action", "discount", "log_prob", "mask_of", "next_obs", "obs", "reward", "terminated",
@@ -42,7 +42,7 @@ def test_columns_of_ones_own_come_back_by_their_names():
     assert batch["log_prob"].dtype == np.float32
 
 
-def test_columns_of_ones_own_are_those_of_the_first_of_n_steps_and_of_each_of_a_sequence():
+def test_custom_columns_come_from_the_first_of_n_steps_or_each_of_a_sequence():
     batch = filled(n_step=3).sample(32)
     np.testing.assert_array_equal(batch["log_prob"], -batch["obs"][:, 0])
     batch = filled(sequence_length=2).sample(8)
@@ -50,7 +50,7 @@ def test_columns_of_ones_own_are_those_of_the_first_of_n_steps_and_of_each_of_a_
     np.testing.assert_array_equal(batch["log_prob"], -batch["action"])
 
 
-def test_columns_of_ones_own_are_filled_again_and_drawn_ahead():
+def test_custom_columns_work_with_out_and_with_datasets():
     buffer = filled()
     batch = buffer.sample(8)
     kept = batch["log_prob"]
@@ -63,7 +63,7 @@ def test_columns_of_ones_own_are_filled_again_and_drawn_ahead():
         np.testing.assert_array_equal(batch["log_prob"], -batch["action"])
 
 
-def test_columns_of_ones_own_come_with_each_step():
+def test_custom_columns_must_be_given_in_each_step():
     buffer = filled(1)
     with pytest.raises(InvalidArgumentError, match="column log_prob is missing"):
         buffer.add(**step(1), mask_of={"legal": np.zeros((N, 2), int)})
@@ -88,7 +88,7 @@ def test_columns_of_ones_own_come_with_each_step():
         (np.float64, np.int32),
     ],
 )
-def test_types_that_are_cast_without_loss_are_cast(first, later):
+def test_types_that_can_be_cast_without_loss_are_cast(first, later):
     buffer = reverie.ReplayBuffer(10, N)
     buffer.add(**{**step(0), "action": np.zeros(N, first)})
     buffer.add(**{**step(1), "action": np.array([1, 2, 3], later)})
@@ -97,7 +97,7 @@ def test_types_that_are_cast_without_loss_are_cast(first, later):
     assert set(batch["action"].tolist()) == {0, 1, 2, 3}
 
 
-def test_observations_are_cast_and_numbers_of_python_take_the_columns_type():
+def test_observations_and_python_numbers_are_cast_to_the_columns_type():
     buffer = reverie.ReplayBuffer(10)
     buffer.add(np.float32(1), np.int32(0), 1, np.float32(2), terminated=False)
     buffer.add(2.0, 1, np.float64(1), np.float16(3), terminated=False)
@@ -109,7 +109,7 @@ def test_observations_are_cast_and_numbers_of_python_take_the_columns_type():
 
 
 @pytest.mark.parametrize("wrong", [np.array([0.5] * N), np.array([True] * N), 2**40])
-def test_types_that_would_lose_are_refused_with_the_remedy(wrong):
+def test_types_that_cannot_be_cast_without_loss_are_refused_with_a_remedy(wrong):
     buffer = reverie.ReplayBuffer(10, N)
     first = np.zeros(N, np.uint8)
     buffer.add(**{**step(0), "action": first})
@@ -121,7 +121,7 @@ def test_types_that_would_lose_are_refused_with_the_remedy(wrong):
     return None
 
 
-def test_a_last_axis_of_one_is_taken_as_none():
+def test_a_last_axis_of_length_one_is_ignored():
     buffer = reverie.ReplayBuffer(10, N, prioritized=True)
     given = step(1)
     for name in ("reward", "terminated"):
@@ -134,13 +134,13 @@ def test_a_last_axis_of_one_is_taken_as_none():
         buffer.add(**{**given, "reward": np.ones((N, 2))})
 
 
-def test_a_capacity_may_be_written_as_a_float():
+def test_a_capacity_may_be_a_float_with_an_integer_value():
     assert reverie.ReplayBuffer(1e5).capacity == 100_000
     with pytest.raises(UnsupportedTypeError, match=r"capacity is 1\.5"):
         reverie.ReplayBuffer(1.5)
 
 
-def test_torch_gets_tensors_with_tickets_that_come_back():
+def test_output_torch_gives_tensors_and_accepts_their_tickets():
     torch = pytest.importorskip("torch")
     buffer = filled(prioritized=True)
     batch = buffer.sample(8, output="torch")
@@ -163,7 +163,7 @@ def test_torch_gets_tensors_with_tickets_that_come_back():
     assert buffer.update_priorities(moved["tickets"], moved["weights"]) > 0
 
 
-def test_jax_gets_arrays_and_is_told_what_it_narrows(caplog):
+def test_output_jax_gives_arrays_and_logs_narrowed_columns(caplog):
     jax = pytest.importorskip("jax")
     buffer = filled()
     with caplog.at_level(logging.WARNING, "reverie"):
@@ -180,7 +180,7 @@ def test_jax_gets_arrays_and_is_told_what_it_narrows(caplog):
         buffer.sample(8, output="jax", device="nowhere")
 
 
-def test_an_output_that_makes_no_sense_is_refused():
+def test_invalid_combinations_of_output_options_are_refused():
     buffer = filled()
     for options, text in (
         ({"output": "tensorflow"}, "output is 'tensorflow'"),
@@ -192,7 +192,7 @@ def test_an_output_that_makes_no_sense_is_refused():
             buffer.sample(4, **options)
 
 
-def test_a_batch_of_a_table_is_a_dict_a_line_of_text_and_on_a_device():
+def test_a_batch_has_a_repr_as_dict_and_to():
     store = reverie.Store([reverie.Table.queue("t", 10)])
     client = store.client()
     client.insert({"obs": np.zeros(3, np.float32), "reward": np.float32(1)}, {"t": 1.0})

@@ -27,7 +27,7 @@ def filled(count, capacity=10, **options):
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_items_come_by_age(prioritized):
+def test_indices_select_transitions_by_age(prioritized):
     buffer = filled(37, prioritized=prioritized)  # more than three times the capacity
     assert [buffer[i]["action"] for i in range(10)] == list(range(27, 37))
     assert buffer[-1]["action"] == 36
@@ -44,7 +44,7 @@ def test_items_come_by_age(prioritized):
         buffer["a":]
 
 
-def test_slices_are_batches():
+def test_slices_return_batches():
     buffer = filled(37)
     every = list(range(27, 37))
     for chosen in (slice(None), slice(2, 5), slice(-3, None), slice(None, None, 3),
@@ -58,20 +58,20 @@ def test_slices_are_batches():
     assert buffer.update_priorities(batch["tickets"], np.ones(3)) == 3
 
 
-def test_iteration_goes_from_the_oldest_to_the_newest():
+def test_iteration_runs_from_the_oldest_to_the_newest():
     buffer = filled(37)
     assert [row["reward"] for row in buffer] == list(range(27, 37))
     big = filled(9_000, capacity=8_500)  # several blocks
     assert [int(row["action"]) for row in big] == list(range(500, 9_000))
 
 
-def test_reading_counts_as_no_draw_and_changes_nothing():
+def test_reading_does_not_affect_later_samples():
     one, other = filled(20), filled(20)
     list(one)
     np.testing.assert_array_equal(one.sample(32)["action"], other.sample(32)["action"])
 
 
-def test_several_steps_and_environments_lie_in_the_order_in_which_they_were_complete():
+def test_transitions_are_ordered_by_when_they_were_complete():
     buffer = filled(6, n_step=2)
     assert buffer[0]["reward"] == pytest.approx(0 + 0.99 * 1)
     assert [int(row["action"]) for row in buffer] == [0, 1, 2, 3, 4, 5]
@@ -91,7 +91,7 @@ def test_episodes_are_runs_of_steps():
     assert {len(episode["action"]) for episode in big} == {3}
 
 
-def test_columns_of_ones_own_are_read_too():
+def test_custom_columns_can_be_read():
     buffer = reverie.ReplayBuffer(10)
     for step in range(4):
         now = {"place": np.float32(step)}
@@ -102,13 +102,13 @@ def test_columns_of_ones_own_are_read_too():
     assert episode["value"].tolist() == [0, 0.5, 1, 1.5]
 
 
-def test_episodes_are_refused_where_steps_do_not_lie_in_a_row():
+def test_episodes_are_refused_for_n_steps_sequences_and_several_environments():
     for options in ({"n_step": 2}, {"sequence_length": 2}, {"num_envs": 2}):
         with pytest.raises(UnimplementedError, match=r"episodes\(\) takes"):
             reverie.ReplayBuffer(10, **options).episodes()
 
 
-def test_an_empty_buffer_says_so():
+def test_reading_an_empty_buffer_is_refused():
     buffer = reverie.ReplayBuffer(10)
     assert list(buffer) == []
     with pytest.raises(OutOfRangeError, match="index is 0"):
@@ -117,7 +117,7 @@ def test_an_empty_buffer_says_so():
         buffer[:]
 
 
-def test_a_thread_may_read_while_another_adds():
+def test_one_thread_can_read_while_another_adds():
     buffer = filled(50, capacity=50)
     is_over = threading.Event()
     faults = []
@@ -139,7 +139,7 @@ def test_a_thread_may_read_while_another_adds():
     assert not faults
 
 
-def test_a_buffer_of_one_transition_is_one_episode():
+def test_a_buffer_of_one_transition_has_one_episode():
     buffer = reverie.ReplayBuffer(10)
     obs = np.zeros(2, np.float32)
     buffer.add(obs, 0, 1.0, obs, terminated=False)

@@ -186,12 +186,12 @@ def check(case, count):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_calls_again_and_again_take_no_memory(case):
+def test_repeated_calls_do_not_grow_resident_memory(case):
     check(case, CASES[case][0])
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_a_hundred_thousand_calls_take_no_memory(case):
+def test_a_hundred_thousand_calls_do_not_grow_resident_memory(case):
     check(case, ALL_CALLS // CASES[case][1])

@@ -47,20 +47,20 @@ def test_each_native_test_is_counted_under_its_preset(report):
     assert "2 passed, 1 skipped" in text
 
 
-def test_a_failed_native_test_fails_with_what_it_printed(report):
+def test_a_failed_native_test_fails_with_its_output(report):
     status, text = report(_PASSED, _FAILED)
     assert status == 1
     assert "expected 2, was 3" in text
     assert "1 failed, 2 passed" in text
 
 
-def test_missing_results_are_a_failure(report):
+def test_missing_results_fail_the_run(report):
     status, text = report()
     assert status == 1
     assert "the build failed" in text
 
 
-def test_results_that_pytest_wrote_are_counted_too(report):
+def test_results_written_by_pytest_are_counted(report):
     status, text = report(_PASSED_IN_PYTEST, _FAILED_IN_PYTEST, part="asan-python")
     assert status == 1
     assert "test_native[asan-python:test_adds] PASSED" in text

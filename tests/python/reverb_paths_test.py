@@ -29,7 +29,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_paths_of_reverb_lead_to_our_names(module):
+def test_the_module_paths_of_reverb_can_be_imported(module):
     loaded = importlib.import_module(f"reverie.reverb.{module}")
     for name in MODULES[module]:
         assert hasattr(loaded, name)
@@ -38,14 +38,14 @@ def test_the_paths_of_reverb_lead_to_our_names(module):
             assert issubclass(getattr(loaded, name), ours)
 
 
-def test_writers_and_samples_are_the_librarys_own():
+def test_writers_and_samples_are_the_classes_of_the_library():
     reverb = importlib.import_module("reverie.reverb")
     for name in ("ReplaySample", "SampleInfo", "TrajectoryColumn", "TrajectoryWriter", "Writer"):
         assert getattr(reverb, name) is getattr(reverie, name)
     assert reverb.structured.StructuredWriter is reverie.structured.StructuredWriter
 
 
-def test_selectors_are_those_of_the_library_under_other_names():
+def test_selectors_of_the_reverb_module_equal_those_of_the_library():
     reverb = importlib.import_module("reverie.reverb")
     for name in ("Fifo", "Lifo", "Uniform", "MaxHeap", "MinHeap"):
         ours = getattr(reverie.selectors, name)()
@@ -92,7 +92,7 @@ server.stop()
 """
 
 
-def test_without_protobuf_all_but_its_modules_works():
+def test_without_protobuf_only_its_modules_are_missing():
     subprocess.run([sys.executable, "-c", WITHOUT_PROTOBUF], check=True)
 
 
@@ -105,7 +105,7 @@ assert not loaded & {"tensorflow", "google", "tree", "absl"}, loaded
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_messages_have_the_numbers_of_the_protocol(tmp_path):
+def test_messages_have_the_field_numbers_of_the_schema(tmp_path):
     protoc = shutil.which("protoc")
     if protoc is None:
         pytest.skip("protoc is not installed")
@@ -139,7 +139,7 @@ def test_messages_have_the_numbers_of_the_protocol(tmp_path):
     assert seen > 90
 
 
-def test_messages_are_made_beside_others_of_their_names_that_were_loaded_before():
+def test_messages_can_coexist_with_others_of_the_same_names():
     program = Path(__file__).parents[1] / "support" / "protobuf_first.py"
     subprocess.run([sys.executable, program], check=True)
 
@@ -151,7 +151,7 @@ def test_messages_are_made_beside_others_of_their_names_that_were_loaded_before(
         lambda pybind: pybind.AutoTunedChunkerOptions(4, throughput_weight=2.0),
     ],
 )
-def test_the_options_of_chunks_are_what_configure_takes(make):
+def test_configure_accepts_the_chunk_options(make):
     pybind = importlib.import_module("reverie.reverb.pybind")
     table = reverie.Table.queue("t", 10)
     with reverie.Store([table]) as store:
@@ -165,7 +165,7 @@ def test_the_options_of_chunks_are_what_configure_takes(make):
         assert store.client().sample_batch("t", 1).data["x"].tolist() == [[2, 3, 4, 5]]
 
 
-def test_tensorflow_is_asked_for_when_it_is_needed_and_not_before():
+def test_tensorflow_is_required_only_when_it_is_needed():
     program = """
 import sys
 sys.modules["tensorflow"] = None  # as if it were not installed

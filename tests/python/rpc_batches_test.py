@@ -24,7 +24,7 @@ def results(futures):
     return [future.result(DEADLINE_S) for future in futures]
 
 
-def test_calls_of_a_batch_are_stacked_and_each_gets_its_row(pair):
+def test_calls_of_a_batch_are_stacked_and_each_caller_gets_its_row(pair):
     server, client = pair
     seen = []
 
@@ -45,7 +45,7 @@ def test_calls_of_a_batch_are_stacked_and_each_gets_its_row(pair):
     assert sorted(name for s in seen for name in s[2]) == [f"w{i}" for i in range(8)]
 
 
-def test_a_batch_closes_when_its_time_is_up_or_the_program_says_so(pair):
+def test_a_batch_closes_after_max_wait_s_or_when_is_ready_is_true(pair):
     server, client = pair
     server.define("timed", lambda x: x, batch_size=100, max_wait_s=0.02)
     assert results([client.async_("server", "timed", i) for i in range(3)]) == [0, 1, 2]
@@ -55,7 +55,7 @@ def test_a_batch_closes_when_its_time_is_up_or_the_program_says_so(pair):
     assert results([client.async_("server", "pairs", i) for i in range(4)]) == [2, 3, 4, 5]
 
 
-def test_a_dynamic_batch_is_what_came_during_the_one_before(pair):
+def test_a_dynamic_batch_holds_the_calls_that_came_during_the_last_one(pair):
     server, client = pair
     sizes = []
     first = threading.Event()
@@ -113,7 +113,7 @@ def test_a_result_of_another_length_fails_all_callers(pair, wrong, word):
             future.result(DEADLINE_S)
 
 
-def test_calls_that_do_not_fit_together_and_raising_functions_fail_all_callers(pair):
+def test_calls_that_do_not_stack_or_functions_that_raise_fail_all_callers(pair):
     server, client = pair
     server.define("same", lambda x: x, batch_size=2, max_wait_s=None)
     for other in (np.zeros(3), np.zeros((2, 2)), {"a": 1}):
@@ -127,7 +127,7 @@ def test_calls_that_do_not_fit_together_and_raising_functions_fail_all_callers(p
     assert results([client.async_("server", "same", i) for i in range(2)]) == [0, 1]
 
 
-def test_values_that_are_not_alike_are_joined_as_numpy_joins_them(pair):
+def test_values_of_different_types_are_joined_as_numpy_joins_them(pair):
     server, client = pair
     seen = []
 
@@ -177,7 +177,7 @@ def test_nested_results_reach_their_callers_row_by_row(pair):
         assert got[7] == i
 
 
-def test_a_value_that_cannot_be_sent_fails_the_caller_that_it_is_for(pair):
+def test_a_value_that_cannot_be_sent_fails_only_its_caller(pair):
     server, client = pair
     server.define("some", lambda x: [object() if v == 1 else v for v in x.tolist()], batch_size=3)
     futures = [client.async_("server", "some", i) for i in range(3)]
@@ -191,7 +191,7 @@ def test_a_value_that_cannot_be_sent_fails_the_caller_that_it_is_for(pair):
         client.sync("server", "endless", 1)
 
 
-def test_calls_that_wait_for_a_batch_are_withdrawn_and_end_with_their_function(pair):
+def test_waiting_calls_can_be_cancelled_and_end_with_their_function(pair):
     server, client = pair
     seen = []
     server.define("pair", lambda x: seen.append(x.tolist()) or x, batch_size=2, max_wait_s=None)
@@ -207,7 +207,7 @@ def test_calls_that_wait_for_a_batch_are_withdrawn_and_end_with_their_function(p
         left.result(DEADLINE_S)
 
 
-def test_a_batch_is_answered_once_and_says_so(pair):
+def test_a_batch_can_only_be_answered_once(pair):
     server, client = pair
     queue = server.define_queue("ask", batch_size=2)
     futures = [client.async_("server", "ask", i) for i in range(2)]
@@ -221,7 +221,7 @@ def test_a_batch_is_answered_once_and_says_so(pair):
     assert results(futures) == [0, 1]
 
 
-def test_a_predicate_that_raises_fails_the_calls_that_wait(pair):
+def test_a_raising_predicate_fails_the_waiting_calls(pair):
     server, client = pair
     server.define("f", lambda x: x, batch_size=9, max_wait_s=None, is_ready=lambda n: n / 0 > 1)
     for _ in range(2):
@@ -255,7 +255,7 @@ def test_many_callers_share_batches_and_get_their_own_rows(pair):
     assert max(sizes) > 1
 
 
-def test_tensors_of_torch_are_stacked_as_such(pair):
+def test_torch_tensors_are_stacked_as_tensors(pair):
     torch = pytest.importorskip("torch")
     server, client = pair
 
@@ -274,7 +274,7 @@ def test_tensors_of_torch_are_stacked_as_such(pair):
         assert row.tolist() == [float(i)]
 
 
-def test_a_queue_gives_calls_to_whoever_takes_them(pair):
+def test_calls_can_be_taken_from_a_queue_and_answered(pair):
     server, client = pair
     queue = server.define_queue("ask")
     future = client.async_("server", "ask", 3, b=4)
@@ -291,7 +291,7 @@ def test_a_queue_gives_calls_to_whoever_takes_them(pair):
         future.result(DEADLINE_S)
 
 
-def test_a_queue_is_awaited_and_gives_batches(pair):
+def test_a_queue_can_be_awaited_and_returns_batches(pair):
     server, client = pair
     queue = server.define_queue("ask", batch_size=4, dynamic_batching=True)
     futures = [client.async_("server", "ask", np.float32(i)) for i in range(10)]
@@ -308,7 +308,7 @@ def test_a_queue_is_awaited_and_gives_batches(pair):
     assert results(futures) == [i + 1 for i in range(10)]
 
 
-def test_a_queue_ends_with_its_rpc(pair):
+def test_closing_a_peer_ends_its_queues(pair):
     server, _ = pair
     queue = server.define_queue("ask")
     threading.Timer(0.1, server.close).start()
@@ -324,7 +324,7 @@ def test_a_queue_ends_with_its_rpc(pair):
         *({"batch_size": 2, "pad": 1}, {"batch_size": 2, "is_ready": 3}),
     ],
 )
-def test_wrong_options_are_named(pair, options):
+def test_wrong_options_are_refused_by_name(pair, options):
     server, _ = pair
     name = list(options)[-1]
     with pytest.raises((errors.InvalidArgumentError, errors.UnsupportedTypeError), match=name):

@@ -100,7 +100,7 @@ def _go_on(process):
     process.stdin.flush()
 
 
-def test_calls_go_on_over_a_link_that_was_down_and_fail_when_it_stays_down(networks):
+def test_calls_survive_a_link_that_was_down_and_fail_if_it_stays_down(networks):
     mine, other, end = networks
     server = _started(mine, _SERVER)
     client = None

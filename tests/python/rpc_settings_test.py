@@ -19,7 +19,7 @@ def pair():
         yield server, client
 
 
-def test_transports_are_set_before_a_peer_listens_or_connects():
+def test_transports_can_only_be_set_before_a_peer_listens_or_connects():
     with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
         server.define("f", lambda: 1)
         for rpc in (server, client):
@@ -66,7 +66,7 @@ def running(server, client, count):
     return seen[-1]
 
 
-def test_the_bound_of_threads_is_lowered_and_raised(pair):
+def test_the_maximum_number_of_threads_can_be_lowered_and_raised(pair):
     server, client = pair
     assert running(server, client, 12) == 12
     server.set_max_threads(2)
@@ -85,7 +85,7 @@ def test_the_bound_of_threads_is_lowered_and_raised(pair):
         server.set_max_threads(3)
 
 
-def test_connections_are_logged_at_the_level_that_is_asked_for(caplog):
+def test_connections_are_logged_at_the_configured_level(caplog):
     logger = logging.getLogger("reverie")
     level = logger.level
 
@@ -119,7 +119,7 @@ def test_connections_are_logged_at_the_level_that_is_asked_for(caplog):
         logger.setLevel(level)
 
 
-def test_a_thread_that_holds_the_interpreter_keeps_no_peer_from_logging_and_answering():
+def test_peers_answer_while_many_lines_are_logged():
     with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
         reverie.set_log_level("info")
         try:

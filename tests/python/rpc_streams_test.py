@@ -29,7 +29,7 @@ def pair(request):
             yield server, client
 
 
-def test_values_come_in_order_and_the_end_brings_the_result(pair):
+def test_values_arrive_in_order_followed_by_the_result(pair):
     server, client = pair
 
     def count(until, scale=1):
@@ -49,7 +49,7 @@ def test_values_come_in_order_and_the_end_brings_the_result(pair):
         assert list(stream) == [1, 2, 3]
 
 
-def test_no_more_values_are_made_than_the_caller_has_room_for(pair):
+def test_no_more_values_are_produced_than_the_window_allows(pair):
     server, client = pair
     made = []
 
@@ -69,7 +69,7 @@ def test_no_more_values_are_made_than_the_caller_has_room_for(pair):
         eventually(lambda: len(made) == 25)
 
 
-def test_a_stream_is_read_by_one_thread_at_a_time(pair):
+def test_only_one_thread_at_a_time_can_read_a_stream(pair):
     """Each value arrives once, in any thread; a second thread is refused meanwhile."""
     server, client = pair
     server.define_stream("count", lambda: range(200))
@@ -98,7 +98,7 @@ def test_a_stream_is_read_by_one_thread_at_a_time(pair):
     assert all("in use by another call" in text for text in refused)
 
 
-def test_any_thread_may_close_a_stream_that_another_one_reads(pair):
+def test_a_stream_can_be_closed_while_another_thread_reads_it(pair):
     server, client = pair
     may_go_on = threading.Event()
 
@@ -126,7 +126,7 @@ def test_any_thread_may_close_a_stream_that_another_one_reads(pair):
     may_go_on.set()
 
 
-def test_a_stream_that_is_closed_closes_its_generator(pair):
+def test_closing_a_stream_closes_its_generator(pair):
     server, client = pair
     is_closed = threading.Event()
 
@@ -148,7 +148,7 @@ def test_a_stream_that_is_closed_closes_its_generator(pair):
     assert client.debug_info()["pending_calls"] == 0
 
 
-def test_an_error_comes_behind_the_values_before_it(pair):
+def test_an_error_is_raised_after_the_values_before_it(pair):
     server, client = pair
 
     def breaks():
@@ -169,7 +169,7 @@ def test_an_error_comes_behind_the_values_before_it(pair):
         next(stream)
 
 
-def test_values_go_both_ways_and_a_full_inbox_holds_the_caller_up(pair):
+def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
     server, client = pair
     gate = threading.Event()
     taken = []
@@ -203,7 +203,7 @@ def test_values_go_both_ways_and_a_full_inbox_holds_the_caller_up(pair):
         stream.send(1)
 
 
-def test_wrong_uses_are_refused(pair):
+def test_wrong_uses_of_streams_are_refused(pair):
     server, client = pair
     server.define("plain", lambda: "text")
     with pytest.raises(errors.FailedPreconditionError, match="define_stream"):
@@ -233,7 +233,7 @@ sys.stdin.read()
 """
 
 
-def test_a_caller_that_dies_ends_its_streams():
+def test_the_death_of_a_caller_ends_its_streams():
     is_closed = threading.Event()
 
     def endless():

@@ -75,14 +75,14 @@ Point = collections.namedtuple("Point", ["x", "y"])
     ],
     ids=repr,
 )
-def test_a_value_comes_back_as_it_was(echo, value):
+def test_values_round_trip(echo, value):
     got = echo(value)
     assert got == value
     assert repr(got) == repr(value) or isinstance(value, (set, frozenset))
     assert type(got).__name__ == type(value).__name__
 
 
-def test_a_nan_comes_back_as_one(echo):
+def test_nan_round_trips(echo):
     assert math.isnan(echo(math.nan))
 
 
@@ -119,7 +119,7 @@ def test_arrays_keep_their_type_and_shape(echo, dtype):
     assert echo(scalar) == scalar
 
 
-def test_arrays_of_any_strides_send_what_they_show(echo):
+def test_arrays_of_any_strides_send_their_values(echo):
     big = np.arange(10_000, dtype=np.int32).reshape(100, 100)
     for view in (big[:, 0], big[::-1, ::3], big.T, np.broadcast_to(big[0], (5, 100))):
         np.testing.assert_array_equal(echo(view), view)
@@ -127,12 +127,12 @@ def test_arrays_of_any_strides_send_what_they_show(echo):
     np.testing.assert_array_equal(echo(big.astype(">i4")), big)
 
 
-def test_large_arrays_go_both_ways(echo):
+def test_large_arrays_are_sent_both_ways(echo):
     value = np.random.default_rng(1).integers(0, 255, 30_000_001, np.uint8)
     np.testing.assert_array_equal(echo(value), value)
 
 
-def test_bfloat16_and_fp8_travel(echo):
+def test_bfloat16_and_fp8_arrays_can_be_sent(echo):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         value = np.arange(8).astype(getattr(ml_dtypes, name))
@@ -141,7 +141,7 @@ def test_bfloat16_and_fp8_travel(echo):
         assert got.tobytes() == value.tobytes()
 
 
-def test_tensors_of_torch_come_back_as_such(echo):
+def test_torch_tensors_are_returned_as_tensors(echo):
     torch = pytest.importorskip("torch")
     for value in (
         torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -174,7 +174,7 @@ class Unknown:
         ({"a": [Unknown()]}, "Unknown"),
     ],
 )
-def test_a_value_without_an_encoding_is_refused_where_it_is_sent(pair, value, word):
+def test_a_value_without_an_encoding_is_refused_by_the_sender(pair, value, word):
     server, client = pair
     server.define("echo", lambda given: given)
     server.define("give", lambda: value)
@@ -187,7 +187,7 @@ def test_a_value_without_an_encoding_is_refused_where_it_is_sent(pair, value, wo
     assert client.sync("server", "echo", 1) == 1
 
 
-def test_text_that_is_no_utf8_and_deep_nests_are_refused(pair):
+def test_text_that_is_not_utf8_and_deep_nests_are_refused(pair):
     server, client = pair
     server.define("echo", lambda given: given)
     with pytest.raises(errors.InvalidArgumentError, match="UTF-8"):
@@ -202,7 +202,7 @@ def test_text_that_is_no_utf8_and_deep_nests_are_refused(pair):
         client.sync("server", "echo", nest)
 
 
-def test_positional_and_keyword_arguments_arrive(pair):
+def test_positional_and_keyword_arguments_are_passed(pair):
     server, client = pair
     server.define("f", lambda *args, **kwargs: [args, kwargs])
     assert client.sync("server", "f", 1, b=2, peer=3, function=4) == [
@@ -211,14 +211,14 @@ def test_positional_and_keyword_arguments_arrive(pair):
     ]
 
 
-def test_both_sides_call_each_other(pair):
+def test_both_peers_can_call_each_other(pair):
     server, client = pair
     client.define("name", lambda: "client")
     server.define("ask", lambda: server.sync("client", "name"))
     assert client.sync("server", "ask") == "client"
 
 
-def test_an_error_brings_its_class_text_and_traceback(pair):
+def test_a_remote_error_has_the_class_text_and_traceback(pair):
     server, client = pair
 
     def explode(x):
@@ -236,7 +236,7 @@ def test_an_error_brings_its_class_text_and_traceback(pair):
     assert isinstance(client.async_("server", "explode", 1).exception(), errors.RemoteError)
 
 
-def test_names_that_nobody_knows_are_refused(pair):
+def test_unknown_functions_and_peers_are_refused(pair):
     server, client = pair
     with pytest.raises(errors.NotFoundError, match=r"server.*nothing"):
         client.sync("server", "nothing")
@@ -252,7 +252,7 @@ def test_names_that_nobody_knows_are_refused(pair):
         client.sync("client", "f")
 
 
-def test_an_rpc_that_is_connected_to_nobody_says_so():
+def test_a_call_of_an_unconnected_peer_is_refused():
     with (
         reverie.Rpc("alone", find_timeout_s=0.1) as rpc,
         pytest.raises(errors.NotFoundError, match="connected to none"),
@@ -260,7 +260,7 @@ def test_an_rpc_that_is_connected_to_nobody_says_so():
         rpc.sync("server", "f")
 
 
-def test_two_functions_or_peers_of_one_name_are_refused(pair, transport):
+def test_two_functions_or_peers_of_the_same_name_are_refused(pair, transport):
     server, client = pair
     server.define("f", lambda: 1)
     with pytest.raises(errors.AlreadyExistsError, match="'f'"):
@@ -289,7 +289,7 @@ def test_a_port_in_use_and_malformed_addresses_are_refused(pair):
             client.listen(address)
 
 
-def test_a_peer_is_closed_to_other_machines_without_a_token():
+def test_listening_for_other_machines_needs_a_token():
     with reverie.Rpc() as rpc, pytest.raises(errors.InvalidArgumentError, match="token"):
         rpc.listen("0.0.0.0:0")
     with reverie.Rpc(token="secret") as rpc:
@@ -299,7 +299,7 @@ def test_a_peer_is_closed_to_other_machines_without_a_token():
 
 
 @pytest.mark.parametrize(("theirs", "mine"), [("a", "b"), ("a", None), (None, "a"), ("a", "a\0")])
-def test_another_token_lets_nobody_in(transport, theirs, mine):
+def test_a_peer_with_another_token_is_refused(transport, theirs, mine):
     tls = TLS if transport == "tls" else None
     uses = ["tcp"] if tls else ["tcp", transport]
     with reverie.Rpc("server", token=theirs, tls=tls) as server:
@@ -314,7 +314,7 @@ def test_another_token_lets_nobody_in(transport, theirs, mine):
                 bad.sync("server", "f")
 
 
-def test_peers_of_one_machine_move_to_the_unix_socket():
+def test_peers_of_one_machine_switch_to_the_unix_socket():
     with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
         server.define("f", lambda: 1)
         client.connect(server.listen())
@@ -323,7 +323,7 @@ def test_peers_of_one_machine_move_to_the_unix_socket():
         assert client.sync("server", "f") == 1
 
 
-def test_peers_find_each_other_through_one_that_knows_both(transport):
+def test_peers_find_each_other_through_a_common_peer(transport):
     is_tcp = transport in ("tcp", "tls")
     with reverie.Rpc("broker", **options_of(transport)) as broker:
         uid = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
@@ -355,7 +355,7 @@ def test_a_call_waits_for_a_server_that_starts_later(ended_within):
             assert ended_within(begin, 3.0)
 
 
-def test_a_call_to_an_address_that_does_not_answer_ends_with_the_cause(ended_within):
+def test_a_call_to_an_address_that_does_not_answer_fails_with_the_reason(ended_within):
     with reverie.Rpc("server") as probe:
         address = probe.listen()
     with reverie.Rpc("client", reach_timeout_s=0.5) as client:
@@ -368,7 +368,7 @@ def test_a_call_to_an_address_that_does_not_answer_ends_with_the_cause(ended_wit
         assert ended_within(begin, 5.0)
 
 
-def test_a_call_ends_at_its_deadline_and_says_why(pair, ended_within):
+def test_a_call_ends_at_its_deadline_and_names_the_function(pair, ended_within):
     server, client = pair
     release = threading.Event()
     server.define("slow", release.wait)
@@ -389,7 +389,7 @@ def test_a_call_ends_at_its_deadline_and_says_why(pair, ended_within):
             lost.sync("server", "f", timeout_s=0.2)
 
 
-def test_futures(pair):
+def test_futures_can_be_waited_for_and_have_callbacks(pair):
     server, client = pair
     release = threading.Event()
     server.define("wait", lambda value: (release.wait(DEADLINE_S), value)[1])
@@ -423,7 +423,7 @@ def test_futures(pair):
     assert any(value is None and isinstance(e, errors.NotFoundError) for value, e in results)
 
 
-def test_a_cancelled_call_ends_at_once_and_its_server_goes_on(pair):
+def test_a_cancelled_call_ends_at_once_and_its_server_continues(pair):
     server, client = pair
     release = threading.Event()
     server.define("wait", lambda: release.wait(DEADLINE_S))
@@ -435,7 +435,7 @@ def test_a_cancelled_call_ends_at_once_and_its_server_goes_on(pair):
     assert client.sync("server", "wait")
 
 
-def test_calls_are_awaited(pair):
+def test_calls_can_be_awaited(pair):
     server, client = pair
     server.define("square", lambda x: x * x)
 
@@ -448,7 +448,7 @@ def test_calls_are_awaited(pair):
     asyncio.run(main())
 
 
-def test_deferred_answers_come_from_any_thread(pair):
+def test_deferred_answers_can_be_given_by_any_thread(pair):
     server, client = pair
     waiting = []
     server.define_deferred("later", lambda deferred, x: waiting.append((deferred, x)))
@@ -467,7 +467,7 @@ def test_deferred_answers_come_from_any_thread(pair):
         failing.result(DEADLINE_S)
 
 
-def test_handlers_run_beside_each_other(pair):
+def test_handlers_run_concurrently(pair):
     server, client = pair
     together = threading.Barrier(8)
     server.define("meet", lambda: together.wait(DEADLINE_S))
@@ -475,7 +475,7 @@ def test_handlers_run_beside_each_other(pair):
     assert sorted(f.result(DEADLINE_S) for f in futures) == list(range(8))
 
 
-def test_many_threads_call_at_once(pair):
+def test_many_threads_can_call_at_once(pair):
     server, client = pair
     server.define("add", lambda a, b: a + b)
     wrong = []
@@ -494,7 +494,7 @@ def test_many_threads_call_at_once(pair):
     assert [f.result(DEADLINE_S) for f in futures] == [2 * i for i in range(5000)]
 
 
-def test_too_many_calls_without_an_answer_are_refused():
+def test_more_than_max_pending_calls_are_refused():
     with reverie.Rpc("server") as server, reverie.Rpc("client", max_pending_calls=10) as client:
         release = threading.Event()
         server.define("wait", lambda: release.wait(DEADLINE_S))
@@ -506,7 +506,7 @@ def test_too_many_calls_without_an_answer_are_refused():
         assert all(f.result(DEADLINE_S) for f in futures)
 
 
-def test_after_close_calls_fail_and_others_learn_of_it(pair, ended_within):
+def test_after_close_calls_fail_on_both_peers(pair, ended_within):
     server, client = pair
     release = threading.Event()
     server.define("wait", lambda: release.wait(DEADLINE_S))
@@ -534,7 +534,7 @@ def test_after_close_calls_fail_and_others_learn_of_it(pair, ended_within):
         mine.result(DEADLINE_S)
 
 
-def test_a_dropped_rpc_goes_at_once_with_its_threads(pair, ended_within):
+def test_a_dropped_peer_ends_its_threads_at_once(pair, ended_within):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
@@ -556,7 +556,7 @@ def test_a_dropped_rpc_goes_at_once_with_its_threads(pair, ended_within):
     eventually(lambda: served() <= before)
 
 
-def test_info(pair):
+def test_peers_report_their_names_functions_and_pending_calls(pair):
     server, client = pair
     server.define("f", lambda: 1)
     assert server.name == "server"
@@ -573,7 +573,7 @@ def test_info(pair):
     assert str(os.getpid()) in reverie.Rpc().name
 
 
-def test_the_transport_and_its_reason_are_shown(pair, transport):
+def test_debug_info_shows_the_transport_and_its_reason(pair, transport):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
@@ -586,7 +586,7 @@ def test_the_transport_and_its_reason_are_shown(pair, transport):
         assert reason
 
 
-def test_a_certificate_lets_a_peer_in_and_its_lack_is_said_at_once():
+def test_a_peer_without_a_valid_certificate_is_refused_at_once():
     stranger = TLS._replace(
         certificate=CERTIFICATES / "stranger.pem", key=CERTIFICATES / "stranger_key.pem"
     )
@@ -609,7 +609,7 @@ def test_a_certificate_lets_a_peer_in_and_its_lack_is_said_at_once():
             assert client.sync("server", "f") == 1
 
 
-def test_what_cannot_encrypt_is_refused(tmp_path):
+def test_invalid_tls_settings_are_refused(tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="key"):
         reverie.Rpc(tls=TLS._replace(key=CERTIFICATES / "client_key.pem"))
     with pytest.raises(errors.InvalidArgumentError, match="valid until"):
@@ -620,7 +620,7 @@ def test_what_cannot_encrypt_is_refused(tmp_path):
         reverie.Rpc(tls=reverie.ClientTls())
 
 
-def test_a_broker_encrypts_for_its_members():
+def test_members_can_use_tls_with_a_broker():
     files = [f"--tls-{name}={path}" for name, path in zip(TLS._fields, TLS[:3], strict=False)]
     command = [sys.executable, "-m", "reverie", "broker", "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*command, *files], stdout=subprocess.PIPE, text=True) as broker:
@@ -641,7 +641,7 @@ def test_a_broker_encrypts_for_its_members():
     assert "--tls-key and --tls-authorities must be given too" in done.stderr
 
 
-def test_a_forked_child_gets_an_error_and_harms_nobody(pair):
+def test_a_forked_child_gets_an_error_and_its_parent_continues(pair):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
@@ -709,9 +709,7 @@ def client(server):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(
-    server, client, how, ended_within
-):
+def test_calls_to_a_killed_or_frozen_peer_fail_within_seconds(server, client, how, ended_within):
     futures = [client.async_("server", "wait", 60) for _ in range(20)]
     client.ping("server")
     begin = time.monotonic()
@@ -725,7 +723,7 @@ def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(
         assert client.sync("server", "double", 4) == 8
 
 
-def test_a_peer_of_this_machine_that_dies_fails_its_calls_at_once(server, ended_within):
+def test_calls_to_a_killed_peer_of_this_machine_fail_at_once(server, ended_within):
     # Its socket is closed by the system, and no process listens at its Unix socket.
     with reverie.Rpc("patient", dead_after_s=60.0) as patient:
         patient.connect(server.address)
@@ -739,7 +737,7 @@ def test_a_peer_of_this_machine_that_dies_fails_its_calls_at_once(server, ended_
         assert ended_within(begin, 2.0)
 
 
-def test_a_new_run_of_a_peer_gets_no_calls_of_the_old_one(server, client):
+def test_a_restarted_peer_gets_no_calls_of_the_old_process(server, client):
     mine = client.async_("server", "wait", 60)
     again = client.async_("server", "pid", idempotent=True)
     assert again.result(DEADLINE_S) == server.process.pid
@@ -768,7 +766,7 @@ def test_ctrl_c_ends_a_wait(client, ended_within):
     assert client.sync("server", "double", 2) == 4
 
 
-def test_a_peer_that_waits_costs_next_to_nothing(client):
+def test_waiting_for_a_call_uses_almost_no_processor_time(client):
     client.sync("server", "double", 1)
     time_before = time.process_time()
     client.sync("server", "wait", 1)
@@ -810,7 +808,7 @@ class _Forwarder:
         self._listener.close()
 
 
-def test_a_socket_that_leads_through_a_tunnel_is_no_sign_of_one_host():
+def test_a_forwarded_unix_socket_does_not_count_as_the_same_host():
     with (
         reverie.Rpc("server", transports=["shm"]) as server,
         reverie.Rpc("client", transports=["shm"]) as client,

@@ -42,7 +42,7 @@ def threads(monkeypatch):
     return Limit(monkeypatch)
 
 
-def test_a_peer_that_can_start_no_thread_says_so_and_serves_once_it_can(pair, threads):
+def test_a_peer_without_threads_raises_and_serves_once_it_can_start_one(pair, threads):
     server, client = pair
     threads.left = 0
     with pytest.raises(errors.ResourceExhaustedError, match="can't start new thread"):
@@ -54,7 +54,7 @@ def test_a_peer_that_can_start_no_thread_says_so_and_serves_once_it_can(pair, th
 
 
 @pytest.mark.parametrize("how", ["define", "define_deferred", "batch_size"])
-def test_calls_wait_for_the_threads_there_are(pair, threads, caplog, how):
+def test_calls_wait_if_no_further_thread_can_start(pair, threads, caplog, how):
     server, client = pair
     go_on = threading.Event()
 
@@ -85,7 +85,7 @@ def test_calls_wait_for_the_threads_there_are(pair, threads, caplog, how):
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
-def test_what_functions_and_callbacks_raise_ends_no_thread(pair, caplog, error):
+def test_errors_of_functions_and_callbacks_do_not_end_threads(pair, caplog, error):
     server, client = pair
     server.define("one", lambda: 1)
     begun = threading.Semaphore(0)
@@ -122,7 +122,7 @@ def test_what_functions_and_callbacks_raise_ends_no_thread(pair, caplog, error):
     assert done.wait(DEADLINE_S)
 
 
-def test_a_stream_that_may_not_ask_for_more_loses_no_value():
+def test_a_stream_that_cannot_request_more_values_loses_none():
     with (
         reverie.Rpc("server") as server,
         reverie.Rpc("client", max_pending_calls=4) as client,
@@ -143,7 +143,7 @@ def test_a_stream_that_may_not_ask_for_more_loses_no_value():
     assert found == list(range(6))
 
 
-def test_an_idle_thread_holds_neither_the_last_callback_nor_its_value():
+def test_an_idle_thread_keeps_no_reference_to_the_last_callback():
     class Callback:
         def __call__(self, _value, _error):
             called.set()

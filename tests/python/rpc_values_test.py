@@ -61,7 +61,7 @@ def pair():
         yield server, client
 
 
-def test_registered_dataclasses_come_back_as_instances_of_their_class(pair):
+def test_registered_dataclasses_are_returned_as_instances_of_their_class(pair):
     _, client = pair
     config = Config(0.5, [1, 2])
     config.steps = 7
@@ -75,13 +75,13 @@ def test_registered_dataclasses_come_back_as_instances_of_their_class(pair):
     np.testing.assert_array_equal(arrays.layers[0], np.arange(4))
 
 
-def test_a_dataclass_that_is_not_registered_has_no_encoding(pair):
+def test_a_dataclass_that_is_not_registered_cannot_be_sent(pair):
     _, client = pair
     with pytest.raises(errors.UnsupportedTypeError, match=r"args holds a Private.*registered"):
         client.sync("server", "echo", Private("x"))
 
 
-def test_dataclasses_are_arguments_of_batches_and_results_of_streams(pair):
+def test_dataclasses_can_be_used_in_batches_and_streams(pair):
     server, client = pair
     server.define("batch", lambda points: [point.x * 2 for point in points], batch_size=4)
     server.define_stream("points", lambda n: (Point(i) for i in range(n)))
@@ -91,7 +91,7 @@ def test_dataclasses_are_arguments_of_batches_and_results_of_streams(pair):
         assert list(points) == [Point(0), Point(1), Point(2)]
 
 
-def test_a_class_checks_what_comes_and_both_ends_need_the_same_one(pair):
+def test_invalid_instances_and_mismatched_classes_are_refused(pair):
     server, client = pair
     queue = server.define_queue("ask")
     wrong = Positive(1.0)
@@ -166,7 +166,7 @@ def test_pickles_need_a_token():
             reverie.Rpc(allow_pickle=True, token=token)
 
 
-def test_objects_are_pickled_where_both_ends_say_so():
+def test_objects_are_pickled_if_both_peers_allow_it():
     server, client = trusting(True, True)
     with server, client:
         server.define("echo", lambda value: value)
@@ -203,7 +203,7 @@ class Harm:
         return (HARM_DONE.append, ("read",))
 
 
-def test_pickles_are_not_read_where_one_end_does_not_allow_them():
+def test_pickles_are_refused_if_one_peer_does_not_allow_them():
     for server_allows in (True, False):
         server, client = trusting(server_allows, not server_allows)
         with server, client:
@@ -221,7 +221,7 @@ def test_pickles_are_not_read_where_one_end_does_not_allow_them():
     assert HARM_DONE == []
 
 
-def test_groups_fold_objects_where_their_peers_allow_pickles():
+def test_groups_reduce_objects_if_their_peers_allow_pickles():
     options = {"token": "secret", "allow_pickle": True}
     with (
         reverie.Broker(token="secret") as broker,

@@ -68,7 +68,7 @@ IN_FLIGHT = {"max_in_flight_samples_per_worker": 10, "rate_limiter_timeout_ms": 
 
 @pytest.mark.parametrize("lengths", [[3] * 40, [1, 2, 2, 3, 1, 1, 4, 4, 4, 2]])
 @pytest.mark.parametrize("in_flight", [1, 2, 7, 100])
-def test_items_come_in_order_whatever_their_length(client, lengths, in_flight):
+def test_items_of_any_length_come_in_order(client, lengths, in_flight):
     fill(client, "queue", lengths)
     seen = list(whole(client, max_in_flight_samples_per_worker=in_flight))
     assert [len(sample.data["a"]) for sample in seen] == lengths
@@ -93,7 +93,7 @@ def test_steps_come_one_by_one(client):
     assert [step.info.priority for step in seen] == [1, 1, 2, 2, 3, 3, 3]
 
 
-def test_infos_are_those_of_the_draws(client):
+def test_infos_describe_each_draw(client):
     fill(client, "uniform", [1, 1])
     with iter(whole(client, "uniform", max_samples=100)) as samples:
         seen = [sample.info for sample in samples]
@@ -106,7 +106,7 @@ def test_infos_are_those_of_the_draws(client):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_max_samples_ends_an_iteration_and_draws_no_more(client, workers):
+def test_max_samples_bounds_the_number_of_draws(client, workers):
     fill(client, "queue", [1] * 30)
     dataset = whole(
         client, max_samples=13, num_workers_per_iterator=workers, rate_limiter_timeout_ms=-1
@@ -117,7 +117,7 @@ def test_max_samples_ends_an_iteration_and_draws_no_more(client, workers):
 
 
 @pytest.mark.parametrize("flexible_batch_size", [-1, 1, 8])
-def test_no_more_is_drawn_than_may_be_in_flight(client, flexible_batch_size):
+def test_no_more_than_max_in_flight_samples_are_drawn_ahead(client, flexible_batch_size):
     fill(client, "queue", [1] * 60)
     options = {"max_in_flight_samples_per_worker": 8, "flexible_batch_size": flexible_batch_size}
     with iter(whole(client, **options)) as samples:
@@ -129,7 +129,7 @@ def test_no_more_is_drawn_than_may_be_in_flight(client, flexible_batch_size):
 
 @pytest.mark.parametrize("used", [0, 1, 5, 11])
 @pytest.mark.parametrize("end", ["close", "drop"])
-def test_a_queue_gets_back_what_an_iterator_did_not_use(client, used, end):
+def test_unused_items_return_to_a_queue(client, used, end):
     fill(client, "queue", [2] * 40)
     samples = iter(whole(client, max_in_flight_samples_per_worker=20, rate_limiter_timeout_ms=-1))
     for i in range(used):
@@ -147,7 +147,7 @@ def test_a_queue_gets_back_what_an_iterator_did_not_use(client, used, end):
     assert (starts if client.server_address is None else sorted(starts)) == expected
 
 
-def test_an_item_of_which_a_step_was_used_is_used(client):
+def test_an_item_with_a_used_step_does_not_return_to_the_queue(client):
     fill(client, "queue", [3] * 10)
     dataset = reverie.TimestepDataset(
         client, "queue", dtypes=DTYPES, shapes=STEP_SHAPES, **IN_FLIGHT
@@ -163,7 +163,7 @@ def test_several_workers_draw_each_item_once(client):
     assert sorted(seen) == [10 * i for i in range(200)]
 
 
-def test_an_item_comes_as_soon_as_it_is_there(client):
+def test_an_item_is_returned_as_soon_as_it_is_inserted(client):
     dataset = whole(client, max_in_flight_samples_per_worker=100, rate_limiter_timeout_ms=10_000)
     with iter(dataset) as samples:
         for count in (1, 2, 5):
@@ -173,7 +173,7 @@ def test_an_item_comes_as_soon_as_it_is_there(client):
             ]
 
 
-def test_a_timeout_ends_the_iteration_in_good_order(client):
+def test_a_timeout_ends_the_iteration_without_an_error(client):
     assert list(whole(client, rate_limiter_timeout_ms=50)) == []
     assert list(whole(client, rate_limiter_timeout_ms=0)) == []
 
@@ -187,7 +187,7 @@ def test_a_close_from_another_thread_ends_a_wait(client):
 
 
 @pytest.mark.parametrize("kind", [reverie.TrajectoryDataset, reverie.TimestepDataset])
-def test_a_signature_says_what_a_dataset_is(client, kind):
+def test_a_dataset_can_be_made_from_the_table_signature(client, kind):
     fill(client, "queue", [2, 3])
     dataset = kind.from_table_signature(client, "queue", **IN_FLIGHT)
     seen = list(dataset)
@@ -241,7 +241,7 @@ def test_a_named_tuple_keeps_the_order_of_its_fields(is_served):
         assert shown["action"] == spec((None,), np.int64, "action")
 
 
-def test_an_address_will_do_for_a_client():
+def test_a_dataset_accepts_an_address_instead_of_a_client():
     with reverie.Server(tables()) as server:
         fill(server.client(), "queue", [1])
         address = f"localhost:{server.port}"
@@ -249,7 +249,7 @@ def test_an_address_will_do_for_a_client():
         assert len(list(dataset)) == 1
 
 
-def test_a_server_that_does_not_answer_is_given_up():
+def test_reading_the_signature_of_an_absent_server_times_out():
     with pytest.raises(reverie.DeadlineExceededError):
         reverie.TrajectoryDataset.from_table_signature(
             "localhost:1", "t", 1, get_signature_timeout_secs=0.2
@@ -270,12 +270,12 @@ def test_a_server_that_does_not_answer_is_given_up():
         ("max_samples", 1.5),
     ],
 )
-def test_numbers_that_lie_outside_are_refused(client, name, value):
+def test_numbers_out_of_range_are_refused(client, name, value):
     with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
         whole(client, **{name: value})
 
 
-def test_a_framework_that_is_none_is_refused(client):
+def test_an_unknown_framework_is_refused(client):
     with pytest.raises(ValueError, match="'cupy'"):
         whole(client, framework="cupy")
 
@@ -290,12 +290,12 @@ def test_a_framework_that_is_none_is_refused(client):
         {"a": (None, 2), "c": ((None,),)},
     ],
 )
-def test_nests_that_differ_are_refused(client, shapes):
+def test_dtypes_and_shapes_of_different_nests_are_refused(client, shapes):
     with pytest.raises(ValueError, match="must be the same nest"):
         whole(client, shapes=shapes)
 
 
-def test_columns_that_are_not_the_tables_are_refused(client):
+def test_columns_that_do_not_match_the_table_are_refused(client):
     for table in ("queue", "bare"):
         for dtypes, shapes, message in [
             ({"a": np.float32}, {"a": (None, 2)}, "has 1 columns, but .* has 2"),
@@ -311,7 +311,7 @@ def test_columns_that_are_not_the_tables_are_refused(client):
         list(whole(client, "none"))
 
 
-def test_items_that_are_no_steps_are_refused(client):
+def test_items_that_cannot_be_split_into_steps_are_refused(client):
     with client.trajectory_writer(2) as writer:
         for i in range(2):
             writer.append({"a": np.full(2, i, np.float32), "b": (i,)})
@@ -326,7 +326,7 @@ def test_items_that_are_no_steps_are_refused(client):
             list(dataset)
 
 
-def test_squeezed_columns_are_one_step(client):
+def test_squeezed_columns_count_as_one_step(client):
     with client.trajectory_writer(1) as writer:
         for i in range(2):
             writer.append({"a": np.full(2, i, np.float32), "b": (i,)})
@@ -340,7 +340,7 @@ def test_squeezed_columns_are_one_step(client):
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_data_may_be_of_another_framework(client, framework):
+def test_data_can_be_torch_tensors_or_jax_arrays(client, framework):
     pytest.importorskip(framework)
     fill(client, "queue", [2, 2, 1])
     seen = list(whole(client, framework=framework))
@@ -352,7 +352,7 @@ def test_data_may_be_of_another_framework(client, framework):
     ]
 
 
-def test_text_and_single_rows(client):
+def test_text_and_single_rows_are_returned(client):
     with client.trajectory_writer(1) as writer:
         for word in ("one", "two"):
             writer.append({"word": word, "n": np.float32(len(word))})
@@ -372,13 +372,13 @@ def test_text_and_single_rows(client):
     ]
 
 
-def test_what_only_tf_data_can_do_is_told(client):
+def test_the_error_for_methods_of_tf_data_names_as_tf(client):
     with pytest.raises(AttributeError, match=r"no attribute 'batch'; .*as_tf\(\)"):
         whole(client).batch(3)
     assert not hasattr(whole(client), "nothing")
 
 
-def test_tensorflow_is_not_loaded_unless_asked_for():
+def test_datasets_do_not_import_tensorflow_torch_or_jax():
     program = (
         "import sys, reverie; reverie.TrajectoryDataset; reverie.TimestepDataset; "
         "assert not {'tensorflow', 'torch', 'jax'} & set(sys.modules)"

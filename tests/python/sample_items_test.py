@@ -45,7 +45,7 @@ def write(client, name, count, **columns):
             writer.end_episode()
 
 
-def test_every_item_is_whole_and_its_own(store):
+def test_every_item_is_complete_and_shares_no_memory(store):
     write(store, "t", 50, x=lambda i: np.full(100, i, np.float32), n=lambda i: np.int64(i))
     samples = list(store.sample("t", 500, emit_timesteps=False))
     assert len(samples) == 500
@@ -66,7 +66,7 @@ def test_every_item_is_whole_and_its_own(store):
     assert store.server_info()["t"].rate_limiter_info.sample_stats.completed >= 500
 
 
-def test_no_more_are_drawn_than_were_asked_for(store):
+def test_no_more_items_are_drawn_than_requested(store):
     write(store, "t", 10, x=lambda i: np.float32(i))
     for count in (1, 3, 7, 100):
         before = store.server_info()["t"].rate_limiter_info.sample_stats.completed
@@ -76,7 +76,7 @@ def test_no_more_are_drawn_than_were_asked_for(store):
             assert after - before == count
 
 
-def test_nothing_is_drawn_ahead_where_samples_are_spent(store):
+def test_nothing_is_drawn_ahead_if_items_may_be_sampled_once(store):
     write(store, "spent", 100, x=lambda i: np.float32(i))
     items = store.sample("spent", 100)
     taken = [next(items)[0].info.key for _ in range(20)]
@@ -91,7 +91,7 @@ def as_text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_items_of_all_kinds_follow_each_other(store):
+def test_items_of_different_lengths_and_types_can_be_sampled(store):
     """Texts, scalars, several steps, and different lengths."""
     with store.trajectory_writer(4) as writer:
         for i in range(40):
@@ -113,7 +113,7 @@ def test_items_of_all_kinds_follow_each_other(store):
         assert [f"{n // 10}.{n % 10}" for n in number] == [as_text(one) for one in text]
 
 
-def test_an_item_without_steps_is_refused_by_name(store):
+def test_an_item_that_cannot_be_split_into_steps_is_refused_by_name(store):
     with store.trajectory_writer(2) as writer:
         for i in range(2):
             writer.append({"a": np.float32(i), "b": np.float32(i)})
@@ -135,7 +135,7 @@ def test_an_item_without_steps_is_refused_by_name(store):
     assert [len(column) for column in sample.data] == [1, 2]
 
 
-def test_an_iterator_serves_one_thread_at_a_time(store):
+def test_an_iterator_allows_one_thread_at_a_time(store):
     items = store.sample("t", 3)
     found, refused = [], []
     is_refused = threading.Event()
@@ -159,7 +159,7 @@ def test_an_iterator_serves_one_thread_at_a_time(store):
     assert len(list(items)) == 2
 
 
-def test_an_item_comes_as_soon_as_there_is_one(store):
+def test_an_item_is_returned_as_soon_as_there_is_one(store):
     """Drawing ahead does not make the reader wait for more than the next item."""
     write(store, "t", 20, x=lambda i: np.float32(i))
     items = store.sample("t", 1000, timeout_s=0.2)

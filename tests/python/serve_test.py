@@ -90,7 +90,7 @@ def serve():
 
 @pytest.mark.parametrize("config", [QUEUE, TEXT_PROTO], ids=["toml", "textproto"])
 @pytest.mark.parametrize("is_file", [False, True], ids=["inline", "file"])
-def test_it_serves_the_tables_of_its_configuration(serve, config, is_file, tmp_path):
+def test_the_command_serves_the_tables_of_its_configuration(serve, config, is_file, tmp_path):
     if is_file:
         (tmp_path / "config").write_text(config)
     served = serve("--config", tmp_path / "config" if is_file else config)
@@ -109,7 +109,7 @@ def test_it_serves_the_tables_of_its_configuration(serve, config, is_file, tmp_p
 
 
 @pytest.mark.parametrize("is_file", [False, True], ids=["arguments", "toml"])
-def test_what_was_confirmed_is_there_after_a_kill(serve, tmp_path, is_file):
+def test_confirmed_items_survive_a_kill(serve, tmp_path, is_file):
     if is_file:
         config = tmp_path / "serve.toml"
         config.write_text('checkpoints = "kept"\ndurability = "sync"\n' + QUEUE)
@@ -128,7 +128,7 @@ def test_what_was_confirmed_is_there_after_a_kill(serve, tmp_path, is_file):
     assert [np.ravel(column).tolist() for column in found] == [[1, 3], [2, 4]]
 
 
-def test_durability_wants_a_folder(serve):
+def test_durability_needs_a_folder(serve):
     status, errors = serve("--config", QUEUE, "--durability", "sync", "--check").end()
     assert status == 2
     assert "durability is 'sync' without a checkpointer" in errors
@@ -146,7 +146,7 @@ def test_reverb_server_is_the_same_command(serve):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name
 )
-def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
+def test_stopping_confirms_exactly_the_inserted_items(serve, number):
     served = serve("--config", QUEUE)
     client = reverie.Client(served.address())
     writer = client.trajectory_writer(1)
@@ -163,7 +163,7 @@ def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
     writer.close()
 
 
-def test_it_serves_on_when_nobody_reads_what_it_says(serve):
+def test_the_server_continues_if_its_stderr_is_closed(serve):
     served = serve("--config", QUEUE)
     client = reverie.Client(served.address())
     served.process.stderr.close()
@@ -172,7 +172,7 @@ def test_it_serves_on_when_nobody_reads_what_it_says(serve):
     assert served.process.wait(timeout=300) == 0
 
 
-def test_it_stops_with_its_parent_where_it_is_told_to(serve):
+def test_stop_with_stdin_ends_the_server_when_stdin_closes(serve):
     served = serve("--config", QUEUE, "--stop-with-stdin", stdin=subprocess.PIPE)
     reverie.Client(served.address()).server_info(timeout=30)
     served.process.stdin.close()
@@ -182,7 +182,7 @@ def test_it_stops_with_its_parent_where_it_is_told_to(serve):
     assert "stopped by the end of stdin" in errors
 
 
-def test_it_is_told_that_there_is_no_stdin_to_stop_with():
+def test_stop_with_stdin_is_refused_without_a_stdin():
     words = (sys.executable, "-m", "reverie", "serve", "--config", QUEUE, "--stop-with-stdin")
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$@" <&-', *words],
@@ -197,7 +197,7 @@ def test_it_is_told_that_there_is_no_stdin_to_stop_with():
     )
 
 
-def test_the_next_process_listens_at_the_same_port_at_once(serve):
+def test_the_next_process_can_listen_at_the_same_port_at_once(serve):
     first = serve("--config", QUEUE)
     address = first.address()
     reverie.Client(address).insert(1, {"q": 1.0})
@@ -212,7 +212,7 @@ def blocks(page, language):
     return [block.code for block in pages.blocks(page) if block.language == language]
 
 
-def test_the_readme_story_of_two_terminals_comes_true(serve, root, tmp_path):
+def test_the_readme_example_of_two_terminals_works(serve, root, tmp_path):
     (config,) = blocks(root / "README.md", "toml")
     (said,) = (code for code in blocks(root / "README.md", "console") if "serve" in code)
     (program,) = (code for code in blocks(root / "README.md", "python") if "localhost:8000" in code)
@@ -232,7 +232,7 @@ def test_the_readme_story_of_two_terminals_comes_true(serve, root, tmp_path):
     assert served.stop(signal.SIGINT)[0] == 0
 
 
-def test_the_page_on_serving_shows_what_is_read(serve, root):
+def test_the_configuration_and_output_on_the_serving_page_are_correct(serve, root):
     page = root / "docs" / "serve.md"
     (config,) = blocks(page, "toml")
     status, errors = serve("--config", config, "--check").end()
@@ -251,7 +251,7 @@ def test_the_page_on_serving_shows_what_is_read(serve, root):
     assert serve(*words, "--check").end()[0] == 0
 
 
-def test_every_limit_is_a_field_of_the_page(root):
+def test_the_serving_page_lists_every_limit_with_its_default(root):
     text = (root / "docs" / "serve.md").read_text()
     for name, default in reverie.ServerLimits()._asdict().items():
         (row,) = re.findall(rf"^\| `{name}`.*\| ([^|]+) \|$", text, re.MULTILINE)
@@ -299,7 +299,7 @@ def test_a_port_in_use_is_refused(serve):
         (["--config", "x" * 300], "File name too long"),
     ],
 )
-def test_a_wrong_argument_is_refused_in_a_line(serve, arguments, says):
+def test_a_wrong_argument_is_refused_without_a_traceback(serve, arguments, says):
     status, errors = serve(*arguments).end()
     assert status == 2
     assert errors.startswith("reverie serve: ")
@@ -307,7 +307,7 @@ def test_a_wrong_argument_is_refused_in_a_line(serve, arguments, says):
     assert "Traceback" not in errors
 
 
-def test_a_configuration_that_is_no_text_is_refused(serve, tmp_path):
+def test_a_configuration_that_is_not_text_or_too_large_is_refused(serve, tmp_path):
     path = tmp_path / "config"
     path.write_bytes(b"\xff\xfe")
     assert "is no UTF-8" in serve("--config", path).end()[1]
@@ -323,14 +323,14 @@ def test_a_configuration_can_be_checked_without_serving(serve):
     )
 
 
-def test_the_files_that_a_configuration_names_are_checked_too(serve):
+def test_a_check_reads_the_files_that_a_configuration_names(serve):
     for named in ('token_file = "none"', '[tls]\ncertificate = "none"\nkey = "none"'):
         status, errors = serve("--config", f"{named}\n{QUEUE}", "--check").end()
         assert status == 2
         assert "No such file or directory: 'none'" in errors
 
 
-def test_a_check_refuses_what_serving_refuses(serve, tmp_path, root):
+def test_a_check_refuses_settings_that_serving_refuses(serve, tmp_path, root):
     tls = root / "tests" / "data" / "tls"
     (tmp_path / "file").write_text("nonsense")
     pair = ("--tls-certificate", tls / "server.pem", "--tls-key")
@@ -358,7 +358,7 @@ def test_a_check_refuses_what_serving_refuses(serve, tmp_path, root):
         assert checked[0] != 0
 
 
-def test_a_check_leaves_a_running_server_and_its_socket_alone(serve, tmp_path):
+def test_a_check_does_not_affect_a_running_server_or_its_socket(serve, tmp_path):
     words = ("--config", QUEUE, "--unix-path", tmp_path / "s")
     served = serve(*words)
     port = served.address().rpartition(":")[2]
@@ -367,7 +367,7 @@ def test_a_check_leaves_a_running_server_and_its_socket_alone(serve, tmp_path):
     assert client.server_info(timeout=30)["q"].current_size == 0
 
 
-def test_a_hangup_that_is_ignored_stays_ignored(serve):
+def test_sighup_stays_ignored_under_nohup(serve):
     """The server starts with the signal ignored, as under nohup."""
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
@@ -397,14 +397,14 @@ def token_file(folder, text, mode=0o600):
         ("x" * 5000, 0o600, "is longer than 4096 bytes"),
     ],
 )
-def test_a_token_that_is_none_is_refused(serve, tmp_path, text, mode, says):
+def test_an_invalid_token_file_is_refused(serve, tmp_path, text, mode, says):
     path = token_file(tmp_path, text, mode)
     status, errors = serve("--config", QUEUE, "--token-file", path).end()
     assert status == 2
     assert says in errors
 
 
-def test_a_token_keeps_others_out(serve, tmp_path):
+def test_clients_without_the_token_are_refused(serve, tmp_path):
     served = serve("--config", QUEUE, "--token-file", token_file(tmp_path, "secret\n"))
     address = served.address()
     assert served.first.endswith(", a token\n")
@@ -414,7 +414,7 @@ def test_a_token_keeps_others_out(serve, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_it_encrypts_with_the_files_of_its_arguments(serve, tmp_path):
+def test_the_server_uses_the_tls_files_of_its_arguments(serve, tmp_path):
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
     subprocess.run(
@@ -433,7 +433,7 @@ def test_it_encrypts_with_the_files_of_its_arguments(serve, tmp_path):
         stranger.server_info(timeout=1)
 
 
-def test_it_listens_at_a_unix_socket_too(serve, tmp_path):
+def test_the_server_also_listens_at_a_unix_socket(serve, tmp_path):
     path = tmp_path / "s"
     served = serve("--config", QUEUE, "--unix-path", path)
     address = re.search(r"listens at (\S+) and (\S+), tables", served.process.stderr.readline())
@@ -450,7 +450,7 @@ def test_it_listens_at_a_unix_socket_too(serve, tmp_path):
     assert "x" * 100 in errors
 
 
-def test_its_limits_are_those_of_its_arguments(serve):
+def test_the_server_uses_the_limits_of_its_arguments(serve):
     served = serve("--config", QUEUE, "--max-message-bytes", 10_000, "--max-connections", 1)
     address = served.address()
     client = reverie.Client(address)
@@ -462,7 +462,7 @@ def test_its_limits_are_those_of_its_arguments(serve):
         assert another.recv(1) == b""  # the server closes it at once
 
 
-def test_it_tells_systemd_when_it_listens_and_when_it_stops(serve, tmp_path):
+def test_the_server_notifies_systemd_when_it_is_ready_and_stops(serve, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         notices.bind(str(tmp_path / "notices"))
         notices.settimeout(60)
@@ -474,7 +474,7 @@ def test_it_tells_systemd_when_it_listens_and_when_it_stops(serve, tmp_path):
         assert notices.recv(100) == b"STOPPING=1"
 
 
-def test_a_second_signal_ends_a_stop_that_waits_for_clients(serve):
+def test_a_second_signal_ends_the_grace_period(serve):
     served = serve("--config", QUEUE, "--grace", 600)
     address = served.address()
     program = textwrap.dedent(
@@ -506,7 +506,7 @@ def test_a_second_signal_ends_a_stop_that_waits_for_clients(serve):
 
 
 @pytest.mark.parametrize("wanted", ["serve", "stop"])
-def test_a_server_whose_journal_fails_serves_on_or_stops(serve, tmp_path, wanted):
+def test_on_journal_failure_decides_whether_the_server_continues_or_stops(serve, tmp_path, wanted):
     served = serve(
         "--config", QUEUE.replace("max_size = 3", "max_size = 1000"), "--checkpoints", tmp_path,
         "--durability", "sync", "--on-journal-failure", wanted,
@@ -532,7 +532,7 @@ def test_a_server_whose_journal_fails_serves_on_or_stops(serve, tmp_path, wanted
         assert "the journal cannot be written" in said
 
 
-def test_what_a_failed_journal_leads_to_is_a_word_that_is_known(serve):
+def test_an_unknown_on_journal_failure_is_refused(serve):
     config = 'on_journal_failure = "panic"\n' + QUEUE
     status, said = serve("--config", config, "--check").end()
     assert status == 2

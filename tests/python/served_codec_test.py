@@ -43,7 +43,7 @@ def bytes_of(server):
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_floats_that_come_raw_are_kept_compressed(codec):
+def test_raw_floats_are_compressed_by_the_server(codec):
     with reverie.Server([fifo()]) as plain, reverie.Server([fifo()], codec=codec) as packing:
         for server in (plain, packing):
             write(server.localhost_client(), smooth)
@@ -55,13 +55,13 @@ def test_floats_that_come_raw_are_kept_compressed(codec):
         assert bytes_of(packing) < bytes_of(plain) / 10
 
 
-def test_a_writer_in_the_servers_process_takes_the_servers_codec():
+def test_a_writer_in_the_servers_process_uses_the_servers_codec():
     with reverie.Server([fifo()], codec="lz4") as server:
         write(server.client(), smooth)
         assert bytes_of(server) < ROWS * 400
 
 
-def test_noise_stays_raw():
+def test_noise_is_not_compressed():
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 256, (ROWS, 4000), np.uint8)
     with reverie.Server([fifo()], codec="lz4") as server:
@@ -70,6 +70,6 @@ def test_noise_stays_raw():
         assert ROWS * 4000 <= bytes_of(server) < ROWS * 4200
 
 
-def test_another_codec_is_refused():
+def test_an_unknown_codec_is_refused():
     with pytest.raises(errors.InvalidArgumentError, match="codec"):
         reverie.Server([fifo()], codec="gif")

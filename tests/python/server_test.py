@@ -56,7 +56,7 @@ def steps(client, count, **options):
 
 @pytest.mark.parametrize("codec", [None, "raw", "lz4", "zstd"])
 @pytest.mark.parametrize("chunk_length", [None, 1, 7])
-def test_pictures_arrive_as_they_were_whatever_the_codec(codec, chunk_length):
+def test_images_are_returned_unchanged_with_every_codec(codec, chunk_length):
     rng = np.random.default_rng(3)
     frames = np.zeros((40, 24, 24), np.uint8)
     frames[:, ::4] = rng.integers(0, 255, frames[:, ::4].shape)
@@ -83,7 +83,7 @@ def test_pictures_arrive_as_they_were_whatever_the_codec(codec, chunk_length):
 
 
 @pytest.mark.parametrize("chunk_length", [1, 3, 100])
-def test_what_a_writer_sends_a_reader_gets(server, client, chunk_length):
+def test_a_reader_gets_the_data_that_a_writer_sent(server, client, chunk_length):
     steps(client, 10, chunk_length=chunk_length)
     for reader in (client, server.client()):
         batch = reader.sample_batch("t", 2)
@@ -94,7 +94,7 @@ def test_what_a_writer_sends_a_reader_gets(server, client, chunk_length):
     assert client.server_info()["t"].current_size == 9
 
 
-def test_rows_travel_once_however_many_items_share_them(server, client):
+def test_overlapping_items_share_their_rows(server, client):
     pixels = np.random.default_rng(1).integers(0, 255, (40, 5000), np.uint8)
     with client.trajectory_writer(10, chunk_length=40) as writer:
         for i, row in enumerate(pixels):
@@ -107,7 +107,7 @@ def test_rows_travel_once_however_many_items_share_them(server, client):
     assert (batch.data[0][0] == pixels[:10]).all()
 
 
-def test_a_nest_comes_back_where_the_table_has_a_signature():
+def test_items_are_returned_as_nests_if_the_table_has_a_signature():
     signature = {
         "obs": {"a": reverie.TensorSpec((None,), np.int64)},
         "b": [reverie.TensorSpec((None, 2), np.float32)],
@@ -152,7 +152,7 @@ def test_a_writer_waits_for_its_table_and_a_reader_for_items(client):
     assert [i for part in seen for i in part] == list(range(20))
 
 
-def test_a_full_table_does_not_hold_up_another(client):
+def test_a_full_table_does_not_block_another(client):
     for i in range(QUEUE_SIZE):
         client.insert(i, {"q": 1.0})
     with client.trajectory_writer(1) as writer:
@@ -166,7 +166,7 @@ def test_a_full_table_does_not_hold_up_another(client):
         writer.flush(timeout_s=10)
 
 
-def test_what_cannot_be_had_in_time_raises(client):
+def test_calls_that_time_out_raise_and_are_cancelled(client):
     with pytest.raises(errors.DeadlineExceededError, match="0 of 2 samples"):
         client.sample_batch("t", 2, timeout_s=0.1)
     for i in range(QUEUE_SIZE):
@@ -180,7 +180,7 @@ def test_what_cannot_be_had_in_time_raises(client):
     assert client.server_info()["q"].current_size == 0
 
 
-def test_what_the_protocol_has_no_word_for_is_refused(client):
+def test_calls_that_the_protocol_does_not_support_are_refused(client):
     for call in (
         lambda: client.sample_batch("t", 1, distinct=True),
         lambda: client.priorities("t", [1]),
@@ -203,7 +203,7 @@ def test_unknown_tables_are_not_found(client):
         client.update_priorities("none", [1], [1.0])
 
 
-def test_a_client_crosses_to_another_process_by_its_address(server, client):
+def test_a_client_can_be_pickled_and_used_from_another_process(server, client):
     steps(client, 3)
     again = pickle.loads(pickle.dumps(client))
     assert again.server_address == client.server_address
@@ -222,7 +222,7 @@ def test_a_client_crosses_to_another_process_by_its_address(server, client):
     assert done.stdout.strip() == "3"
 
 
-def test_a_killed_client_leaves_nothing_waiting(server, client):
+def test_the_waiting_call_of_a_killed_client_is_cancelled(server, client):
     program = textwrap.dedent(
         f"""
         import reverie
@@ -264,7 +264,7 @@ def test_ctrl_c_ends_a_wait_for_samples(server):
     child.stdout.close()
 
 
-def test_stopping_ends_whoever_waits(server, client):
+def test_stopping_a_server_ends_waiting_calls(server, client):
     caught = []
 
     def wait_for(call):
@@ -288,7 +288,7 @@ def test_stopping_ends_whoever_waits(server, client):
     assert caught == [errors.CancelledError]
 
 
-def test_a_writer_goes_on_after_a_restart():
+def test_a_writer_continues_after_a_restart_of_the_server():
     with reverie.Server([fifo()]) as first:
         port = first.port
         client = first.localhost_client()
@@ -304,7 +304,7 @@ def test_a_writer_goes_on_after_a_restart():
         assert second.client().sample_batch("t", 1).data[0].tolist() == [[1, 2]]
 
 
-def test_a_client_may_come_before_its_server():
+def test_a_client_can_be_created_before_its_server():
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
         port = taken.getsockname()[1]
@@ -315,7 +315,7 @@ def test_a_client_may_come_before_its_server():
         assert client.server_info(timeout=30)["t"].current_size == 0
 
 
-def test_what_makes_no_server_is_refused(server):
+def test_invalid_arguments_of_a_server_are_refused(server):
     with pytest.raises(errors.AlreadyExistsError, match=str(server.port)):
         reverie.Server([fifo()], port=server.port)
     with pytest.raises(errors.InvalidArgumentError, match="65536"):
@@ -336,7 +336,7 @@ def test_what_makes_no_server_is_refused(server):
         reverie.Client("no port")
 
 
-def test_limits_that_are_none_are_refused():
+def test_invalid_limits_are_refused():
     for limits, says in [
         ({"connections": 0}, "limit connections is 0; it must be at least 1"),
         ({"message_bytes": 2**32}, "at most 4294967295"),
@@ -351,7 +351,7 @@ def test_limits_that_are_none_are_refused():
 
 
 @pytest.mark.parametrize("limit", ["message_bytes", "stream_bytes"])
-def test_a_message_beyond_a_limit_ends_its_call_alone(limit):
+def test_a_message_beyond_a_limit_fails_only_its_call(limit):
     with reverie.Server([fifo()], limits=reverie.ServerLimits(**{limit: 10_000})) as server:
         client = server.localhost_client()
         client.insert(b"small", {"t": 1.0})
@@ -360,7 +360,7 @@ def test_a_message_beyond_a_limit_ends_its_call_alone(limit):
         assert client.server_info()["t"].current_size == 1
 
 
-def test_a_token_keeps_others_out():
+def test_clients_without_the_token_are_refused():
     with reverie.Server([fifo()], token="secret") as server:
         assert server.localhost_client().server_info()["t"].current_size == 0
         for token in ("", "wrong"):
@@ -368,7 +368,7 @@ def test_a_token_keeps_others_out():
                 reverie.Client(f"localhost:{server.port}", token=token).server_info()
 
 
-def test_a_unix_socket_is_a_second_door(tmp_path):
+def test_a_server_also_listens_at_a_unix_socket(tmp_path):
     path = tmp_path / "door.sock"
     with reverie.Server([fifo()], unix_path=str(path)) as server:
         assert path.stat().st_mode & 0o777 == 0o600, "for this user alone"
@@ -385,7 +385,7 @@ def test_a_unix_socket_is_a_second_door(tmp_path):
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 5])
-def test_a_dataset_gives_a_queue_in_its_order_and_ends_as_a_file_does(prefetch):
+def test_a_dataset_reads_a_queue_in_order_and_ends_after_its_timeout(prefetch):
     with reverie.Server([reverie.Table.queue("q", 1000)]) as server:
         with server.client().trajectory_writer(1) as writer:
             for i in range(50):
@@ -398,7 +398,7 @@ def test_a_dataset_gives_a_queue_in_its_order_and_ends_as_a_file_does(prefetch):
         assert server.figures["unsent_samples"] == 0
 
 
-def test_a_dataset_draws_no_further_ahead_than_it_says():
+def test_a_dataset_draws_at_most_prefetch_batches_ahead():
     with reverie.Server([reverie.Table.queue("q", 1000)]) as server:
         with server.client().trajectory_writer(1) as writer:
             for i in range(100):
@@ -411,7 +411,7 @@ def test_a_dataset_draws_no_further_ahead_than_it_says():
                 assert 100 - server.client().server_info()["q"].current_size <= 5 * (i + 1 + 3)
 
 
-def test_tables_are_asked_in_the_servers_own_process(server, client):
+def test_tables_and_figures_can_be_read_in_the_servers_process(server, client):
     steps(client, 3)
     table = server.tables[0]
     assert table.info.current_size == 2
@@ -423,7 +423,7 @@ def test_tables_are_asked_in_the_servers_own_process(server, client):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
-def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
+def test_calls_in_a_forked_child_raise_an_error_with_advice(client):
     client.server_info()
     pid = os.fork()
     if pid == 0:
@@ -450,7 +450,7 @@ def certificates(folder):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_a_server_encrypts(tmp_path):
+def test_a_server_with_tls_and_a_token_refuses_other_clients(tmp_path):
     certificate, key = certificates(tmp_path)
     tls = reverie.ServerTls(certificate, key)
     with reverie.Server([fifo()], tls=tls, token="secret") as server:
@@ -468,7 +468,7 @@ def test_a_server_encrypts(tmp_path):
         reverie.Server([fifo()], tls=reverie.ServerTls(key, certificate))
 
 
-def test_items_over_a_step_that_is_open_travel(server, client):
+def test_items_of_an_open_step_can_be_sent(server, client):
     for door in (client, server.client()):
         with door.trajectory_writer(2, chunk_length=8) as writer:
             for step in range(3):

@@ -37,7 +37,7 @@ def write(client, tables, steps=40):
     return rows
 
 
-def test_a_chunk_of_several_tables_travels_once():
+def test_a_chunk_of_several_tables_is_sent_once():
     received = {}
     for names in (["a"], ["a", "b", "c"]):
         with reverie.Server([fifo(name) for name in names]) as server:
@@ -55,7 +55,7 @@ def test_a_chunk_of_several_tables_travels_once():
     assert received[3] < received[1] + 8 * ROW
 
 
-def test_a_table_that_holds_items_back_does_not_hold_up_another():
+def test_a_full_table_does_not_block_another():
     with reverie.Server([reverie.Table.queue("full", 10), fifo("open")]) as server:
         client = server.localhost_client()
         with client.trajectory_writer(1) as writer:
@@ -74,7 +74,7 @@ def test_a_table_that_holds_items_back_does_not_hold_up_another():
             assert [int(sample.data[0][0]) for sample in held] == list(range(300))
 
 
-def test_writers_come_and_go():
+def test_writers_can_open_and_close_while_others_write():
     with reverie.Server([fifo("a", 10_000), fifo("b", 10_000)]) as server:
         client = server.localhost_client()
 
@@ -96,7 +96,7 @@ def test_writers_come_and_go():
         assert sizes == [240, 240]
 
 
-def test_items_are_in_once_though_the_server_went_away():
+def test_items_are_inserted_once_although_the_server_restarted():
     server = reverie.Server([fifo("a"), fifo("b")])
     port = server.port
     client = reverie.Client(f"localhost:{port}")

@@ -56,7 +56,7 @@ def fill(client, count):
         client.insert(np.float32(value), {"t": 1.0 + value})
 
 
-def test_items_go_round_and_batches_come_from_all(serve):
+def test_items_are_inserted_round_robin_and_sampled_from_all_shards(serve):
     servers, client = serve(*(table() for _ in range(SHARDS)))
     fill(client, 30)
     assert sizes(servers) == [10, 10, 10]
@@ -79,7 +79,7 @@ def test_a_client_of_one_server_has_no_shards(serve):
     assert client.shards == [client]
 
 
-def test_an_episode_stays_together_and_the_next_goes_on(serve):
+def test_an_episode_stays_on_one_shard_and_the_next_uses_another(serve):
     servers, client = serve(*(table() for _ in range(SHARDS)))
     with client.trajectory_writer(num_keep_alive_refs=4) as writer:
         for episode in range(6):
@@ -95,7 +95,7 @@ def test_an_episode_stays_together_and_the_next_goes_on(serve):
     assert (episode[:, 0] % SHARDS == batch.shards).all()
 
 
-def test_the_older_writer_and_single_samples_work_too(serve):
+def test_the_legacy_writer_and_single_samples_work_with_shards(serve):
     _, client = serve(*(table() for _ in range(SHARDS)))
     for value in range(SHARDS):
         with client.writer(max_sequence_length=2) as writer:
@@ -108,7 +108,7 @@ def test_the_older_writer_and_single_samples_work_too(serve):
     assert drawn == {0.0, 1.0, 2.0}
 
 
-def test_a_dataset_draws_ahead_from_all(serve):
+def test_a_dataset_draws_from_all_shards(serve):
     _, client = serve(*(table() for _ in range(SHARDS)))
     fill(client, 9)
     with client.dataset("t", batch_size=30, beta=0.5) as batches:
@@ -140,7 +140,7 @@ def test_priorities_and_deletions_reach_the_shard_that_has_the_item(serve):
     assert sizes(servers) == [0, 0, 0]
 
 
-def test_mass_draws_as_one_prioritised_table_would(serve):
+def test_mass_sampling_matches_one_prioritized_table(serve):
     tables = [table(reverie.selectors.Prioritized(0.5)) for _ in range(2)]
     _, client = serve(*tables, sampling="mass")
     priorities = np.array([1.0, 400.0, 4.0, 900.0, 9.0, 1600.0])  # one shard has nearly all
@@ -163,7 +163,7 @@ def test_mass_draws_as_one_prioritised_table_would(serve):
     assert np.allclose(batch.weights, batch.probabilities.min() / batch.probabilities, rtol=1e-5)
 
 
-def test_a_shard_whose_limiter_says_no_is_left_to_the_others(serve):
+def test_a_shard_blocked_by_its_limiter_is_skipped(serve):
     _, client = serve(
         table(), table(limiter=reverie.rate_limiters.MinSize(1000)), table(), sampling="even"
     )
@@ -187,7 +187,7 @@ def test_a_shard_whose_limiter_says_no_is_left_to_the_others(serve):
     assert len(queues.sample_batch("q", 3)) == 3
 
 
-def test_a_batch_is_drawn_wherever_the_items_lie(serve):
+def test_a_batch_is_drawn_from_whichever_shards_have_items(serve):
     servers, _ = serve(*(reverie.Table.queue("q", 100) for _ in range(SHARDS)))
     client = reverie.Client([f"localhost:{server.port}" for server in servers])
     for server, count in zip(servers, (2, 13, 0), strict=True):
@@ -219,12 +219,12 @@ def test_errors_name_the_shard(serve):
         (["localhost:1"], {"sampling": "most"}, "sampling is 'most'"),
     ],
 )
-def test_addresses_that_are_none_are_refused(addresses, options, message):
+def test_invalid_addresses_and_options_are_refused(addresses, options, message):
     with pytest.raises(errors.InvalidArgumentError, match=message):
         reverie.Client(addresses, **options)
 
 
-def test_any_target_will_do_and_each_address_may_be_a_shard(serve):
+def test_grpc_targets_are_accepted_and_each_address_can_be_a_shard(serve):
     servers, _ = serve(table(), table())
     ports = [server.port for server in servers]
     target = f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
@@ -240,7 +240,7 @@ def test_any_target_will_do_and_each_address_may_be_a_shard(serve):
     assert reverie.Client(f"dns:///localhost:{ports[0]}", each_address=True).shards_down() == {}
 
 
-def test_a_client_of_shards_travels_by_its_addresses(serve):
+def test_a_client_of_shards_can_be_pickled(serve):
     _, client = serve(table(), table(), sampling="mass")
     fill(client, 4)
     copy = pickle.loads(pickle.dumps(client))
@@ -383,9 +383,7 @@ class Load:
             thread.join()
 
 
-def test_calls_go_on_while_a_server_is_dead_and_use_it_again_when_it_is_back(
-    processes, ended_within
-):
+def test_calls_continue_without_a_killed_server_and_use_it_again_later(processes, ended_within):
     addresses = [f"localhost:{one.port}" for one in processes]
     watcher = reverie.Client(addresses)
     with Load(addresses) as load:
@@ -409,7 +407,7 @@ def test_calls_go_on_while_a_server_is_dead_and_use_it_again_when_it_is_back(
     eventually(lambda: not watcher.shards_down(), LIMIT_S)
 
 
-def test_no_call_waits_long_for_a_server_that_is_frozen(processes, ended_within):
+def test_no_call_waits_long_for_a_frozen_server(processes, ended_within):
     addresses = [f"localhost:{one.port}" for one in processes]
     with Load(addresses) as load:
         load.wait_for_more()
@@ -434,7 +432,7 @@ def keys_in(address):
     return keys
 
 
-def test_a_freeze_neither_loses_nor_doubles_an_item(processes):
+def test_no_item_is_lost_or_doubled_while_a_shard_is_frozen(processes):
     addresses = [f"localhost:{one.port}" for one in processes]
     with contextlib.ExitStack() as stack:
         loads = [stack.enter_context(Load(addresses)) for _ in range(2)]
@@ -451,7 +449,7 @@ def test_a_freeze_neither_loses_nor_doubles_an_item(processes):
     assert len(keys) == sum(load.written for load in loads)
 
 
-def test_a_writer_opens_while_a_shard_is_frozen(processes, ended_within):
+def test_a_writer_can_be_opened_while_a_shard_is_frozen(processes, ended_within):
     """The first call has to work, when nothing is known about the tables."""
     addresses = [f"localhost:{one.port}" for one in processes]
     frozen = processes[0].process

@@ -77,7 +77,7 @@ SELECTORS = {
 
 
 @pytest.mark.parametrize("door", ["embedded", "served"])
-def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, door):
+def test_a_table_ten_times_its_memory_works_with_every_selector(disk, door):
     tables = [table(name, make()) for name, make in SELECTORS.items()]
     options = {"memory_bytes": MEMORY, "spill_folder": disk}
     with (
@@ -106,7 +106,7 @@ def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, do
 
 
 @pytest.mark.parametrize("door", ["embedded", "served"])
-def test_a_batch_of_more_than_the_memory_is_served_and_the_bound_holds(disk, door):
+def test_a_batch_larger_than_the_memory_is_sampled_within_the_bound(disk, door):
     options = {"memory_bytes": MEMORY, "spill_folder": disk}
     size = 1_000  # 40 MB, more than twice the memory
     tables = [table("t", reverie.selectors.Uniform(seed=1))]
@@ -132,7 +132,7 @@ def bounded(name, memory_bytes, **options):
 
 
 @pytest.mark.parametrize("door", ["embedded", "served"])
-def test_a_tables_own_bound_holds_beside_a_table_without_one(disk, door):
+def test_a_tables_own_bound_holds_beside_an_unbounded_table(disk, door):
     tables = [bounded("large", MEMORY), table("free", reverie.selectors.Uniform(seed=6))]
     options = {"spill_folder": disk}
     with (
@@ -158,7 +158,7 @@ def test_a_tables_own_bound_holds_beside_a_table_without_one(disk, door):
         assert grown < count * 4 * FLOATS + MEMORY + SLACK, f"{grown >> 20} MiB after the samples"
 
 
-def test_steps_that_a_table_without_a_bound_holds_stay_until_it_lets_them_go(disk):
+def test_steps_shared_with_an_unbounded_table_stay_in_memory_until_removed(disk):
     tables = [bounded("large", MEMORY), table("free", reverie.selectors.Fifo())]
     with reverie.Store(tables, spill_folder=disk) as store:
         client = store.client()
@@ -217,7 +217,7 @@ def spilled_bytes(folder):
     return taken
 
 
-def test_what_the_remover_takes_out_gives_its_space_back(disk):
+def test_removed_items_free_their_space_on_disk(disk):
     with reverie.Store(
         [table("t", reverie.selectors.Uniform(seed=1), max_size=1_000)],
         memory_bytes=MEMORY,
@@ -228,7 +228,7 @@ def test_what_the_remover_takes_out_gives_its_space_back(disk):
         assert 40_000_000 <= spilled_bytes(disk) < 80_000_000
 
 
-def test_checkpoint_and_journal_hold_what_is_in_the_file(disk):
+def test_checkpoint_and_journal_contain_spilled_steps(disk):
     def opened():
         return reverie.Store(
             [table("t", reverie.selectors.Uniform(seed=1))],
@@ -254,7 +254,7 @@ def test_checkpoint_and_journal_hold_what_is_in_the_file(disk):
         assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
 
 
-def test_a_process_that_is_killed_leaves_no_file(disk):
+def test_a_killed_process_leaves_no_file(disk):
     code = """
         import os, signal, sys
         import numpy as np
@@ -276,7 +276,7 @@ def test_a_process_that_is_killed_leaves_no_file(disk):
     assert list(disk.iterdir()) == []
 
 
-def test_a_forked_child_leaves_its_parents_steps_alone(disk):
+def test_a_forked_child_does_not_affect_the_parents_steps(disk):
     with reverie.Store(
         [reverie.Table.queue("q", 1_000)], memory_bytes=MEMORY, spill_folder=disk
     ) as store:
@@ -295,7 +295,7 @@ def test_a_forked_child_leaves_its_parents_steps_alone(disk):
         assert (data == np.arange(600)[:, None]).all()
 
 
-def test_bad_arguments_are_refused_with_the_bound(tmp_path):
+def test_invalid_memory_bounds_and_folders_are_refused(tmp_path):
     tables = [table("t", reverie.selectors.Fifo())]
     with pytest.raises(InvalidArgumentError, match="memory_bytes is 1000; it must be an integer"):
         reverie.Store(tables, memory_bytes=1000)

@@ -104,7 +104,7 @@ def test_rows_are_counted_back_from_the_newest_step(client, rows, items):
     ],
 )
 @pytest.mark.parametrize("clear_buffers", [True, False])
-def test_conditions_say_when_an_item_is_made(client, condition, items, clear_buffers):
+def test_conditions_decide_when_an_item_is_made(client, condition, items, clear_buffers):
     made = config(lambda step: {"x": step["a"][-1]}, [condition])
     write(client, [made], clear_buffers=clear_buffers)
     assert values(client) == items
@@ -127,7 +127,7 @@ def test_items_may_span_episodes_whose_steps_were_kept(client):
     assert values(client) == [[0, 1], [2, 3]]
 
 
-def test_a_partial_step_stays_open(client):
+def test_a_partial_step_can_be_completed_later(client):
     writer = client.structured_writer(
         [
             config(lambda step: {"x": step["a"][-1]}),
@@ -176,7 +176,7 @@ def test_steps_may_change_their_names_but_not_their_number(client):
 
 @pytest.mark.parametrize("weight", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
-def test_a_priority_may_be_made_of_td_errors(client, weight, dtype):
+def test_a_priority_can_be_computed_from_td_errors(client, weight, dtype):
     priority = structured.td_error(weight, STEP, lambda step: step["b"])
     made = config(lambda step: {"x": step["a"][-1], "e": step["b"][-3:]}, priority=priority)
     with client.structured_writer([made]) as writer:
@@ -186,7 +186,7 @@ def test_a_priority_may_be_made_of_td_errors(client, weight, dtype):
     assert made_of == pytest.approx(weight * 4 + (1 - weight) * 7 / 3)
 
 
-def test_a_constant_priority(client):
+def test_an_item_can_have_a_constant_priority(client):
     made = config(
         lambda step: {"x": step["a"][-1]}, priority=structured.constant_priority_fn(np.float32(2.5))
     )
@@ -220,7 +220,7 @@ def test_several_configurations_are_tried_in_order(client):
         (lambda a: a[:-1:2], "step is 2, but there is no start"),
     ],
 )
-def test_rows_that_cannot_be_are_refused_when_a_writer_is_opened(client, rows, text):
+def test_invalid_rows_are_refused_when_a_writer_is_created(client, rows, text):
     good = config(lambda step: {"x": step["a"][-1]})
     bad = config(lambda step: {"x": rows(step["a"])})
     with pytest.raises(ValueError, match=f"Invalid configuration at position 1: .*{text}"):
@@ -228,12 +228,12 @@ def test_rows_that_cannot_be_are_refused_when_a_writer_is_opened(client, rows, t
 
 
 @pytest.mark.parametrize("key", ["x", None, (1,), -1.0, np.int64(-1), slice("a", None)])
-def test_what_is_no_index_is_refused(key):
+def test_invalid_indices_are_refused(key):
     with pytest.raises(ValueError, match="int"):
         structured.create_reference_step(STEP)["a"][key]
 
 
-def test_configurations_that_can_make_nothing_are_refused(client):
+def test_configurations_that_make_no_items_are_refused(client):
     for configs, text in [
         ([], "no configurations"),
         ([config(lambda _: {})], "position 0.*no columns"),
@@ -256,7 +256,7 @@ def test_configurations_that_can_make_nothing_are_refused(client):
         client.structured_writer(["t"])
 
 
-def test_parts_of_a_configuration_that_are_none_are_refused():
+def test_invalid_parts_of_a_configuration_are_refused():
     node = structured.create_reference_step(STEP)["a"]
     for make, text in [
         (lambda: structured.create_config({"x": 3}, "t"), "column 'x' of the pattern is 3"),
@@ -285,7 +285,7 @@ def test_parts_of_a_configuration_that_are_none_are_refused():
             make()
 
 
-def test_steps_that_cannot_be_written_are_refused_and_the_writer_goes_on(client):
+def test_invalid_steps_are_refused_and_the_writer_stays_usable(client):
     writer = client.structured_writer(
         [config(lambda step: {"x": step["a"][-1]}, [Condition.data(STEP)["b"] >= 0])]
     )
@@ -307,7 +307,7 @@ def test_steps_that_cannot_be_written_are_refused_and_the_writer_goes_on(client)
         too_short.append({"a": 1})
 
 
-def test_an_unknown_table_is_told_by_the_flush_at_the_latest(client):
+def test_an_unknown_table_is_reported_by_append_or_flush(client):
     writer = client.structured_writer([config(lambda step: {"x": step["a"][-1]}, table="none")])
 
     def write_and_flush():
@@ -319,7 +319,7 @@ def test_an_unknown_table_is_told_by_the_flush_at_the_latest(client):
     writer.close()
 
 
-def test_a_full_queue_holds_flushes_and_ends_up_to_their_deadline(client):
+def test_flush_and_end_episode_wait_for_a_full_queue_until_their_timeout(client):
     made = config(lambda step: {"x": step["a"][-1]}, [Condition.is_end_episode()], table="small")
     with client.structured_writer([made]) as writer:
         writer.append({"a": 1, "b": 0})
@@ -340,7 +340,7 @@ def test_a_full_queue_holds_flushes_and_ends_up_to_their_deadline(client):
     assert seen == [1, 2]
 
 
-def test_an_append_waits_where_max_in_flight_items_do():
+def test_append_waits_while_max_in_flight_items_are_pending():
     with reverie.Store([reverie.Table.queue("small", 1)]) as store:
         client = store.client()
         made = config(lambda step: {"x": step["a"][-1]}, table="small")
@@ -355,7 +355,7 @@ def test_an_append_waits_where_max_in_flight_items_do():
         assert int(client.sample_batch("small", 1).data["x"][0]) == 4
 
 
-def test_a_dropped_writer_tells_what_it_lost():
+def test_a_dropped_writer_warns_of_the_items_it_loses():
     with reverie.Store([reverie.Table.queue("small", 1)]) as store:
         writer = store.client().structured_writer(
             [config(lambda step: {"x": step["a"][-1]}, table="small")]
@@ -368,7 +368,7 @@ def test_a_dropped_writer_tells_what_it_lost():
             held.clear()
 
 
-def test_a_closed_writer_refuses(client):
+def test_calls_of_a_closed_writer_are_refused(client):
     writer = client.structured_writer([config(lambda step: {"x": step["a"][-1]})])
     assert not writer.closed
     writer.close()
@@ -379,7 +379,7 @@ def test_a_closed_writer_refuses(client):
             call()
 
 
-def test_a_table_may_have_the_signature_that_its_patterns_make():
+def test_a_table_can_use_the_signature_inferred_from_its_patterns():
     spec = {"a": reverie.TensorSpec((), "int64"), "b": reverie.TensorSpec((2,), "float32")}
     configs = [
         config(lambda step: {"x": step["a"][-1], "y": step["b"][-3:]}),
@@ -413,7 +413,7 @@ def test_a_table_may_have_the_signature_that_its_patterns_make():
         (slice(-3, -1, 5), 1),
     ],
 )
-def test_an_inferred_length_is_that_of_the_items(rows, count):
+def test_an_inferred_length_matches_the_items(rows, count):
     made = config(lambda step: step["a"][rows])
     assert structured.infer_signature(
         [made], STEP | {"a": np.int64(0), "b": np.int64(0)}
@@ -423,7 +423,7 @@ def test_an_inferred_length_is_that_of_the_items(rows, count):
         assert store.client().sample_batch("t", 1).data.shape == (1, count)
 
 
-def test_signatures_that_cannot_be_inferred():
+def test_signatures_that_cannot_be_inferred_are_refused():
     spec = {"a": reverie.TensorSpec((), "int64"), "b": reverie.TensorSpec((2,), "float32")}
     first = config(lambda step: {"x": step["b"][-3:]})
     for others, text in [
@@ -440,7 +440,7 @@ def test_signatures_that_cannot_be_inferred():
         structured.infer_signature([first], {"a": np.int64(0)})
 
 
-def test_a_configuration_shows_what_it_is():
+def test_configurations_can_be_unpacked_compared_and_printed():
     made = config(lambda step: {"x": step["a"][-3:], "y": (step["b"][-1],)})
     assert structured.unpack_pattern(made) == {
         "x": structured.PatternNode(0, start=-3),

@@ -170,12 +170,12 @@ def run_programs(number, examples, steps):
     run_state_machine_as_test(seed(number)(Trainings), settings=rules)
 
 
-def test_random_programs_of_three_threads_over_trainings_are_right_or_refused():
+def test_random_programs_over_trainings_behave_correctly_or_are_refused():
     run_programs(int(os.environ.get("REVERIE_SEED", "1")), examples=6, steps=30)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_a_minute_of_random_programs_over_trainings_is_right_or_refused():
+def test_a_minute_of_random_programs_over_trainings_behaves_correctly():
     number = int(os.environ.get("REVERIE_SEED", random.randrange(2**32)))
     run_programs(number, examples=150, steps=50)

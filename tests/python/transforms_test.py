@@ -22,7 +22,7 @@ def filled(shape=(3,), count=50, **options):
     return buffer
 
 
-def test_each_transform_gets_what_the_one_before_gave():
+def test_each_transform_gets_the_result_of_the_previous_one():
     def first(batch):
         return {**batch, "mine": batch["reward"] + 1}
 
@@ -34,26 +34,26 @@ def test_each_transform_gets_what_the_one_before_gave():
     np.testing.assert_array_equal(batch["mine"], 2 * (batch["reward"] + 1))
 
 
-def test_what_is_stored_stays_as_it_was_given():
+def test_transforms_do_not_change_stored_data():
     buffer = filled(transforms=[rt.ScaleReward(0.1, clip=1)])
     batch = buffer.sample(64)
     np.testing.assert_allclose(batch["reward"], np.minimum(batch["action"] * 0.1, 1), rtol=1e-6)
     assert buffer[-1]["reward"] == 49
 
 
-def test_batches_that_are_drawn_ahead_are_transformed_too():
+def test_batches_of_a_dataset_are_transformed():
     with filled(transforms=[rt.ScaleReward(2)]).dataset(8) as batches:
         batch = next(batches)
     np.testing.assert_array_equal(batch["reward"], 2 * batch["action"])
 
 
-def test_tensors_are_made_of_what_the_transforms_gave():
+def test_tensors_are_made_from_transformed_batches():
     torch = pytest.importorskip("torch")
     batch = filled(transforms=[rt.ScaleReward(2)]).sample(8, output="torch")
     assert torch.equal(batch["reward"], 2 * batch["action"].float())
 
 
-def test_moments_are_those_of_all_that_was_seen():
+def test_running_moments_match_those_of_all_data():
     rng = np.random.default_rng(3)
     seen = rng.normal(3, 4, (1000, 5))
     moments = rt.RunningMoments()
@@ -71,7 +71,7 @@ def test_moments_are_those_of_all_that_was_seen():
     assert one.dtype == np.float32
 
 
-def test_observations_come_with_mean_0_and_variance_1():
+def test_normalized_observations_have_mean_0_and_variance_1():
     moments = rt.RunningMoments()
     buffer = filled(count=500, transforms=[rt.NormalizeObs(moments)])
     moments.update(buffer[:]["obs"])
@@ -93,7 +93,7 @@ def test_nests_are_normalised_leaf_by_leaf():
     np.testing.assert_allclose(made["b"], [0, 1], rtol=1e-6)
 
 
-def test_stacks_of_pictures_become_pictures_of_many_channels():
+def test_join_stack_turns_frame_stacks_into_channels():
     buffer = filled((3, 4, 5), frame_stack=2, transforms=[rt.JoinStack()])
     raw = filled((3, 4, 5), frame_stack=2).sample(8)
     batch = buffer.sample(8)

@@ -80,7 +80,7 @@ def refused_at_once(call, client, kind, match):
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("is_sharded", [False, True], ids=["one", "shards"])
-def test_a_certificate_that_is_not_trusted_ends_every_call_at_once(server, files, door, is_sharded):
+def test_an_untrusted_certificate_fails_every_call_at_once(server, files, door, is_sharded):
     addresses = [f"{host}:{server.port}" for host in ("localhost", "127.0.0.1")]
     client = reverie.Client(
         addresses if is_sharded else addresses[0], tls=reverie.ClientTls(files / "stranger.pem")
@@ -103,7 +103,7 @@ def test_a_certificate_that_is_not_trusted_ends_every_call_at_once(server, files
         (None, errors.FailedPreconditionError, "speaks TLS"),
     ],
 )
-def test_what_no_retry_can_heal_is_said_with_its_reason(server, files, tls, kind, match):
+def test_permanent_tls_errors_are_raised_at_once_with_the_reason(server, files, tls, kind, match):
     if tls is not None:
         named = [files / name if name and name.endswith(".pem") else name for name in tls]
         tls = reverie.ClientTls(*(name or "" if i == 3 else name for i, name in enumerate(named)))
@@ -111,7 +111,7 @@ def test_what_no_retry_can_heal_is_said_with_its_reason(server, files, tls, kind
     refused_at_once(lambda client: client.server_info(), client, kind, match)
 
 
-def test_a_server_that_does_not_know_the_client_is_said_at_once(files):
+def test_an_untrusted_client_certificate_is_reported_at_once(files):
     tls = reverie.ServerTls(files / "server.pem", files / "server_key.pem", files / "authority.pem")
     with reverie.Server([table()], tls=tls) as server:
         address = f"localhost:{server.port}"
@@ -122,14 +122,14 @@ def test_a_server_that_does_not_know_the_client_is_said_at_once(files):
         insert(reverie.Client(address, tls=reverie.ClientTls(files / "authority.pem", *own)))
 
 
-def test_a_client_with_tls_of_a_server_without_is_said_at_once(files):
+def test_a_client_with_tls_and_a_server_without_is_reported_at_once(files):
     with reverie.Server([table()]) as server:
         tls = reverie.ClientTls(files / "authority.pem")
         client = reverie.Client(f"localhost:{server.port}", tls=tls)
         refused_at_once(insert, client, errors.FailedPreconditionError, "has no TLS in common")
 
 
-def test_one_shard_that_is_not_trusted_is_named(files):
+def test_the_error_for_an_untrusted_shard_names_it(files):
     tls = [
         reverie.ServerTls(files / f"{name}.pem", files / f"{name}_key.pem")
         for name in ("server", "stranger")
@@ -147,7 +147,7 @@ def test_one_shard_that_is_not_trusted_is_named(files):
 
 
 @pytest.mark.parametrize("name", ["expired", "early"])
-def test_a_certificate_that_is_not_valid_now_makes_no_server_and_no_client(files, name):
+def test_expired_and_not_yet_valid_certificates_are_refused(files, name):
     pair = (files / f"{name}.pem", files / f"{name}_key.pem")
     with pytest.raises(errors.InvalidArgumentError, match=r"the certificate (was|is) valid"):
         reverie.Server([table()], tls=reverie.ServerTls(*pair))
@@ -186,7 +186,7 @@ def silent():
 
 
 @pytest.mark.parametrize("door", ["insert", "sample_batch", "trajectory_writer", "dataset"])
-def test_a_retry_is_told_of_after_two_seconds(silent, log, door):
+def test_a_retry_is_logged_after_two_seconds(silent, log, door):
     client = reverie.Client(silent, retry_timeout_s=4)
     begun = time.monotonic()
     errors_seen = []
@@ -209,7 +209,7 @@ def test_a_retry_is_told_of_after_two_seconds(silent, log, door):
     assert isinstance(errors_seen[0], errors.UnavailableError)
 
 
-def test_shards_that_do_not_answer_are_told_of(silent, log):
+def test_shards_that_do_not_answer_are_logged(silent, log):
     with reverie.Server([table()]) as server:
         address = f"localhost:{server.port}"
         client = reverie.Client([address, silent])
@@ -219,7 +219,7 @@ def test_shards_that_do_not_answer_are_told_of(silent, log):
 
 
 @pytest.mark.parametrize("token", [" ", "a\nb", " a", "a\t", "gr\u00fcn", "\0", "x" * 4097])
-def test_a_token_that_no_header_can_carry_is_refused(token):
+def test_a_token_that_is_not_printable_ascii_is_refused(token):
     for make in (
         lambda: reverie.Server([table()], token=token),
         lambda: reverie.Client("localhost:1", token=token),
@@ -229,7 +229,7 @@ def test_a_token_that_no_header_can_carry_is_refused(token):
             make()
 
 
-def test_any_printable_token_is_carried():
+def test_any_printable_token_is_accepted():
     token = "".join(map(chr, range(33, 127))) + " and more"
     with reverie.Server([table()], token=token) as server:
         insert(server.localhost_client())

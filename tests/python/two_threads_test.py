@@ -90,7 +90,7 @@ def refilled(client, batch):
     assert not thread.is_alive()
 
 
-def test_a_batch_that_is_being_filled_is_refused_to_others(client):
+def test_a_batch_cannot_be_used_while_another_thread_fills_it(client):
     batch = client.sample_batch("t", 8)
     with refilled(client, batch):
         with pytest.raises(reverie.errors.FailedPreconditionError, match=IN_USE):
@@ -104,7 +104,7 @@ def test_a_batch_that_is_being_filled_is_refused_to_others(client):
     assert len(client.sample_batch("t", 4, out=batch)) == 4
 
 
-def test_a_failed_call_gives_its_batch_back(client):
+def test_a_batch_is_usable_after_a_failed_call(client):
     batch = client.sample_batch("t", 8)
     with pytest.raises(reverie.DeadlineExceededError):
         client.sample_batch("empty", 1, timeout_s=0.0, out=batch)
@@ -113,7 +113,7 @@ def test_a_failed_call_gives_its_batch_back(client):
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_two_threads_that_share_a_batch_are_served_or_refused(client):
+def test_calls_of_two_threads_with_one_batch_succeed_or_are_refused(client):
     batch = client.sample_batch("t", 8)
 
     def sample(count):
@@ -137,7 +137,7 @@ def add(buffer, step):
     buffer.add(obs, step, float(step), next_obs + 1, False)
 
 
-def test_a_buffers_batch_that_is_being_filled_is_refused_to_others():
+def test_a_buffers_batch_cannot_be_used_while_another_thread_fills_it():
     buffer = buffer_of(1)
     batch = buffer.sample(2)
     buffer.clear()
@@ -158,7 +158,7 @@ def test_a_buffers_batch_that_is_being_filled_is_refused_to_others():
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_a_buffer_serves_every_call_of_many_threads():
+def test_many_threads_can_add_sample_and_update_one_buffer():
     buffer = buffer_of(100)
 
     def sample(count):
@@ -177,7 +177,7 @@ def test_a_buffer_serves_every_call_of_many_threads():
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_a_buffer_closed_in_the_middle_cancels_and_refuses():
+def test_closing_a_buffer_ends_the_calls_of_other_threads():
     for _ in range(20):
         buffer = buffer_of(50)
         going = threading.Event()
@@ -197,7 +197,7 @@ def test_a_buffer_closed_in_the_middle_cancels_and_refuses():
         assert all(isinstance(error, reverie.errors.CancelledError) for error in errors), errors
 
 
-def test_priorities_that_change_while_they_are_read_are_checked_as_they_are_used():
+def test_priorities_that_change_while_they_are_read_are_checked_as_stored():
     # The priorities that were checked must be those stored: a NaN would break every later draw.
     buffer = buffer_of(500)
     tickets = buffer.sample(500)["tickets"]
@@ -220,7 +220,7 @@ def test_priorities_that_change_while_they_are_read_are_checked_as_they_are_used
     assert np.isfinite(buffer.max_priority)
 
 
-def test_two_iterations_of_a_dataset_share_its_batches(client):
+def test_several_threads_can_share_a_dataset(client):
     with client.dataset("t", 4, timeout_s=5.0) as batches:
 
         def take():
@@ -233,7 +233,7 @@ def test_two_iterations_of_a_dataset_share_its_batches(client):
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_every_row_that_threads_batch_comes_out_once():
+def test_rows_batched_by_several_threads_come_out_once():
     # Every second item is converted, by code that lets other threads run in between.
     size, count = 4, 400
     batcher = reverie.Batcher(size, queue_size=8)
@@ -267,7 +267,7 @@ class Wide:
         return np.zeros(500_000, np.float32), 0.0, False, False, {}
 
 
-def test_a_pool_closed_while_results_are_gathered_ends_the_call():
+def test_closing_a_pool_ends_a_call_that_gathers_results():
     pool = reverie.EnvPool(Wide, 4, num_workers=1, backend="process", batch_size=2)
     going = threading.Event()
 
@@ -286,7 +286,7 @@ def test_a_pool_closed_while_results_are_gathered_ends_the_call():
     assert isinstance(error, reverie.errors.FailedPreconditionError | reverie.errors.CancelledError)
 
 
-def test_a_server_may_be_stopped_by_several_threads_at_once():
+def test_several_threads_can_stop_a_server_at_once():
     server = reverie.Server([table("t", max_size=10)])
     assert at_once(*[lambda: server.stop(grace_s=0.5)] * 3) == []
 
@@ -346,7 +346,7 @@ def brief_calls():
     }
 
 
-def test_brief_calls_keep_the_interpreters_lock():
+def test_brief_calls_do_not_release_the_gil():
     calls = brief_calls()
 
     def turns():
@@ -360,7 +360,7 @@ def test_brief_calls_keep_the_interpreters_lock():
         eventually(lambda: turns() <= 3)  # a call that releases the lock would have 100
 
 
-def test_large_calls_and_waits_let_other_threads_run():
+def test_large_calls_and_waits_release_the_gil():
     buffer = reverie.ReplayBuffer(100, seed=1)
     frame = np.zeros((84, 84), np.uint8)
     for _ in range(50):

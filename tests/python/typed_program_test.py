@@ -21,7 +21,7 @@ def checked(root, *command):
     )
 
 
-def test_pyright_finds_nothing_in_a_typed_program(root, tmp_path):
+def test_pyright_accepts_a_typed_program(root, tmp_path):
     settings = {
         "include": [str(PROGRAM)],
         "typeCheckingMode": "strict",
@@ -44,6 +44,6 @@ def test_pyright_finds_nothing_in_a_typed_program(root, tmp_path):
     assert done.returncode == 0
 
 
-def test_mypy_finds_nothing_in_a_typed_program(root):
+def test_mypy_accepts_a_typed_program(root):
     done = checked(root, "mypy", "--strict", "--warn-unused-ignores", str(PROGRAM))
     assert done.returncode == 0, done.stdout + done.stderr

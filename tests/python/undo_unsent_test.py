@@ -58,7 +58,7 @@ def left_by_a_reader(table, protocol, **options):
 
 
 @pytest.mark.parametrize("undo", [False, True])
-def test_they_are_in_the_table_again_where_it_asks_for_that(protocol, undo):
+def test_unsent_samples_return_to_the_table_if_undo_unsent_is_set(protocol, undo):
     with left_by_a_reader(queue(undo), protocol) as server:
         client = server.client()
         figures = server.figures
@@ -75,7 +75,7 @@ def test_they_are_in_the_table_again_where_it_asks_for_that(protocol, undo):
         assert left.redelivered.tolist() == [i < undone for i in range(size)]
 
 
-def test_every_reader_is_told_that_they_are_redelivered(protocol, tmp_path):
+def test_redelivered_samples_are_marked_for_every_reader(protocol, tmp_path):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
     with left_by_a_reader(queue(), protocol, checkpointer=checkpointer) as server:
         undone = server.figures["undone_samples"]
@@ -100,7 +100,7 @@ def test_every_reader_is_told_that_they_are_redelivered(protocol, tmp_path):
         assert marks.tolist() == [i < undone - 5 for i in range(size)]
 
 
-def test_an_ordinary_sample_is_not():
+def test_an_ordinary_sample_is_not_marked_as_redelivered():
     with reverie.Store([queue()]) as store:
         client = store.client()
         for i in range(3):

@@ -33,7 +33,7 @@ def keys_of(client):
     return client.sample_batch("t", 64).keys
 
 
-def test_updates_take_effect_in_their_order(server):
+def test_updates_take_effect_in_order(server):
     client = server.localhost_client()
     keys = np.unique(keys_of(client))
     for priority in range(1, 200):
@@ -44,7 +44,7 @@ def test_updates_take_effect_in_their_order(server):
     assert server.client().priorities("t", keys).tolist() == [199.0] * len(keys)
 
 
-def test_a_waiting_call_comes_behind_them(server):
+def test_a_waiting_update_takes_effect_after_earlier_ones(server):
     client = server.localhost_client()
     keys = np.unique(keys_of(client))
     client.update_priorities("t", keys=keys, priorities=np.full(len(keys), 5.0), wait=False)
@@ -52,7 +52,7 @@ def test_a_waiting_call_comes_behind_them(server):
     assert server.client().priorities("t", keys).tolist() == [7.0] + [5.0] * (len(keys) - 1)
 
 
-def test_the_error_of_one_comes_with_the_next_or_with_flush(server):
+def test_the_error_of_an_update_is_raised_by_the_next_call_or_flush(server):
     client = server.localhost_client()
     client.update_priorities("u", keys=[1], priorities=[1.0], wait=False)
     with pytest.raises(errors.NotFoundError, match="earlier update of priorities of table 'u'"):
@@ -84,7 +84,7 @@ def test_wrong_arguments_are_refused_at_once(server):
     client.flush()
 
 
-def test_a_store_of_this_process_answers_at_once():
+def test_updates_of_a_local_store_raise_their_errors_at_once():
     with reverie.Store([prioritized()]) as store:
         client = store.client()
         client.insert([1], {"t": 1.0})
@@ -97,7 +97,7 @@ def test_a_store_of_this_process_answers_at_once():
         client.flush()
 
 
-def test_a_loop_over_a_dataset_does_not_wait(server):
+def test_updates_in_a_loop_over_a_dataset_do_not_wait(server):
     client = server.localhost_client()
     sent = []
     native = client._native
@@ -124,7 +124,7 @@ def spoil(client, error=None):
             raise error
 
 
-def test_what_went_wrong_in_the_loop_is_raised_at_its_end(server):
+def test_errors_of_updates_in_the_loop_are_raised_at_its_end(server):
     client = server.localhost_client()
     with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
         spoil(client)
@@ -135,7 +135,7 @@ def test_what_went_wrong_in_the_loop_is_raised_at_its_end(server):
     client.dataset("t", 4).close()
 
 
-def test_a_server_that_is_gone_is_told_of():
+def test_flush_raises_if_the_server_is_gone():
     server = reverie.Server([prioritized()])
     client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=0.3)
     client.insert([1], {"t": 1.0})
@@ -146,7 +146,7 @@ def test_a_server_that_is_gone_is_told_of():
         client.flush(timeout_s=20)
 
 
-def test_threads_may_share_the_window(server):
+def test_several_threads_can_send_updates_of_one_client(server):
     client = server.localhost_client()
     keys = np.unique(keys_of(client))
     failed = []

@@ -167,7 +167,7 @@ def same_story(ours, theirs, steps=25):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_way_of_resetting_tells_gymnasiums_story(make_any, mode):
+def test_each_autoreset_mode_matches_gymnasium(make_any, mode):
     ours = make_any(mode=mode)
     assert ours.metadata["autoreset_mode"] == mode
     assert ours.metadata["render_fps"] == 7
@@ -194,7 +194,7 @@ def names_of(table, make, few):
     return few if make.kind == "processes" else table
 
 
-def test_every_space_of_observations_comes_as_gymnasium_has_it(make_any):
+def test_every_observation_space_matches_gymnasium(make_any):
     for name in names_of(OBSERVATIONS, make_any, ("discrete", "dict", "graph")):
         check_observations(make_any, name)
 
@@ -228,7 +228,7 @@ ACTIONS = {
 }
 
 
-def test_every_space_of_actions_reaches_the_environment(make_any):
+def test_actions_of_every_space_reach_the_environment(make_any):
     for name in names_of(ACTIONS, make_any, ("discrete", "bits", "dict")):
         check_actions(make_any, name)
 
@@ -247,7 +247,7 @@ def check_actions(make, name):
         assert repr(one) == repr(other)
 
 
-def test_rewards_are_float64_and_flags_are_bools_of_their_own(make):
+def test_rewards_are_float64_flags_are_bool_and_results_do_not_change(make):
     envs = make()
     envs.reset(seed=3)
     first = envs.step(np.zeros(COUNT, int))
@@ -261,7 +261,7 @@ def test_rewards_are_float64_and_flags_are_bools_of_their_own(make):
         np.testing.assert_array_equal(array, as_it_was)
 
 
-def test_seeds_are_one_a_list_or_none(make):
+def test_a_seed_may_be_a_number_a_list_or_none(make):
     envs = make()
     one, _ = envs.reset(seed=7)
     listed, _ = envs.reset(seed=[7, 8, 9])
@@ -281,7 +281,7 @@ def test_options_reach_each_environment(make):
     assert infos["_options"].all()
 
 
-def test_a_mask_resets_what_it_names_and_nothing_else(make_any):
+def test_a_reset_mask_resets_only_the_selected_environments(make_any):
     envs = make_any(mode=AutoresetMode.DISABLED)
     before, _ = envs.reset(seed=1)
     mask = np.array([False, True, False])
@@ -296,7 +296,7 @@ def test_a_mask_resets_what_it_names_and_nothing_else(make_any):
             envs.reset(options={"reset_mask": wrong})
 
 
-def test_attributes_are_read_called_and_set(make_any):
+def test_attributes_can_be_read_called_and_set(make_any):
     envs = make_any([scripted(render_mode="rgb_array")] * COUNT)
     envs.reset(seed=1)
     assert envs.get_attr("size") == (4,) * COUNT
@@ -313,12 +313,12 @@ def test_attributes_are_read_called_and_set(make_any):
     assert envs.np_random_seed == (1, 2, 3)
 
 
-def test_one_environment_is_a_vector_too(make):
+def test_a_vector_may_have_one_environment(make):
     fns = [scripted()]
     same_story(make(fns), oracle(fns))
 
 
-def test_reading_attributes_changes_no_episode(make):
+def test_reading_attributes_does_not_change_the_episode(make):
     envs, theirs = make(), oracle()
     for vector in (envs, theirs):
         vector.reset(seed=2)
@@ -328,7 +328,7 @@ def test_reading_attributes_changes_no_episode(make):
         envs.get_attr("size")
 
 
-def test_gymnasiums_wrappers_wrap_it(make):
+def test_gymnasium_vector_wrappers_work(make):
     def wrapped(vector):
         vector = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
         vector = gymnasium.wrappers.vector.ClipReward(vector, max_reward=0.5)
@@ -354,7 +354,7 @@ def test_environments_of_different_kinds_are_refused(make):
         make([scripted(), scripted(action_space=spaces.Discrete(4))])
 
 
-def test_closing_twice_is_once_and_a_closed_one_steps_no_more(make):
+def test_closing_twice_is_allowed(make):
     envs = make()
     envs.reset(seed=1)
     envs.close()
@@ -404,7 +404,7 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
         envs.step(np.zeros(COUNT, int))
 
 
-def test_an_environment_that_cannot_be_made_is_named():
+def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     def broken():
         raise RuntimeError("no such level")
 
@@ -415,7 +415,7 @@ def test_an_environment_that_cannot_be_made_is_named():
         ours([scripted(), scripted(), broken], num_workers=0)
 
 
-def test_the_callers_own_thread_steps_what_has_no_workers():
+def test_without_workers_the_calling_thread_steps_the_environments():
     import threading
 
     class Tells(Scripted):
@@ -429,7 +429,7 @@ def test_the_callers_own_thread_steps_what_has_no_workers():
             envs.step([0, 7])
 
 
-def test_arguments_are_told_apart():
+def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match="list of 2 functions and num_envs is 3"):
         ours([scripted()] * 2, num_envs=3)
     with pytest.raises(InvalidArgumentError, match="autoreset_mode"):
@@ -453,7 +453,7 @@ def test_arguments_are_told_apart():
     stepped.close()
 
 
-def test_native_environments_keep_gymnasiums_spaces_and_ways_of_resetting():
+def test_native_environments_have_the_spaces_of_gymnasium():
     for name in ("CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"):
         theirs = gymnasium.make(name)
         envs = gymnasium.make_vec(f"reverie/{name}", num_envs=4)
@@ -494,12 +494,12 @@ def story_of(mode, steps=120):
     return found
 
 
-def test_a_single_one_says_how_to_make_many():
+def test_making_a_single_native_environment_is_refused_naming_make_vec():
     with pytest.raises(UnimplementedError, match=r"gymnasium.make_vec\('reverie/CartPole-v1'"):
         gymnasium.make("reverie/CartPole-v1")
 
 
-def test_native_environments_reset_as_they_are_told():
+def test_native_environments_support_each_autoreset_mode_and_seeds():
     for mode in ("SameStep", "NextStep", "Disabled"):
         for episodes in story_of(mode):  # the last observations of one environment's episodes
             assert len(episodes) == 120
@@ -521,7 +521,7 @@ def test_native_environments_reset_as_they_are_told():
     envs.close()
 
 
-def test_a_pool_keeps_the_spaces_of_its_environments():
+def test_a_vector_over_a_pool_has_the_spaces_of_its_environments():
     from reverie.envs.vector_env import GymVectorEnv
 
     for space in ("bounds", "picture", "discrete", "bits", "choices", "dict"):

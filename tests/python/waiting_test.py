@@ -143,7 +143,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_on_a_terminal_ends_a_program_that_waits():
+def test_sigint_ends_a_waiting_program():
     program = subprocess.Popen(
         [sys.executable, "-c", _WAITING_PROGRAM], stdout=subprocess.PIPE, text=True
     )
@@ -175,7 +175,7 @@ def test_a_waiting_sample_gets_what_another_thread_inserts(client):
     assert batch.rate_limited
 
 
-def test_a_batch_of_more_than_the_queue_holds_comes_in_two_breaths(client):
+def test_a_batch_larger_than_the_queue_waits_for_further_inserts(client):
     def insert_all():
         for value in range(3 * QUEUE_SIZE):
             client.insert({"x": value}, {"q": 1.0})
@@ -188,7 +188,7 @@ def test_a_batch_of_more_than_the_queue_holds_comes_in_two_breaths(client):
 
 
 @pytest.mark.parametrize("timeout_s", [0, 0.0, 0.01, np.float32(0.01)])
-def test_the_time_runs_out(client, timeout_s):
+def test_waiting_calls_raise_timeout_error_at_their_timeout(client, timeout_s):
     with pytest.raises(TimeoutError, match="'q'") as caught:
         client.sample_batch("q", 1, timeout_s=timeout_s)
     assert isinstance(caught.value, reverie.DeadlineExceededError)
@@ -201,7 +201,7 @@ def test_the_time_runs_out(client, timeout_s):
     assert client.why_blocked("q").inserts.waiting == 0
 
 
-def test_what_was_drawn_in_time_comes_with_the_error(client):
+def test_items_drawn_before_the_timeout_are_in_the_error(client):
     fill(client)
     with pytest.raises(reverie.DeadlineExceededError) as caught:
         client.sample_batch("q", 5, timeout_s=0.01)
@@ -210,7 +210,7 @@ def test_what_was_drawn_in_time_comes_with_the_error(client):
 
 
 @pytest.mark.parametrize("timeout_s", [-1, -1e-9, float("nan"), float("-inf")])
-def test_a_timeout_that_is_none_is_refused(client, timeout_s):
+def test_an_invalid_timeout_is_refused(client, timeout_s):
     fill(client)
     writer = client.trajectory_writer(num_keep_alive_refs=1)
     for call in (
@@ -230,7 +230,7 @@ def test_a_timeout_that_is_none_is_refused(client, timeout_s):
     writer.close()
 
 
-def test_a_report_says_which_bound_holds(client):
+def test_why_blocked_names_the_limiting_bound(client):
     fill(client)
     report = client.why_blocked("q")
     assert "max_diff" in report.inserts.reason
@@ -249,7 +249,7 @@ def test_a_dropped_writer_warns_of_the_items_it_loses(client):
     assert client.server_info()["q"].current_size == QUEUE_SIZE
 
 
-def test_a_dropped_writer_brings_home_what_it_can(client):
+def test_a_dropped_writer_inserts_pending_items_if_there_is_room(client):
     fill(client)
     writer, _ = full_writer(client)
     watcher = when(inserts_wait(client), lambda: client.sample_batch("q", 1))
@@ -259,7 +259,7 @@ def test_a_dropped_writer_brings_home_what_it_can(client):
     assert client.sample_batch("q", 2).data["x"][:, 0].tolist() == [1, 9]
 
 
-def test_a_history_that_outlives_its_writer_is_closed(client):
+def test_a_history_can_outlive_its_writer(client):
     writer = client.trajectory_writer(num_keep_alive_refs=1)
     writer.append({"x": 1})
     history = writer.history
@@ -268,7 +268,7 @@ def test_a_history_that_outlives_its_writer_is_closed(client):
     assert len(history["x"]) == 1
 
 
-def test_warnings_of_the_library_go_to_pythons_log(client, caplog):
+def test_warnings_of_the_library_are_logged_through_logging(client, caplog):
     fill(client)
     with caplog.at_level(logging.WARNING, logger="reverie"):
         reverie.rate_limiters.SampleToInsertRatio(1.0, 10, (0.0, 5.0))
@@ -276,7 +276,7 @@ def test_warnings_of_the_library_go_to_pythons_log(client, caplog):
     assert "max_diff 5" in caplog.text
 
 
-def test_two_threads_on_one_writer_are_told_so(client):
+def test_using_a_writer_in_two_threads_is_refused(client):
     fill(client)
     writer, _ = full_writer(client)
     told = []
@@ -294,7 +294,7 @@ def test_two_threads_on_one_writer_are_told_so(client):
     assert all("give each thread a writer of its own" in text for text in told)
 
 
-def test_eight_threads_insert_and_sample():
+def test_eight_threads_can_insert_and_sample_at_once():
     count, each = 8, 300
     table = reverie.Table(
         "t",
@@ -345,7 +345,7 @@ def test_eight_threads_insert_and_sample():
 @pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
 @pytest.mark.skipif(sys.platform != "linux", reason="os.fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_handles_in_a_forked_child_raise_and_let_it_end(store, client):
+def test_handles_in_a_forked_child_raise_and_the_child_can_exit(store, client):
     client.insert({"x": 1}, {"q": 1.0})
     writer, _ = full_writer(client)
     child = os.fork()

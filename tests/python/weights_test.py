@@ -37,7 +37,7 @@ def nest_of(version):
 
 
 @pytest.mark.parametrize("how", ["maps", "sends"])
-def test_processes_take_whole_versions(how):
+def test_processes_receive_complete_versions(how):
     with reverie.Rpc("learner") as rpc:
         address = rpc.listen()
         weights = reverie.Weights(rpc, "policy")
@@ -64,7 +64,7 @@ def _pair():
     return learner, actor
 
 
-def test_the_newest_is_taken_and_an_older_one_stays_as_it_was():
+def test_the_newest_version_is_received_and_older_ones_do_not_change():
     learner, actor = _pair()
     with learner, actor, reverie.Weights(learner, "w") as published:
         taken = reverie.Weights(actor, "w", sources=["learner"])
@@ -82,7 +82,7 @@ def test_the_newest_is_taken_and_an_older_one_stays_as_it_was():
             taken.wait(9, timeout_s=0.05)
 
 
-def test_torch_tensors_come_as_such():
+def test_torch_tensors_are_received_as_tensors():
     torch = pytest.importorskip("torch")
     learner, actor = _pair()
     with learner, actor:
@@ -95,7 +95,7 @@ def test_torch_tensors_come_as_such():
         assert torch.equal(other.weight, layer.weight)
 
 
-def test_one_that_comes_late_gets_it_from_another():
+def test_a_late_peer_can_get_the_weights_from_another_peer():
     learner, actor = _pair()
     with actor:
         with learner:
@@ -109,7 +109,7 @@ def test_one_that_comes_late_gets_it_from_another():
             assert (weights.pull().value["w"] == 1).all()
 
 
-def test_misuse_is_refused():
+def test_misuse_of_weights_is_refused():
     learner, actor = _pair()
     with learner, actor:
         published = reverie.Weights(learner, "w")

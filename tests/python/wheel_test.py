@@ -92,14 +92,14 @@ def sdist(root, tmp_path_factory):
         return {name.partition("/")[2] for name in archive.getnames()}
 
 
-def test_the_source_archive_holds_what_a_build_needs(sdist, root):
+def test_the_source_archive_has_all_files_that_a_build_needs(sdist, root):
     needed = {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "cmake/compression.cmake"}
     needed |= {path.relative_to(root).as_posix() for path in (root / "src").rglob("*.cc")}
     needed |= {path.relative_to(root).as_posix() for path in (root / "python").rglob("*.py")}
     assert needed - sdist == set()
 
 
-def test_the_source_archive_holds_nothing_that_was_built_or_installed(sdist):
+def test_the_source_archive_has_no_built_or_installed_files(sdist):
     unwanted = re.compile(r"\.(so|o|a|pyc)$|^(build|dist|\.\w+|tests|docs)/")
     assert [name for name in sorted(sdist) if unwanted.search(name)] == []
 
@@ -110,24 +110,24 @@ def extension(wheel):
     return path
 
 
-def test_the_wheel_holds_the_package_with_its_types_and_licence(wheel):
+def test_the_wheel_has_the_package_with_its_types_and_licence(wheel):
     held = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
     assert {"reverie/__init__.py", "reverie/py.typed", "reverie/_reverie.pyi"} <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
 
 
-def test_the_wheel_holds_neither_tests_nor_sources(wheel):
+def test_the_wheel_has_no_tests_or_sources(wheel):
     unwanted = re.compile(r"_test\.py$|\.(cc|h|a|cmake)$|^(?!reverie/|reverie-)")
     held = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
     assert [name for name in sorted(held) if unwanted.search(name)] == []
 
 
-def test_the_extension_needs_no_library_but_the_systems(extension):
+def test_the_extension_needs_only_system_libraries(extension):
     needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "--dynamic", "--wide", extension))
     assert set(needed) <= _SYSTEM_LIBRARIES
 
 
-def test_the_plugin_on_box2d_finds_that_beside_itself(wheel):
+def test_the_box2d_plugin_loads_the_library_beside_it(wheel):
     plugin = wheel / "reverie" / "_box2d_envs.so"
     said = run("readelf", "--dynamic", "--wide", plugin)
     needed = set(re.findall(r"NEEDED.*\[(.+)\]", said)) - _SYSTEM_LIBRARIES
@@ -141,13 +141,13 @@ def test_the_plugin_on_box2d_finds_that_beside_itself(wheel):
     }
 
 
-def test_the_extension_shows_no_symbol_of_ours(extension):
+def test_the_extension_exports_only_its_init_function(extension):
     shown = run("nm", "--dynamic", "--defined-only", "--demangle", extension).splitlines()
     names = [line.split(maxsplit=2)[2] for line in shown]
     assert [name for name in names if "nanobind" not in name] == ["PyInit__reverie"]
 
 
-def test_the_wheel_works_without_the_tree(wheel, tmp_path):
+def test_the_wheel_works_without_the_source_tree(wheel, tmp_path):
     code = """
 import reverie, reverie.envs.native as native
 native.NativePool("LunarLander-v3", 2).reset().result()
@@ -163,7 +163,7 @@ print(reverie.__file__, reverie.__version__)
 
 @pytest.mark.full
 @pytest.mark.timeout(0)  # compiling takes long
-def test_a_wheel_made_of_the_source_archive_works_in_a_bare_environment(root, tmp_path):
+def test_a_wheel_from_the_source_archive_works_in_a_bare_environment(root, tmp_path):
     pytest.importorskip("auditwheel")
     said = run(sys.executable, root / "tools" / "wheel.py", "--out", tmp_path)
     assert "manylinux" in said

@@ -132,7 +132,7 @@ def is_named(error, parameter):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "kind", "member"), CALLS, ids=[name for name, _, _ in CALLS])
-def test_a_wrong_argument_is_refused_in_one_sentence_that_names_it(name, kind, member):
+def test_the_error_for_a_wrong_argument_is_one_sentence_that_names_it(name, kind, member):
     method = member if isinstance(member, str) else None
     function = None if kind is not None else member
     if kind is not None and kind.__name__ == "TFClient":
@@ -197,7 +197,7 @@ ALONE = sorted(
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_can_be_neither_pickled_nor_copied_says_so(name):
+def test_pickling_and_copying_raise_no_other_error_than_unsupported_type(name):
     with Worlds() as world:
         value = SUBJECTS[name](world)
         for how in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -217,7 +217,7 @@ class Index:
 
 
 @pytest.mark.parametrize("kind", [Index, np.int8, np.uint64, np.array])
-def test_whatever_has_an_index_is_an_integer(kind):
+def test_values_with_an_index_method_are_accepted_as_integers(kind):
     table = reverie.Table.queue("t", kind(5))
     assert table.info.max_size == 5
     with reverie.Store([table.replace(max_size=kind(7))]) as store:

@@ -97,7 +97,7 @@ def sizes(servers):
     return [server.client().server_info()["t"].current_size for server in servers]
 
 
-def test_their_inserts_go_round(balanced):
+def test_dm_reverbs_inserts_are_spread_over_the_servers(balanced):
     servers, address = balanced
     client = reverb.Client(address)
     for value in range(20):
@@ -109,7 +109,7 @@ def test_their_inserts_go_round(balanced):
     assert client.server_info()["t"].current_size in sizes(servers)
 
 
-def test_a_stream_of_their_writer_is_one_servers(balanced):
+def test_a_stream_of_dm_reverbs_writer_goes_to_one_server(balanced):
     servers, address = balanced
     for _ in range(16):
         client = reverb.Client(address)
@@ -125,7 +125,7 @@ def test_a_stream_of_their_writer_is_one_servers(balanced):
     assert min(sizes(servers)) > 0
 
 
-def test_their_sampler_and_dataset_read_through_it(balanced):
+def test_dm_reverbs_sampler_and_dataset_read_through_the_balancer(balanced):
     servers, address = balanced
     for server in servers:
         for value in range(10):
@@ -144,7 +144,7 @@ def test_their_sampler_and_dataset_read_through_it(balanced):
     assert min(server.client().server_info()["t"].num_unique_samples for server in servers) > 0
 
 
-def test_our_client_reads_and_writes_through_it_too(balanced):
+def test_reveries_client_reads_and_writes_through_the_balancer(balanced):
     servers, address = balanced
     client = reverie.Client(address)
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:

@@ -136,7 +136,7 @@ def in_our_server(folder):
     return reverie.Server(tables(reverie)[:1], checkpointer=checkpointer)
 
 
-def test_ours_begins_with_a_checkpoint_of_dm_reverbs(tmp_path):
+def test_a_reverie_server_loads_a_dm_reverb_checkpoint(tmp_path):
     root = str(tmp_path / "theirs")
     server = reverb.Server(
         tables(reverb), checkpointer=reverb.checkpointers.DefaultCheckpointer(root)
@@ -171,7 +171,7 @@ def test_ours_begins_with_a_checkpoint_of_dm_reverbs(tmp_path):
 
 
 @pytest.mark.parametrize("fills", ["ours", "theirs"])
-def test_dm_reverb_begins_with_a_checkpoint_of_ours(tmp_path, fills):
+def test_dm_reverb_loads_a_converted_reverie_checkpoint(tmp_path, fills):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "ours")
     ours = reverie.Server(tables(reverie), checkpointer=checkpointer)
     client = reverb.Client(f"localhost:{ours.port}")

@@ -67,7 +67,7 @@ with client.trajectory_writer(2) as writer:
 """
 
 
-def test_a_dm_reverb_writer_that_is_killed_leaves_what_it_was_told_of(serve):
+def test_confirmed_items_of_a_killed_dm_reverb_writer_stay(serve):
     server = serve(fifo(reverie, max_times_sampled=1))
     writer = start(WRITER, f"localhost:{server.port}")
     confirmed = [int(writer.stdout.readline()) for _ in range(5)][-1]
@@ -89,7 +89,7 @@ next(reverb.Client(sys.argv[1]).sample("t", 1))
 """
 
 
-def test_a_dm_reverb_sampler_that_is_killed_while_it_waits_takes_nothing(serve):
+def test_a_dm_reverb_sampler_killed_while_it_waits_takes_no_item(serve):
     server = serve(reverie.Table.queue("t", 10))
     sampler = start(SAMPLER, f"localhost:{server.port}")
     assert sampler.stdout.readline() == "ready\n"
@@ -141,7 +141,7 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("module", [reverb, ours], ids=["dm_reverb", "ours"])
-def test_a_program_may_fork(module):
+def test_a_program_can_fork(module):
     server = module.Server([fifo(module, max_times_sampled=1)])
     program = start(FORKING, f"localhost:{server.port}")
     said, _ = program.communicate()
@@ -204,7 +204,7 @@ def test_both_libraries_work_side_by_side_in_one_process(serve, dm_serve):
             assert info.rate_limiter_info.insert_stats.completed == 200
 
 
-def test_a_dataset_of_dm_reverbs_goes_on_when_our_server_is_back(serve):
+def test_a_dm_reverb_dataset_continues_when_the_server_is_back(serve):
     # Its table has the same name and another signature after the restart.
     signature = {"a": tf.TensorSpec((1,), tf.int64)}
     server = serve(fifo(reverie, max_times_sampled=1, signature=signature))

@@ -36,7 +36,7 @@ def step_of(i):
     }
 
 
-def test_our_writers_items_are_read_by_their_client(dm_serve):
+def test_dm_reverbs_client_reads_items_of_reveries_writer(dm_serve):
     ours, theirs = clients(dm_serve(fifo()))
     with ours.trajectory_writer(4, chunk_length=3) as writer:
         for i in range(10):
@@ -55,7 +55,7 @@ def test_our_writers_items_are_read_by_their_client(dm_serve):
         assert column.tolist() == want.tolist(), name
 
 
-def test_rows_picked_apart_are_what_was_picked(dm_serve):
+def test_non_contiguous_rows_are_sent_as_selected(dm_serve):
     ours, theirs = clients(dm_serve(fifo()))
     with ours.trajectory_writer(6, chunk_length=6) as writer:
         for i in range(6):
@@ -68,7 +68,7 @@ def test_rows_picked_apart_are_what_was_picked(dm_serve):
 
 
 @pytest.mark.parametrize("delta", [False, True])
-def test_their_writers_items_are_read_by_our_client(dm_serve, delta):
+def test_reveries_client_reads_items_of_dm_reverbs_writer(dm_serve, delta):
     ours, theirs = clients(dm_serve(fifo()))
     with theirs.writer(max_sequence_length=4, delta_encoded=delta, chunk_length=2) as writer:
         for i in range(6):
@@ -84,7 +84,7 @@ def test_their_writers_items_are_read_by_our_client(dm_serve, delta):
     assert steps[3].data[2].tolist() == step_of(5)[sorted(step_of(0))[2]].tolist()
 
 
-def test_names_and_nest_follow_the_servers_signature(dm_serve):
+def test_column_names_and_nests_follow_the_servers_signature(dm_serve):
     signature = {
         "obs": (tf.TensorSpec((None, 2), tf.float32), tf.TensorSpec((None,), tf.int32)),
         "reward": tf.TensorSpec((None,), tf.float64),
@@ -114,7 +114,7 @@ def test_names_and_nest_follow_the_servers_signature(dm_serve):
         writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1:]})
 
 
-def test_the_calls_of_a_client(dm_serve):
+def test_all_calls_of_a_client_work(dm_serve):
     server = dm_serve(fifo(), fifo("u"))
     ours, theirs = clients(server)
     ours.insert({"x": np.float32(1)}, {"t": 1.0, "u": 2.0})
@@ -139,7 +139,7 @@ def test_the_calls_of_a_client(dm_serve):
     assert next(theirs.sample("t", 1, emit_timesteps=False)).data[0].tolist() == [1, 2]
 
 
-def test_what_their_server_refuses(dm_serve):
+def test_refusals_of_dm_reverbs_server_raise_typed_errors(dm_serve):
     ours, _ = clients(dm_serve(fifo()))
     with pytest.raises(reverie.errors.NotFoundError):
         ours.sample_batch("none", 1)
@@ -153,7 +153,7 @@ def test_what_their_server_refuses(dm_serve):
         ours.why_blocked("t")
 
 
-def test_an_insert_that_waits_is_given_up_at_its_deadline(dm_serve):
+def test_a_waiting_insert_ends_at_its_timeout(dm_serve):
     ours, theirs = clients(dm_serve(reverb.Table.queue("t", 1)))
     ours.insert(np.int64(1), {"t": 1.0})
     with pytest.raises(reverie.errors.DeadlineExceededError):
@@ -161,7 +161,7 @@ def test_an_insert_that_waits_is_given_up_at_its_deadline(dm_serve):
     assert int(next(theirs.sample("t", 1))[0].data[0]) == 1
 
 
-def test_samples_that_were_drawn_are_not_lost_to_the_deadline(dm_serve):
+def test_samples_drawn_before_the_timeout_are_in_the_error(dm_serve):
     ours, _ = clients(dm_serve(reverb.Table.queue("t", 5)))
     for i in range(2):
         ours.insert(np.int64(i), {"t": 1.0})
@@ -170,7 +170,7 @@ def test_samples_that_were_drawn_are_not_lost_to_the_deadline(dm_serve):
     assert caught.value.batch.data[0][:, 0].tolist() == [0, 1]
 
 
-def test_a_dataset_of_ours_over_their_server(dm_serve):
+def test_batches_are_read_in_order_from_a_dm_reverb_queue(dm_serve):
     ours, _ = clients(dm_serve(reverb.Table.queue("t", 64)))
     with ours.trajectory_writer(1) as writer:
         for i in range(64):

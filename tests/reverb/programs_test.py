@@ -63,7 +63,7 @@ def run(plugin, module):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("plugin", ["dm_reverb", "as_reverb", "our_server"])
-def test_loops_run_with_either_library_on_either_side(plugin):
+def test_loops_run_with_each_library_as_client_and_server(plugin):
     assert run(plugin, LOOPS) == (4, set())
 
 
@@ -75,5 +75,5 @@ def test_a_program_passes_its_own_tests(module):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_with_dm_reverbs_clients_it_passes_on_our_server(module):
+def test_a_program_passes_with_dm_reverbs_clients_and_reveries_server(module):
     assert run("our_server", module) == (PROGRAMS[module], set())

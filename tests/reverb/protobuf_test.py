@@ -13,7 +13,7 @@ RELEASES = sorted(ROOT.glob(".venv-reverb/protobuf-*"))
 
 
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
-def test_messages_are_made_with_any_release(folder):
+def test_messages_can_be_created_with_each_protobuf_release(folder):
     paths = [ROOT / "python", *site.getsitepackages()]
     done = subprocess.run(
         # -S ignores the .pth files that would put another release first.
@@ -28,5 +28,5 @@ def test_messages_are_made_with_any_release(folder):
     assert f"protobuf-{done.stdout.split('.')[0]}" == folder.name
 
 
-def test_there_are_releases_to_try():
+def test_several_protobuf_releases_are_installed():
     assert len(RELEASES) >= 4

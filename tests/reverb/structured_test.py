@@ -131,7 +131,7 @@ def fifo(module):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_both_make_the_same_items(dm_serve, seed):
+def test_both_libraries_make_the_same_items(dm_serve, seed):
     rng = random.Random(seed)
     configs = [random_config(rng) for _ in range(rng.randint(1, 3))]
     calls = script(rng)
@@ -144,7 +144,7 @@ def test_both_make_the_same_items(dm_serve, seed):
         assert drain(ours) == want
 
 
-def test_our_writers_patterns_arrive_at_their_server(dm_serve):
+def test_reveries_structured_writer_works_with_dm_reverbs_server(dm_serve):
     rng = random.Random(7)
     configs = [random_config(rng) for _ in range(3)]
     calls = script(rng)

@@ -41,7 +41,7 @@ def plain(sample):
 
 @pytest.mark.parametrize("kind", ["TrajectoryDataset", "TimestepDataset"])
 @pytest.mark.parametrize("lengths", [[2] * 30, [1, 3, 3, 2, 1]])
-def test_elements_are_those_of_dm_reverbs_dataset(dm_serve, kind, lengths):
+def test_elements_match_those_of_dm_reverbs_dataset(dm_serve, kind, lengths):
     # dm-reverb needs the shapes of whole items if the table has a signature; here it has none.
     server = dm_serve(reverb.Table.queue("t", 1000))
     address = f"localhost:{server.port}"
@@ -67,7 +67,7 @@ def test_elements_are_those_of_dm_reverbs_dataset(dm_serve, kind, lengths):
         assert theirs[1] == ours[1]
 
 
-def test_a_signature_makes_the_same_dataset(dm_serve):
+def test_a_signature_gives_the_same_element_spec(dm_serve):
     address = f"localhost:{dm_serve(queue(reverb)).port}"
     specs = [
         module.TrajectoryDataset.from_table_signature(address, "t", 10).element_spec
@@ -77,7 +77,7 @@ def test_a_signature_makes_the_same_dataset(dm_serve):
 
 
 @pytest.mark.parametrize("columns", [4, 20_000])  # small and large items are split differently
-def test_a_pipeline_batches_what_an_embedded_store_holds(columns):
+def test_a_pipeline_batches_items_of_an_embedded_store(columns):
     table = reverie.Table(
         "t",
         reverie.selectors.Fifo(),
@@ -106,7 +106,7 @@ def test_a_pipeline_batches_what_an_embedded_store_holds(columns):
     assert all(float(batch["x"][3, 0, -1]) == float(batch["n"][3, 0]) for batch in batches)
 
 
-def test_a_dataset_may_be_left_and_begun_again(serve):
+def test_a_dataset_can_be_left_and_iterated_again(serve):
     server = serve(queue(reverie))
     fill(server.client(), [1] * 50)
     dataset = reverie.TrajectoryDataset.from_table_signature(
@@ -122,7 +122,7 @@ def test_a_dataset_may_be_left_and_begun_again(serve):
 
 
 @pytest.mark.parametrize("columns", [4, 20_000])
-def test_an_iterator_that_waits_without_limit_can_be_let_go(columns):
+def test_an_iterator_that_waits_without_limit_can_be_dropped(columns):
     with reverie.Store([reverie.Table.queue("t", 10)]) as store:
         client = store.client()
         for i in range(2):
@@ -141,7 +141,7 @@ def test_an_iterator_that_waits_without_limit_can_be_let_go(columns):
         assert float(next(iter(dataset.as_tf())).data["x"][0, 0]) == 7
 
 
-def test_what_is_wrong_ends_a_pipeline_with_an_error(serve):
+def test_errors_end_a_pipeline_with_tensorflow_errors(serve):
     server = serve(queue(reverie))
     fill(server.client(), [1])
     address = f"localhost:{server.port}"
@@ -157,7 +157,7 @@ def test_what_is_wrong_ends_a_pipeline_with_an_error(serve):
 
 @pytest.mark.parametrize("respects", [True, False])
 @pytest.mark.parametrize("at_end", [True, False])
-def test_patterns_over_steps_that_are_there(respects, at_end):
+def test_pattern_datasets_match_those_of_dm_reverb(respects, at_end):
     steps = tf.data.Dataset.from_tensor_slices(
         {"a": np.arange(12), "b": [np.arange(24).reshape(12, 2)], "end": np.arange(12) % 4 == 3}
         | {"b": np.arange(24.0).reshape(12, 2)}
@@ -193,7 +193,7 @@ def test_patterns_over_steps_that_are_there(respects, at_end):
 
 
 @pytest.mark.parametrize("in_a_graph", [False, True])
-def test_the_tensorflow_client(serve, in_a_graph):
+def test_the_tensorflow_client_inserts_samples_and_updates(serve, in_a_graph):
     server = serve(
         reverie.Table(
             "t",
@@ -235,7 +235,7 @@ def test_the_tensorflow_client(serve, in_a_graph):
             client.insert([tf.constant(1)], tables, priorities)
 
 
-def test_the_names_of_reverb_are_here():
+def test_the_module_has_the_names_of_reverb():
     def public(module):
         return {name for name in vars(module) if not name.startswith("_")}
 

@@ -58,7 +58,7 @@ def assert_same(got, want):
     assert (got == np.asarray(want)).all()
 
 
-def test_a_step_is_inserted_and_drawn_again(serve):
+def test_a_step_is_inserted_and_sampled(serve):
     client = their_client(serve(uniform()))
     client.insert([np.arange(3), np.float32(2.5)], {"t": 1.5})
     (sample,) = next(client.sample("t", 1))
@@ -70,7 +70,7 @@ def test_a_step_is_inserted_and_drawn_again(serve):
     assert sample.info.probability == 1.0
 
 
-def test_every_type_comes_back_from_the_trajectory_writer(serve):
+def test_every_type_round_trips_through_the_trajectory_writer(serve):
     server = serve(fifo())
     client = their_client(server)
     with client.trajectory_writer(num_keep_alive_refs=5) as writer:
@@ -95,7 +95,7 @@ def test_every_type_comes_back_from_the_trajectory_writer(serve):
 
 
 @pytest.mark.parametrize("delta", [False, True])
-def test_the_older_writers_chunks_of_all_columns_are_kept(serve, delta):
+def test_items_of_the_legacy_writer_round_trip(serve, delta):
     server = serve(fifo())
     client = their_client(server)
     with client.writer(max_sequence_length=6, delta_encoded=delta, chunk_length=3) as writer:
@@ -111,7 +111,7 @@ def test_the_older_writers_chunks_of_all_columns_are_kept(serve, delta):
         assert ours[i][0].tolist() == want[name].tolist()
 
 
-def test_an_embedded_writers_items_are_read_by_their_client(serve):
+def test_dm_reverbs_client_reads_items_of_an_embedded_writer(serve):
     server = serve(fifo())
     pixels = np.random.default_rng(3).integers(0, 255, (20, 84, 84), np.uint8)
     with server.client().trajectory_writer(5, chunk_length=10) as writer:
@@ -139,7 +139,7 @@ def test_an_embedded_writers_items_are_read_by_their_client(serve):
 
 
 @pytest.mark.parametrize("codec", ["raw", "lz4", "zstd"])
-def test_our_client_writes_what_their_client_reads(serve, codec):
+def test_dm_reverbs_client_reads_items_of_reveries_client(serve, codec):
     server = serve(fifo(max_times_sampled=1))
     pixels = np.random.default_rng(3).integers(0, 255, (20, 84, 84), np.uint8)
     pixels[:, 20:] = 0
@@ -161,7 +161,7 @@ def test_our_client_writes_what_their_client_reads(serve, codec):
         assert_same(shown, pixels[step - 1 : step + 1])
 
 
-def test_the_dataset_follows_the_signature_and_ends_with_its_samples(serve):
+def test_a_dataset_follows_the_signature_and_ends_after_max_samples(serve):
     signature = {
         "a": reverie.TensorSpec((None, 2), np.float32),
         "b": (reverie.TensorSpec((None,), np.int64), reverie.TensorSpec((None,), bytes)),
@@ -232,7 +232,7 @@ def test_a_timestep_dataset_yields_steps(serve):
     assert [int(step.data) for step in dataset] == [0, 1, 2, 3]
 
 
-def test_priorities_are_changed_deleted_and_reset(serve):
+def test_priorities_are_updated_and_items_deleted_and_reset(serve):
     server = serve(
         reverie.Table(
             "t",
@@ -259,7 +259,7 @@ def test_priorities_are_changed_deleted_and_reset(serve):
     assert client.server_info()["t"].current_size == 0
 
 
-def test_the_table_introduces_itself(serve):
+def test_server_info_describes_the_table(serve):
     signature = {"b": reverie.TensorSpec((None, 3), np.float32), "a": reverie.TensorSpec((), int)}
     server = serve(
         reverie.Table(
@@ -290,7 +290,7 @@ def test_the_table_introduces_itself(serve):
     assert info["u"].signature is None
 
 
-def test_what_is_refused_is_refused_in_their_words(serve):
+def test_errors_have_the_texts_of_dm_reverb(serve):
     client = their_client(serve(fifo()))
     with pytest.raises(RuntimeError, match="Priority table none was not found"):
         next(client.sample("none", 1))
@@ -308,7 +308,7 @@ def test_what_is_refused_is_refused_in_their_words(serve):
     writer.close()
 
 
-def test_a_queue_holds_the_writer_back_until_samples_are_drawn(serve):
+def test_a_full_queue_blocks_the_writer_until_samples_are_drawn(serve):
     server = serve(reverie.Table.queue("t", 3))
     client = their_client(server)
     done = threading.Event()
@@ -330,14 +330,14 @@ def test_a_queue_holds_the_writer_back_until_samples_are_drawn(serve):
     assert client.server_info()["t"].current_size == 0
 
 
-def test_many_short_samplers_do_not_cost_the_connection(serve):
+def test_many_short_samplers_do_not_break_the_connection(serve):
     client = their_client(serve(uniform()))
     client.insert(np.int64(1), {"t": 1.0})
     for _ in range(1500):
         next(client.sample("t", 1))
 
 
-def test_large_steps_come_back(serve):
+def test_large_steps_round_trip(serve):
     client = their_client(serve(fifo()))
     big = np.random.default_rng(1).normal(size=(3, 1_500_000)).astype(np.float32)
     with client.trajectory_writer(3) as writer:
@@ -349,7 +349,7 @@ def test_large_steps_come_back(serve):
     assert_same(sample.data[0], big)
 
 
-def test_a_writer_outlives_a_restart_of_the_server(serve):
+def test_a_writer_continues_after_a_restart_of_the_server(serve):
     server = serve(fifo())
     port = server.port
     client = their_client(server)
@@ -366,13 +366,13 @@ def test_a_writer_outlives_a_restart_of_the_server(serve):
     assert again.client().server_info()["t"].current_size == 1
 
 
-def test_two_servers_do_not_share_a_port(serve):
+def test_two_servers_cannot_share_a_port(serve):
     server = serve(fifo())
     with pytest.raises(reverie.errors.AlreadyExistsError):
         reverie.Server([fifo()], port=server.port)
 
 
-def test_the_structured_writers_patterns_arrive(serve):
+def test_dm_reverbs_structured_writer_works(serve):
     client = their_client(serve(fifo()))
     reference = reverb.structured_writer.create_reference_step({"a": None, "b": None})
     config = reverb.structured_writer.create_config(
@@ -387,7 +387,7 @@ def test_the_structured_writers_patterns_arrive(serve):
     assert client.server_info()["t"].current_size == 3
 
 
-def test_the_tensorflow_client_is_served(serve):
+def test_dm_reverbs_tensorflow_client_works(serve):
     server = serve(uniform())
     client = reverb.TFClient(f"localhost:{server.port}")
     client.insert(

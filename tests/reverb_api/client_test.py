@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 
-def test_a_client_is_made_before_its_server(reverb):
+def test_a_client_can_be_created_before_its_server(reverb):
     assert reverb.Client("localhost:1").server_address == "localhost:1"
 
 
-def test_a_client_may_be_used_by_several_threads(reverb, table, serve):
+def test_several_threads_can_use_a_client(reverb, table, serve):
     client = serve(table(sampler=reverb.selectors.Uniform()))
     client.insert([0], {"t": 1.0})
 
@@ -33,13 +33,13 @@ def test_an_insert_needs_a_priority(table, serve):
         client.insert([1], {})
 
 
-def test_an_insert_names_tables_that_are_there(table, serve):
+def test_inserting_into_an_unknown_table_is_refused(table, serve):
     client = serve(table())
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         client.insert([1], {"u": 1.0})
 
 
-def test_a_priority_is_a_number(table, serve):
+def test_a_priority_of_nan_is_refused(table, serve):
     client = serve(table())
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         client.insert([1], {"t": float("nan")})
@@ -69,7 +69,7 @@ def test_a_priority_is_a_number(table, serve):
         True,
     ],
 )
-def test_what_goes_in_comes_out(table, serve, value):
+def test_values_round_trip(table, serve, value):
     client = serve(table())
     client.insert([value], {"t": 1.0})
     [[sample]] = client.sample("t")
@@ -78,7 +78,7 @@ def test_what_goes_in_comes_out(table, serve, value):
 
 
 @pytest.mark.parametrize("text", ["text", b"bytes", np.array([b"a", b"bcd"], object)])
-def test_text_comes_out_as_bytes(table, serve, text):
+def test_text_is_returned_as_bytes(table, serve, text):
     client = serve(table())
     client.insert([text], {"t": 1.0})
     [[sample]] = client.sample("t")
@@ -101,19 +101,19 @@ def test_text_comes_out_as_bytes(table, serve, text):
         {1, 2},
     ],
 )
-def test_what_is_no_tensor_is_a_wrong_type(table, serve, value):
+def test_a_value_that_is_not_a_tensor_raises_type_error(table, serve, value):
     client = serve(table())
     with pytest.raises(TypeError):
         client.insert([value], {"t": 1.0})
 
 
-def test_a_priority_of_a_wrong_type_is_a_type_error(table, serve):
+def test_a_priority_of_a_wrong_type_raises_type_error(table, serve):
     client = serve(table())
     with pytest.raises(TypeError):
         client.insert([1], {"t": "a"})
 
 
-def test_arguments_of_wrong_types_are_type_errors(table, serve):
+def test_arguments_of_wrong_types_raise_type_error(table, serve):
     client = serve(table())
     client.insert([1], {"t": 1.0})
     for call in (
@@ -130,13 +130,13 @@ def test_arguments_of_wrong_types_are_type_errors(table, serve):
             call()
 
 
-def test_an_infinite_priority_is_one(table, serve):
+def test_an_infinite_priority_is_accepted(table, serve):
     client = serve(table())
     client.insert([1], {"t": float("inf")})
     assert next(client.sample("t"))[0].info.priority == float("inf")
 
 
-def test_samples_say_what_they_are(reverb, table, serve):
+def test_samples_have_data_and_info(reverb, table, serve):
     client = serve(table())
     client.insert([1], {"t": 2.5})
     samples = list(client.sample("t", num_samples=2))
@@ -151,7 +151,7 @@ def test_samples_say_what_they_are(reverb, table, serve):
     assert isinstance(first.data, list)
 
 
-def test_a_scalar_of_a_step_is_an_array(table, serve):
+def test_a_scalar_in_a_step_is_returned_as_an_array(table, serve):
     client = serve(table())
     client.insert([np.float32(3)], {"t": 1.0})
     [[sample]] = client.sample("t")
@@ -159,14 +159,14 @@ def test_a_scalar_of_a_step_is_an_array(table, serve):
     assert sample.data[0].shape == ()
 
 
-def test_data_is_flat_and_in_the_order_of_its_keys(table, serve):
+def test_data_is_flat_and_sorted_by_key(table, serve):
     client = serve(table())
     client.insert({"b": 1, "a": [2, 3]}, {"t": 1.0})
     [[sample]] = client.sample("t")
     assert [int(x) for x in sample.data] == [2, 3, 1]
 
 
-def test_a_sample_without_steps_is_whole(table, serve):
+def test_emit_timesteps_decides_between_steps_and_whole_items(table, serve):
     client = serve(table())
     with client.writer(3) as writer:
         for i in range(3):
@@ -190,7 +190,7 @@ def test_samples_are_an_iterator(table, serve):
         next(samples)
 
 
-def test_a_number_of_samples_is_positive(table, serve):
+def test_zero_samples_are_refused_and_a_negative_number_gives_none(table, serve):
     client = serve(table())
     client.insert([1], {"t": 1.0})
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
@@ -198,7 +198,7 @@ def test_a_number_of_samples_is_positive(table, serve):
     assert list(client.sample("t", -1)) == []
 
 
-def test_a_table_that_is_not_there_gives_no_samples(table, serve):
+def test_sampling_an_unknown_table_is_refused(table, serve):
     client = serve(table())
     with pytest.raises(RuntimeError):
         next(client.sample("u"))
@@ -206,7 +206,7 @@ def test_a_table_that_is_not_there_gives_no_samples(table, serve):
         next(client.sample("u", unpack_as_table_signature=True))
 
 
-def test_columns_of_unequal_length_have_no_steps(table, serve):
+def test_columns_of_unequal_length_cannot_be_split_into_steps(table, serve):
     client = serve(table())
     with client.trajectory_writer(3) as writer:
         for i in range(3):
@@ -219,7 +219,7 @@ def test_columns_of_unequal_length_have_no_steps(table, serve):
     assert [len(column) for column in sample.data] == [3, 1]
 
 
-def test_a_squeezed_column_has_no_steps(table, serve):
+def test_a_squeezed_column_cannot_be_split_into_steps(table, serve):
     client = serve(table())
     with client.trajectory_writer(3) as writer:
         writer.append([1])
@@ -234,7 +234,7 @@ def test_a_squeezed_column_has_no_steps(table, serve):
 STEP = np.arange(3, dtype=np.float32)
 
 
-def test_a_step_fits_the_signature_of_a_step(table, serve, spec):
+def test_a_step_matches_the_signature_of_a_step(table, serve, spec):
     client = serve(table(signature={"x": spec((3,), "float32"), "y": spec((), "int64")}))
     client.insert({"x": STEP, "y": np.int64(3)}, {"t": 1.0})
     [[sample]] = client.sample("t", unpack_as_table_signature=True)
@@ -246,7 +246,7 @@ def test_a_step_fits_the_signature_of_a_step(table, serve, spec):
     assert [column.shape for column in sample.data] == [(1, 3), (1,)]
 
 
-def test_a_single_tensor_may_be_the_signature(table, serve, spec):
+def test_a_signature_may_be_a_single_tensor(table, serve, spec):
     client = serve(table(signature=spec((), "int64")))
     client.insert(np.int64(3), {"t": 1.0})
     [[sample]] = client.sample("t", unpack_as_table_signature=True)
@@ -256,14 +256,14 @@ def test_a_single_tensor_may_be_the_signature(table, serve, spec):
 
 
 @pytest.mark.parametrize("leading", [None, 1])
-def test_a_step_fits_the_signature_of_items_too(table, serve, spec, leading):
+def test_a_step_matches_the_signature_of_an_item(table, serve, spec, leading):
     client = serve(table(signature={"x": spec((leading, 3), "float32")}))
     client.insert({"x": STEP}, {"t": 1.0})
     [sample] = client.sample("t", emit_timesteps=False, unpack_as_table_signature=True)
     assert sample.data["x"].shape == (1, 3)
 
 
-def test_steps_of_a_writer_fit_the_signature_of_a_step(table, serve, spec):
+def test_steps_of_a_writer_match_the_signature_of_a_step(table, serve, spec):
     client = serve(table(signature={"x": spec((3,), "float32")}))
     with client.writer(4) as writer:
         for _ in range(4):
@@ -291,7 +291,7 @@ def test_a_step_of_more_columns_than_the_signature_is_refused(table, serve, spec
     assert client.server_info()["t"].current_size == 1
 
 
-def test_rows_of_a_trajectory_do_not_fit_the_signature_of_a_step(table, serve, spec):
+def test_rows_of_a_trajectory_do_not_match_the_signature_of_a_step(table, serve, spec):
     client = serve(table(signature={"x": spec((3,), "float32")}))
     writer = client.trajectory_writer(2)
     writer.append({"x": STEP})
@@ -303,7 +303,7 @@ def test_rows_of_a_trajectory_do_not_fit_the_signature_of_a_step(table, serve, s
     writer.close()
 
 
-def test_a_trajectory_that_nobody_checks_goes_in(table, serve, spec):
+def test_a_trajectory_is_not_checked_without_validate_items(table, serve, spec):
     client = serve(table(signature={"x": spec((3,), "float32")}))
     with client.trajectory_writer(2, validate_items=False) as writer:
         writer.append({"x": STEP})
@@ -313,7 +313,7 @@ def test_a_trajectory_that_nobody_checks_goes_in(table, serve, spec):
     assert [step.data["x"].shape for step in steps] == [(3,)] * 2
 
 
-def test_an_item_of_other_columns_goes_in_where_nobody_checks(table, serve, spec):
+def test_extra_columns_are_not_checked_without_validate_items(table, serve, spec):
     # TF-Agents' RLDS converter relies on it: its steps have one column more than their table.
     client = serve(table(signature={"x": spec((None, 3), "float32")}))
     with client.trajectory_writer(1, validate_items=False) as writer:
@@ -324,7 +324,7 @@ def test_an_item_of_other_columns_goes_in_where_nobody_checks(table, serve, spec
     assert sample.data[1].tolist() == [7]
 
 
-def test_a_table_without_a_signature_gives_flat_data(table, serve):
+def test_a_table_without_a_signature_returns_flat_data(table, serve):
     client = serve(table())
     client.insert({"b": 1, "a": 2}, {"t": 1.0})
     [[sample]] = client.sample("t", unpack_as_table_signature=True)
@@ -354,7 +354,7 @@ def test_priorities_are_updated_and_items_deleted(reverb, table, serve):
     client.mutate_priorities("t", {12345: 1.0}, [54321])
 
 
-def test_priorities_of_wrong_tables_and_keys_are_refused(reverb, table, serve):
+def test_updates_of_unknown_tables_and_invalid_keys_are_refused(reverb, table, serve):
     client = serve(table(sampler=reverb.selectors.Prioritized(1.0)))
     client.insert([1], {"t": 1.0})
     key = next(client.sample("t"))[0].info.key
@@ -369,14 +369,14 @@ def test_priorities_of_wrong_tables_and_keys_are_refused(reverb, table, serve):
         client.mutate_priorities("t", {key: -1.0})
 
 
-def test_a_table_that_is_not_there_cannot_be_reset(table, serve):
+def test_an_unknown_table_cannot_be_reset(table, serve):
     client = serve(table())
     with pytest.raises(RuntimeError):
         client.reset("u")
 
 
 @pytest.mark.parametrize("timeout", [None, 0, -1])
-def test_a_timeout_below_one_second_is_none(table, serve, timeout):
+def test_a_timeout_of_zero_or_less_means_no_timeout(table, serve, timeout):
     assert list(serve(table()).server_info(timeout=timeout)) == ["t"]
 
 
@@ -396,13 +396,13 @@ def test_a_timeout_below_one_second_is_none(table, serve, timeout):
         ("structured_writer", ["configs"]),
     ],
 )
-def test_arguments_have_their_names(reverb, method, names):
+def test_methods_have_the_parameter_names_of_reverb(reverb, method, names):
     parameters = list(inspect.signature(getattr(reverb.Client, method)).parameters)
     assert parameters[1 : len(names) + 1] == names
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_numbers_of_a_trajectory_writer_are_positive(table, serve, count):
+def test_num_keep_alive_refs_must_be_positive(table, serve, count):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         serve(table()).trajectory_writer(count)
 
@@ -416,6 +416,6 @@ def test_numbers_of_a_trajectory_writer_are_positive(table, serve, count):
         {"max_sequence_length": 3, "max_in_flight_items": 0},
     ],
 )
-def test_numbers_of_a_writer_lie_inside(table, serve, options):
+def test_invalid_settings_of_a_writer_are_refused(table, serve, options):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         serve(table()).writer(**options)

@@ -43,7 +43,7 @@ def dataset(reverb, client, kind="TrajectoryDataset", **options):
     return getattr(reverb, kind)(**{**settings, **options})
 
 
-def test_trajectories_come_whole(reverb, filled):
+def test_a_trajectory_dataset_yields_whole_items(reverb, filled):
     samples = list(dataset(reverb, filled))
     assert [sample.data["x"].numpy().tolist() for sample in samples] == [
         [10],
@@ -58,14 +58,14 @@ def test_trajectories_come_whole(reverb, filled):
     assert [float(sample.info.priority) for sample in samples] == [1.0, 2.0, 3.0]
 
 
-def test_timesteps_come_one_by_one(reverb, filled):
+def test_a_timestep_dataset_yields_single_steps(reverb, filled):
     samples = list(dataset(reverb, filled, "TimestepDataset"))
     assert [float(s.data["x"]) for s in samples] == [10, 20, 21, 30, 31, 32]
     assert [float(s.info.priority) for s in samples] == [1, 2, 2, 3, 3, 3]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dataset_is_one_of_its_class_and_of_tensorflows(reverb, filled, kind):
+def test_a_dataset_is_a_tf_data_dataset_with_its_element_spec(reverb, filled, kind):
     made = dataset(reverb, filled, kind)
     assert isinstance(made, tf.data.Dataset)
     assert isinstance(made, getattr(reverb, kind))
@@ -110,7 +110,7 @@ def test_lists_become_tuples(reverb, filled):
         {"shapes": {"n": tf.TensorShape([])}},
     ],
 )
-def test_a_number_that_lies_outside_is_refused(reverb, kind, options):
+def test_a_number_out_of_range_is_refused(reverb, kind, options):
     settings = {
         "dtypes": {"n": tf.int64, "x": tf.float32},
         "shapes": {"n": tf.TensorShape([]), "x": tf.TensorShape([])},
@@ -125,7 +125,7 @@ def test_a_dataset_ends_after_max_samples(reverb, filled):
     assert filled.server_info()["t"].current_size == 1
 
 
-def test_a_dataset_ends_when_its_time_is_up(reverb, table, serve):
+def test_a_dataset_ends_at_its_timeout(reverb, table, serve):
     client = serve(table())
     begun = time.perf_counter()
     assert list(dataset(reverb, client, rate_limiter_timeout_ms=300)) == []
@@ -133,7 +133,7 @@ def test_a_dataset_ends_when_its_time_is_up(reverb, table, serve):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dataset_takes_its_arguments_in_their_order(reverb, kind):
+def test_datasets_have_the_parameters_of_reverb_in_order(reverb, kind):
     shared = ["num_workers_per_iterator", "max_samples_per_stream", "rate_limiter_timeout_ms"]
     taken = list(inspect.signature(getattr(reverb, kind)).parameters)
     assert taken[:9] == [
@@ -159,7 +159,7 @@ def test_a_dataset_takes_its_arguments_in_their_order(reverb, kind):
 @pytest.mark.parametrize(
     "options", [{"num_workers_per_iterator": 2}, {"max_samples_per_stream": 2}]
 )
-def test_several_workers_and_streams_give_every_sample_once(reverb, table, serve, options):
+def test_several_workers_and_streams_return_every_sample_once(reverb, table, serve, options):
     client = serve(table(max_times_sampled=1))
     for i in range(6):
         client.insert({"n": np.int64(i), "x": np.float32(i)}, {"t": 1.0})
@@ -167,7 +167,7 @@ def test_several_workers_and_streams_give_every_sample_once(reverb, table, serve
     assert sorted(int(sample.data["n"][0]) for sample in samples) == list(range(6))
 
 
-def test_columns_of_unequal_length_are_no_steps(reverb, table, serve):
+def test_columns_of_unequal_length_cannot_be_split_into_steps(reverb, table, serve):
     client = serve(table())
     with client.trajectory_writer(2) as writer:
         for i in range(2):
@@ -180,7 +180,7 @@ def test_columns_of_unequal_length_are_no_steps(reverb, table, serve):
     assert (whole.data["n"].shape, whole.data["x"].shape) == ((2,), (1,))
 
 
-def test_squeezed_columns_are_one_step(reverb, table, serve):
+def test_squeezed_columns_count_as_one_step(reverb, table, serve):
     client = serve(table())
     with client.trajectory_writer(2) as writer:
         writer.append({"n": np.int64(3), "x": np.float32(4)})
@@ -193,7 +193,7 @@ def test_squeezed_columns_are_one_step(reverb, table, serve):
     assert (whole.data["n"].shape, whole.data["x"].shape) == ((), (1,))
 
 
-def test_an_iterator_is_in_no_checkpoint_of_tensorflows(reverb, filled, tmp_path):
+def test_an_iterator_cannot_be_saved_in_a_tensorflow_checkpoint(reverb, filled, tmp_path):
     samples = iter(dataset(reverb, filled))
     # The two libraries raise different ones.
     with pytest.raises((tf.errors.UnimplementedError, tf.errors.FailedPreconditionError)):
@@ -211,7 +211,7 @@ def test_an_iterator_is_in_no_checkpoint_of_tensorflows(reverb, filled, tmp_path
         ),
     ],
 )
-def test_a_dataset_is_held_to_the_signature_of_its_table(
+def test_a_dataset_that_does_not_match_the_table_signature_is_refused(
     reverb, table, serve, spec, dtypes, shapes
 ):
     client = serve(table(signature={"x": spec((None,), "int64")}))
@@ -219,7 +219,7 @@ def test_a_dataset_is_held_to_the_signature_of_its_table(
         next(iter(dataset(reverb, client, dtypes=dtypes, shapes=shapes)))
 
 
-def test_names_of_columns_are_the_readers_own(reverb, table, serve, spec):
+def test_column_names_may_differ_from_the_signature(reverb, table, serve, spec):
     client = serve(table(signature={"x": spec((None,), "int64")}))
     client.insert({"x": np.int64(1)}, {"t": 1.0})
     named = {"dtypes": {"y": tf.int64}, "shapes": {"y": tf.TensorShape([None])}}
@@ -242,7 +242,7 @@ def pairs(reverb, steps):
 
 
 @pytest.mark.parametrize("respects", [True, False])
-def test_patterns_make_items_of_steps_that_are_there(reverb, steps, pairs, respects):
+def test_a_pattern_dataset_makes_items_of_existing_steps(reverb, steps, pairs, respects):
     made = reverb.PatternDataset(steps, pairs, respects, lambda step: step["end"])
     assert isinstance(made, tf.data.Dataset)
     assert isinstance(made, reverb.PatternDataset)
@@ -252,7 +252,7 @@ def test_patterns_make_items_of_steps_that_are_there(reverb, steps, pairs, respe
     assert [item["x"].numpy().tolist() for item in made] == expected
 
 
-def test_items_of_steps_may_look_like_samples(reverb, steps, pairs):
+def test_a_pattern_dataset_with_info_yields_samples(reverb, steps, pairs):
     make = reverb.pattern_dataset.pattern_dataset_with_info
     first = next(iter(make(steps, pairs, True, lambda step: step["end"])))
     assert isinstance(first, reverb.ReplaySample)
@@ -260,7 +260,7 @@ def test_items_of_steps_may_look_like_samples(reverb, steps, pairs):
     assert first.data["x"].numpy().tolist() == [0, 1]
 
 
-def test_the_end_of_an_episode_is_a_single_boolean(reverb, steps, pairs):
+def test_invalid_arguments_of_a_pattern_dataset_are_refused(reverb, steps, pairs):
     for ends in (lambda step: step["a"], lambda step: tf.expand_dims(step["end"], 0)):
         with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
             reverb.PatternDataset(steps, pairs, True, ends)
@@ -292,7 +292,7 @@ def test_an_address_may_be_a_tensor(reverb, table):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_signature_makes_a_dataset(reverb, table, serve, spec, kind):
+def test_a_dataset_can_be_made_from_a_table_signature(reverb, table, serve, spec, kind):
     leading = (None,) if kind == "TrajectoryDataset" else ()
     signature = {"a": spec((*leading, 2), "float32"), "b": [spec(leading, "int64")]}
     client = serve(table(signature=signature, max_times_sampled=1))
@@ -341,7 +341,7 @@ def test_a_signature_may_be_a_named_tuple(reverb, table, serve, spec):
     assert int(sample.data.action) == 7
 
 
-def test_a_dataset_goes_on_when_its_server_is_back(reverb, table, is_ours):
+def test_a_dataset_continues_when_its_server_is_back(reverb, table, is_ours):
     if not is_ours:
         pytest.skip("a difference: dm-reverb's has not come back within 40 s")
     server = reverb.Server([table(max_times_sampled=1)])
@@ -366,7 +366,7 @@ def test_a_dataset_goes_on_when_its_server_is_back(reverb, table, is_ours):
     again.stop()
 
 
-def test_a_dataset_gives_up_with_its_client(reverb, table, is_ours):
+def test_a_dataset_fails_after_the_retry_timeout_of_its_client(reverb, table, is_ours):
     if not is_ours:
         pytest.skip("a difference: dm-reverb tries without end")
     server = reverb.Server([table()])
@@ -381,7 +381,7 @@ def test_a_dataset_gives_up_with_its_client(reverb, table, is_ours):
         list(samples)
 
 
-def test_a_table_may_come_back_with_another_signature(reverb, table, spec):
+def test_a_table_may_have_another_signature_after_a_restart(reverb, table, spec):
     server = reverb.Server([table(signature={"a": spec((), "int64")})])
     port = server.port
     client = reverb.Client(f"localhost:{port}")
@@ -400,7 +400,7 @@ def test_a_table_may_come_back_with_another_signature(reverb, table, spec):
     again.stop()
 
 
-def test_a_signature_that_is_not_there_is_missed(reverb, table, serve):
+def test_from_table_signature_needs_a_table_with_a_signature(reverb, table, serve):
     client = serve(table())
     for name in ("t", "u"):
         with pytest.raises(ValueError, match=name):
@@ -419,13 +419,13 @@ def test_a_signature_that_is_not_there_is_missed(reverb, table, serve):
         {"dtypes": {"n": tf.int64}, "shapes": {"n": tf.TensorShape([None])}},
     ],
 )
-def test_what_the_items_are_not_is_an_invalid_argument(reverb, filled, wrong):
+def test_a_dataset_that_does_not_match_the_items_is_an_invalid_argument(reverb, filled, wrong):
     with pytest.raises(tf.errors.InvalidArgumentError):
         list(dataset(reverb, filled, **wrong))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_that_is_not_there_is_not_found(reverb, filled, kind):
+def test_an_unknown_table_raises_not_found(reverb, filled, kind):
     made = dataset(reverb, filled, kind, table="u")
     for pipeline in (made, made.map(lambda s: s.data["x"]).batch(2).prefetch(1)):
         with pytest.raises(tf.errors.NotFoundError, match="u"):
@@ -437,12 +437,12 @@ def test_a_table_that_is_not_there_is_not_found(reverb, filled, kind):
     assert float(next(fine).info.priority) == 1.0
 
 
-def test_a_pipeline_of_tensorflows_takes_a_dataset(reverb, filled):
+def test_a_dataset_works_in_a_tf_data_pipeline(reverb, filled):
     made = dataset(reverb, filled).map(lambda s: tf.reduce_sum(s.data["x"])).batch(2).prefetch(1)
     assert [batch.numpy().tolist() for batch in made] == [[10, 41], [93]]
 
 
-def test_an_initializable_iterator_of_a_graph_takes_a_dataset(reverb, filled):
+def test_a_dataset_works_with_an_initializable_iterator_in_a_graph(reverb, filled):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         iterator = tf.compat.v1.data.make_initializable_iterator(dataset(reverb, filled))
         element = iterator.get_next()
@@ -456,7 +456,7 @@ def test_an_initializable_iterator_of_a_graph_takes_a_dataset(reverb, filled):
             session.run(element)
 
 
-def test_a_strategy_takes_a_dataset(reverb, filled):
+def test_a_dataset_works_with_a_distribution_strategy(reverb, filled):
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     made = strategy.experimental_distribute_dataset(
         dataset(reverb, filled).map(lambda s: s.data["x"][0]).batch(3)
@@ -467,7 +467,7 @@ def test_a_strategy_takes_a_dataset(reverb, filled):
 # --- TFClient
 
 
-def test_the_client_of_tensorflow_inserts_and_samples(reverb, table, serve):
+def test_tf_client_inserts_and_samples(reverb, table, serve):
     client = serve(table(), table("u"))
     made = reverb.TFClient(client.server_address, shared_name=None, name="name")
     assert made.server_address == client.server_address
@@ -497,13 +497,13 @@ def test_the_client_of_tensorflow_inserts_and_samples(reverb, table, serve):
         (["t"], np.float64([1, 2])),
     ],
 )
-def test_the_client_of_tensorflow_refuses_other_tensors(reverb, tables, priorities):
+def test_tf_client_refuses_invalid_tables_and_priorities(reverb, tables, priorities):
     made = reverb.TFClient("localhost:1")
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         made.insert([tf.constant(1)], tf.constant(tables), tf.constant(priorities))
 
 
-def test_errors_of_the_client_of_tensorflow_are_tensorflows(reverb, table, serve):
+def test_tf_client_raises_tensorflow_errors(reverb, table, serve):
     client = serve(table())
     client.insert([np.int64(1)], {"t": 1.0})
     made = reverb.TFClient(client.server_address)
@@ -518,7 +518,7 @@ def test_errors_of_the_client_of_tensorflow_are_tensorflows(reverb, table, serve
         made.update_priorities("t", tf.constant([1], tf.uint64), tf.constant([1.0, 2], tf.float64))
 
 
-def test_the_client_of_tensorflow_refuses_steps_of_another_signature(reverb, table, serve):
+def test_tf_client_refuses_steps_of_another_signature(reverb, table, serve):
     signature = {"a": tf.TensorSpec((), tf.int64), "b": tf.TensorSpec((2,), tf.float32)}
     client = serve(table(signature=signature))
     made = reverb.TFClient(client.server_address)
@@ -531,7 +531,7 @@ def test_the_client_of_tensorflow_refuses_steps_of_another_signature(reverb, tab
     assert client.server_info()["t"].current_size == 1
 
 
-def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, table, serve):
+def test_tf_client_raises_the_same_errors_in_a_graph(reverb, table, serve):
     client = serve(table())
     client.insert([np.int64(1)], {"t": 1.0})
     made = reverb.TFClient(client.server_address)
@@ -563,7 +563,7 @@ def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, tabl
             session.run(missing.info.key)
 
 
-def test_keys_and_priorities_of_the_client_of_tensorflow_have_their_types(reverb, table, serve):
+def test_tf_client_refuses_keys_and_priorities_of_other_types(reverb, table, serve):
     made = reverb.TFClient(serve(table()).server_address)
     keys, priorities = tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64)
     assert made.update_priorities("t", keys, priorities) is None  # one key does not exist
@@ -574,7 +574,7 @@ def test_keys_and_priorities_of_the_client_of_tensorflow_have_their_types(reverb
         made.update_priorities("t", tf.constant(1, tf.uint64), tf.constant(1.0, tf.float64))
 
 
-def test_an_insert_of_the_client_of_tensorflow_names_tables_that_are_there(reverb, table, serve):
+def test_tf_client_refuses_unknown_tables_and_nan_priorities(reverb, table, serve):
     client = serve(table())
     made = reverb.TFClient(client.server_address)
     for name, priority in (("u", 1.0), ("t", float("nan"))):
@@ -584,9 +584,7 @@ def test_an_insert_of_the_client_of_tensorflow_names_tables_that_are_there(rever
 
 
 @pytest.mark.parametrize("tables", [[], ["t", "t"], ["t", "u", "t"]])
-def test_an_insert_of_the_client_of_tensorflow_makes_an_item_for_each_table(
-    reverb, table, serve, tables
-):
+def test_tf_client_inserts_an_item_for_each_table(reverb, table, serve, tables):
     client = serve(table(), table("u"))
     priorities = np.arange(1.0, len(tables) + 1)
     made = reverb.TFClient(client.server_address)
@@ -595,7 +593,7 @@ def test_an_insert_of_the_client_of_tensorflow_makes_an_item_for_each_table(
     assert sizes == {"t": tables.count("t"), "u": tables.count("u")}
 
 
-def test_tensors_are_data(table, serve):
+def test_tensors_can_be_inserted(table, serve):
     client = serve(table())
     step = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(b"x"), "c": tf.constant(["y", "zz"])}
     client.insert(step, {"t": 1.0})
@@ -606,7 +604,7 @@ def test_tensors_are_data(table, serve):
     assert sample.data[2].tolist() == [b"y", b"zz"]
 
 
-def test_signatures_are_tensorflows(table, serve):
+def test_signatures_are_returned_as_tensorflow_specs(table, serve):
     pair = importlib.import_module("collections").namedtuple("Pair", ["a", "b"])
     signature = pair(
         tf.TensorSpec((None, 3), tf.float32, name="named"), [tf.TensorSpec((), tf.string)]

@@ -22,7 +22,7 @@ def only_ours(is_ours):
         pytest.skip("a difference: dm-reverb does otherwise, or aborts")
 
 
-def test_numbers_that_end_dm_reverbs_process_are_refused(reverb, table):
+def test_numbers_that_crash_dm_reverb_are_refused(reverb, table):
     made = table()
     for call in (made.can_sample, made.can_insert):
         with pytest.raises(ValueError, match="1"):
@@ -32,7 +32,7 @@ def test_numbers_that_end_dm_reverbs_process_are_refused(reverb, table):
             reverb.rate_limiters.RateLimiter(*numbers)
 
 
-def test_numbers_that_dm_reverb_takes_and_cannot_use_are_refused(reverb):
+def test_unusable_numbers_that_dm_reverb_accepts_are_refused(reverb):
     for make in (
         lambda: reverb.rate_limiters.Queue(0),
         lambda: reverb.rate_limiters.Stack(-1),
@@ -44,7 +44,7 @@ def test_numbers_that_dm_reverb_takes_and_cannot_use_are_refused(reverb):
             make()
 
 
-def test_a_server_names_the_port_that_it_listens_at(reverb, table):
+def test_invalid_ports_are_refused_and_port_0_means_any_free_port(reverb, table):
     for port in (65536, 70000):
         with pytest.raises(ValueError, match=f"port is {port}; it must be"):
             reverb.Server([table()], port=port)
@@ -54,12 +54,12 @@ def test_a_server_names_the_port_that_it_listens_at(reverb, table):
 
 
 @pytest.mark.parametrize("address", ["nonsense", ""])
-def test_an_address_that_cannot_be_one_is_refused(reverb, address):
+def test_an_address_without_a_port_is_refused(reverb, address):
     with pytest.raises(ValueError, match="has no port; write host:port"):
         reverb.Client(address)
 
 
-def test_types_that_tensorflow_makes_no_tensor_of_are_taken(table, serve):
+def test_types_without_a_tensorflow_tensor_are_accepted(table, serve):
     half = pytest.importorskip("ml_dtypes").bfloat16
     client = serve(table())
     client.insert([half(1.5)], {"t": 1.0})
@@ -67,7 +67,7 @@ def test_types_that_tensorflow_makes_no_tensor_of_are_taken(table, serve):
     assert (sample.data[0].dtype, float(sample.data[0])) == (half, 1.5)
 
 
-def test_an_int_is_one_of_64_bits_with_a_sign(table, serve):
+def test_a_python_int_must_fit_into_int64(table, serve):
     client = serve(table())
     with pytest.raises(ValueError, match="does not fit into int64"):
         client.insert([2**63], {"t": 1.0})
@@ -91,7 +91,7 @@ def test_an_item_without_a_priority_gets_the_largest_so_far(reverb, table):
     server.stop()
 
 
-def test_a_priority_that_is_no_number_changes_nothing(reverb, table, serve):
+def test_an_update_with_a_nan_priority_changes_nothing(reverb, table, serve):
     client = serve(table(sampler=reverb.selectors.MaxHeap()))
     client.insert([1], {"t": 2.0})
     key = next(client.sample("t"))[0].info.key
@@ -100,7 +100,7 @@ def test_a_priority_that_is_no_number_changes_nothing(reverb, table, serve):
     assert next(client.sample("t"))[0].info.priority == 2.0
 
 
-def test_a_column_is_made_of_cells_of_one_column(reverb, table, serve):
+def test_a_trajectory_column_needs_cells_of_one_column(reverb, table, serve):
     writer = serve(table()).trajectory_writer(2)
     writer.append({"a": 1, "b": 2})
     history = writer.history
@@ -111,7 +111,7 @@ def test_a_column_is_made_of_cells_of_one_column(reverb, table, serve):
     writer.close()
 
 
-def test_a_trajectory_writer_that_is_dropped_flushes(table, serve):
+def test_a_dropped_trajectory_writer_flushes(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(3)
     writer.configure((0,), num_keep_alive_refs=3, max_chunk_length=3)
@@ -122,7 +122,7 @@ def test_a_trajectory_writer_that_is_dropped_flushes(table, serve):
     assert client.server_info()["t"].current_size == 1
 
 
-def test_what_an_expired_cell_was_is_still_known(table, serve):
+def test_an_expired_cell_keeps_its_shape_and_dtype(table, serve):
     writer = serve(table()).trajectory_writer(1)
     writer.append([np.zeros(2, np.float32)])
     cell = next(iter(writer.history[0][-1:]))
@@ -132,7 +132,7 @@ def test_what_an_expired_cell_was_is_still_known(table, serve):
     writer.close()
 
 
-def test_conditions_that_can_never_mean_anything_are_refused(reverb, table, serve):
+def test_meaningless_conditions_are_refused(reverb, table, serve):
     client = serve(table())
     structured = reverb.structured
     step = structured.create_reference_step({"a": None, "b": None})
@@ -154,7 +154,7 @@ def test_conditions_that_can_never_mean_anything_are_refused(reverb, table, serv
         writer.append([1, 2])
 
 
-def test_a_structured_writer_may_be_closed(reverb, table, serve):
+def test_a_structured_writer_can_be_closed(reverb, table, serve):
     client = serve(table())
     node = reverb.structured.create_reference_step([None])[0][-1]
     with client.structured_writer([reverb.structured.create_config([node], "t")]) as writer:
@@ -163,7 +163,7 @@ def test_a_structured_writer_may_be_closed(reverb, table, serve):
     writer.close()
 
 
-def test_a_limiter_may_serve_two_tables(reverb, table, serve):
+def test_two_tables_may_share_a_limiter(reverb, table, serve):
     limiter = reverb.rate_limiters.MinSize(1)
     client = serve(table("t", rate_limiter=limiter), table("u", rate_limiter=limiter))
     client.insert([1], {"t": 1.0, "u": 1.0})
@@ -175,7 +175,7 @@ def test_a_table_that_could_never_be_sampled_is_refused(reverb, table):
         table(max_size=3, rate_limiter=reverb.rate_limiters.MinSize(4))
 
 
-def test_a_history_follows_the_rules_of_a_list(table, serve):
+def test_a_history_is_indexed_like_a_list(table, serve):
     writer = serve(table()).trajectory_writer(5)
     for i in range(5):
         writer.append([i])
@@ -189,14 +189,14 @@ def test_a_history_follows_the_rules_of_a_list(table, serve):
     writer.close()
 
 
-def test_the_length_of_a_pattern_with_steps_is_that_of_its_items(reverb, spec):
+def test_the_inferred_length_of_a_pattern_with_a_step_matches_its_items(reverb, spec):
     step_spec = {"a": spec((), "int64")}
     step = reverb.structured.create_reference_step(step_spec)
     config = reverb.structured.create_config([step["a"][-5::2]], "t")
     assert reverb.structured.infer_signature([config], step_spec)[0].shape.as_list() == [3]
 
 
-def test_the_steps_of_a_writer_have_one_structure(table, serve):
+def test_steps_of_another_structure_are_refused(table, serve):
     writer = serve(table()).writer(3)
     writer.append({"a": 1})
     with pytest.raises(ValueError, match="structure"):
@@ -204,7 +204,7 @@ def test_the_steps_of_a_writer_have_one_structure(table, serve):
     writer.close()
 
 
-def test_a_longer_buffer_than_the_pattern_needs_cannot_be_asked_for(reverb, table, serve):
+def test_a_buffer_longer_than_the_pattern_is_refused(reverb, table, serve):
     patterns = importlib.import_module("reverie.reverb.cc.patterns_pb2")
     config = reverb.structured.create_config(
         [reverb.structured.create_reference_step([None])[0][-2:]],
@@ -215,7 +215,7 @@ def test_a_longer_buffer_than_the_pattern_needs_cannot_be_asked_for(reverb, tabl
         serve(table()).structured_writer([config])
 
 
-def test_a_checkpoint_of_dm_reverb_is_begun_with(reverb, table, tmp_path):
+def test_a_server_loads_a_dm_reverb_checkpoint(reverb, table, tmp_path):
     server = reverb.Server([table()])
     client = server.localhost_client()
     for value in range(3):
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_dm_reverb_is_begun_with(reverb, table, tmp_path):
         reverb.Server([table()], checkpointer=str(tmp_path))
 
 
-def test_a_table_that_is_not_there_is_both_errors(table, serve):
+def test_the_error_for_an_unknown_table_is_a_value_and_a_runtime_error(table, serve):
     client = serve(table())
     with pytest.raises(reverie.errors.NotFoundError) as raised:
         client.insert([1], {"u": 1.0})
@@ -246,11 +246,11 @@ def test_a_table_that_is_not_there_is_both_errors(table, serve):
     assert isinstance(raised.value, RuntimeError)
 
 
-def test_a_field_that_earlier_releases_lacked_may_be_left_out(reverb):
+def test_fields_that_earlier_releases_lacked_are_optional(reverb):
     assert reverb.SampleInfo((), (), (), ()).times_sampled == 0
 
 
-def test_an_argument_of_earlier_releases_is_taken(table, serve):
+def test_an_argument_of_earlier_releases_is_accepted(table, serve):
     writer = serve(table()).trajectory_writer(3, get_signature_timeout_ms=300_000)
     writer.append([1])
     writer.close()
@@ -264,7 +264,7 @@ def has_ipv6():
     return True
 
 
-def test_a_server_answers_at_both_loopbacks(reverb, table):
+def test_a_server_listens_at_both_loopback_addresses(reverb, table):
     server = reverb.Server([table()])
     for host in ("127.0.0.1", "[::1]", "ipv6:[::1]"):
         if "::1" in host and not has_ipv6():

@@ -15,7 +15,7 @@ broken = pytest.raises(RuntimeError)
 # --- Server and checkpoints
 
 
-def test_a_port_that_is_taken_is_refused(reverb, table):
+def test_a_port_in_use_is_refused(reverb, table):
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -23,7 +23,7 @@ def test_a_port_that_is_taken_is_refused(reverb, table):
             reverb.Server([table()], port=taken.getsockname()[1])
 
 
-def test_a_server_without_a_checkpointer_writes_checkpoints(reverb, table):
+def test_a_server_without_a_checkpointer_can_write_checkpoints(reverb, table):
     server = reverb.Server([table()])
     client = server.localhost_client()
     client.insert([7], {"t": 3.0})
@@ -37,7 +37,7 @@ def test_a_server_without_a_checkpointer_writes_checkpoints(reverb, table):
     again.stop()
 
 
-def test_the_directory_of_a_server_goes_unless_it_was_used(reverb, is_ours, table):
+def test_an_unused_checkpoint_directory_is_removed_with_its_server(reverb, is_ours, table):
     if not is_ours:
         pytest.skip("a difference: dm-reverb leaves it")
     for used in (False, True):
@@ -52,7 +52,9 @@ def test_the_directory_of_a_server_goes_unless_it_was_used(reverb, is_ours, tabl
         assert os.path.isdir(directory) is used
 
 
-def test_a_checkpoint_of_other_tables_is_never_dropped(reverb, is_ours, table, tmp_path):
+def test_tables_of_a_checkpoint_are_restored_or_refused_but_not_dropped(
+    reverb, is_ours, table, tmp_path
+):
     place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
     server = reverb.Server([table("t")], checkpointer=place)
     server.localhost_client().checkpoint()
@@ -66,14 +68,14 @@ def test_a_checkpoint_of_other_tables_is_never_dropped(reverb, is_ours, table, t
             reverb.Server([table("u")], checkpointer=place)
 
 
-def test_a_group_of_checkpoints_must_be_empty(reverb, table, tmp_path):
+def test_a_checkpoint_group_is_refused(reverb, table, tmp_path):
     with refused:
         place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
         server = reverb.Server([table()], checkpointer=place)
         server.localhost_client().checkpoint()
 
 
-def test_a_table_that_could_not_be_replaced_is_unharmed(table):
+def test_a_refused_replace_leaves_the_table_unchanged(table):
     made = table()
     with refused:
         made.replace(max_size=0)
@@ -86,7 +88,7 @@ def test_a_table_that_could_not_be_replaced_is_unharmed(table):
 
 
 @pytest.mark.parametrize("value", [{"a": object()}, [np.datetime64("2020-01-01")]])
-def test_a_leaf_that_is_no_tensor_is_a_wrong_type(table, serve, value):
+def test_a_leaf_that_is_not_a_tensor_raises_type_error(table, serve, value):
     client = serve(table())
     with pytest.raises(TypeError):
         client.insert(value, {"t": 1.0})
@@ -94,7 +96,7 @@ def test_a_leaf_that_is_no_tensor_is_a_wrong_type(table, serve, value):
     assert client.server_info()["t"].current_size == 1
 
 
-def test_a_table_that_is_not_there_gives_its_name(table, serve):
+def test_errors_for_an_unknown_table_name_it(table, serve):
     client = serve(table())
     with pytest.raises(ValueError, match="nowhere"):
         client.insert([1], {"nowhere": 1.0})
@@ -106,7 +108,7 @@ def test_a_table_that_is_not_there_gives_its_name(table, serve):
         client.reset("nowhere")
 
 
-def test_a_deadline_of_a_server_that_does_not_answer_is_reverbs(reverb):
+def test_a_timeout_without_a_server_raises_a_reverb_error(reverb):
     with socket.socket() as silent:
         silent.bind(("localhost", 0))
         client = reverb.Client(f"localhost:{silent.getsockname()[1]}")
@@ -119,21 +121,21 @@ def test_a_deadline_of_a_server_that_does_not_answer_is_reverbs(reverb):
 
 
 @pytest.mark.parametrize("other", [np.zeros(3, np.float32), np.zeros(2, np.int32)])
-def test_the_steps_of_a_writers_chunk_are_alike(table, serve, other):
+def test_steps_of_one_chunk_must_have_the_same_shape_and_type(table, serve, other):
     writer = serve(table()).writer(2, chunk_length=2)
     writer.append([np.zeros(2, np.float32)])
     with refused:
         writer.append([other])
 
 
-def test_a_sequence_has_columns(table, serve):
+def test_a_sequence_without_columns_is_refused(table, serve):
     writer = serve(table()).writer(3)
     with refused:
         writer.append_sequence([])
     writer.close()
 
 
-def test_an_item_of_a_writer_fits_the_signature(table, serve, spec):
+def test_an_item_that_does_not_match_the_signature_is_refused(table, serve, spec):
     client = serve(table(signature=[spec((None, 2), "float32")]))
     writer = client.writer(2)
     writer.append([np.zeros(3, np.float32)])
@@ -146,7 +148,7 @@ def test_an_item_of_a_writer_fits_the_signature(table, serve, spec):
 # --- TrajectoryWriter
 
 
-def test_a_field_is_set_once_a_step(table, serve):
+def test_a_field_can_be_set_once_per_step(table, serve):
     writer = serve(table()).trajectory_writer(4)
     writer.append({"x": 1}, partial_step=True)
     with pytest.raises(ValueError, match=r"x.*already"):
@@ -156,7 +158,7 @@ def test_a_field_is_set_once_a_step(table, serve):
     writer.close()
 
 
-def test_a_column_of_another_kind_is_named(table, serve):
+def test_the_error_for_a_column_of_another_type_names_it(table, serve):
     writer = serve(table()).trajectory_writer(4)
     writer.append({"x": np.float32(1)})
     with pytest.raises(ValueError, match=r"column.*'x'"):
@@ -168,7 +170,7 @@ def test_a_column_of_another_kind_is_named(table, serve):
     writer.close()
 
 
-def test_a_closed_trajectory_writer_is_closed(table, serve):
+def test_calls_of_a_closed_trajectory_writer_are_refused(table, serve):
     writer = serve(table()).trajectory_writer(4)
     writer.append([1])
     column = writer.history[0][-1:]
@@ -184,7 +186,7 @@ def test_a_closed_trajectory_writer_is_closed(table, serve):
             call()
 
 
-def test_a_column_with_open_cells_keeps_its_configuration(table, serve):
+def test_a_column_with_open_cells_cannot_be_reconfigured(table, serve):
     writer = serve(table()).trajectory_writer(4)
     writer.configure((0,), num_keep_alive_refs=4, max_chunk_length=4)
     writer.append([1])
@@ -193,7 +195,7 @@ def test_a_column_with_open_cells_keeps_its_configuration(table, serve):
     writer.close()
 
 
-def test_a_history_has_no_absent_steps(table, serve):
+def test_rows_with_absent_cells_cannot_be_selected(table, serve):
     writer = serve(table()).trajectory_writer(4)
     writer.append({"x": 1})
     writer.append({"x": 2, "y": 3})
@@ -205,7 +207,7 @@ def test_a_history_has_no_absent_steps(table, serve):
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0])
-def test_a_flush_without_a_limit_returns_when_all_is_there(table, serve, timeout_ms):
+def test_a_flush_without_a_timeout_returns_when_all_items_are_inserted(table, serve, timeout_ms):
     client = serve(table())
     writer = client.trajectory_writer(2)
     writer.append([1])
@@ -230,35 +232,35 @@ def structured(reverb, table, serve):
     gc.collect()  # a writer that an error's traceback keeps must end before its server does
 
 
-def test_a_pattern_has_rows_and_a_table(structured):
+def test_a_pattern_without_rows_or_a_table_is_refused(structured):
     with refused:
         structured({"a": None}, pattern=lambda _: {})
     with refused:
         structured({"a": None}, name="")
 
 
-def test_a_structured_column_keeps_its_type(structured):
+def test_a_structured_column_cannot_change_its_type(structured):
     writer = structured({"a": None})
     writer.append({"a": np.float32(1)})
     with pytest.raises(ValueError, match="a"):
         writer.append({"a": np.float64(1)})
 
 
-def test_a_structured_field_is_set_once_a_step(structured):
+def test_a_structured_field_can_be_set_once_per_step(structured):
     writer = structured({"a": None, "b": None})
     writer.append({"a": 1, "b": None}, partial_step=True)
     with broken:
         writer.append({"a": 2, "b": 3})
 
 
-def test_a_structured_writer_meets_its_table_when_it_flushes(structured):
+def test_an_unknown_table_is_reported_when_a_structured_writer_flushes(structured):
     writer = structured({"a": None}, name="nowhere")
     writer.append({"a": 1})
     with broken:
         writer.flush()
 
 
-def test_signatures_of_other_ranks_are_not_inferred(reverb, spec):
+def test_signatures_of_different_shapes_cannot_be_inferred(reverb, spec):
     infer = reverb.structured.infer_signature
     step = reverb.structured.create_reference_step({"a": None, "b": None, "c": None})
     configs = [

@@ -85,17 +85,17 @@ MODULES = {
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_module_has_the_name(reverb, name):
+def test_the_module_has_each_public_name(reverb, name):
     assert hasattr(reverb, name)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_inner_module_has_its_names(reverb, module):
+def test_each_inner_module_has_its_names(reverb, module):
     loaded = importlib.import_module(f"{reverb.__name__}.{module}")
     assert [name for name in MODULES[module] if not hasattr(loaded, name)] == []
 
 
-def test_the_messages_are_reached_without_an_import_of_their_module(reverb):
+def test_messages_are_available_without_importing_their_module(reverb):
     assert reverb.cc.schema_pb2.TableInfo(name="a").name == "a"
     assert reverb.cc.patterns_pb2.PatternNode(stop=-1).stop == -1
 
@@ -104,7 +104,7 @@ def test_the_module_has_no_version(reverb):
     assert not hasattr(reverb, "__version__")
 
 
-def test_the_error_of_a_deadline_is_one_of_reverbs(reverb):
+def test_deadline_exceeded_error_is_a_reverb_error(reverb):
     assert issubclass(reverb.DeadlineExceededError, reverb.ReverbError)
     assert reverb.errors.ReverbError is reverb.ReverbError
     assert issubclass(reverb.ReverbError, Exception)
@@ -122,7 +122,7 @@ SELECTORS = {
 
 
 @pytest.mark.parametrize("name", SELECTORS)
-def test_a_selector_is_one_of_the_native_layers(reverb, name):
+def test_a_selector_is_a_native_selector(reverb, name):
     arguments, native, shown = SELECTORS[name]
     selector = getattr(reverb.selectors, name)(*arguments)
     assert isinstance(selector, getattr(reverb.pybind, native))
@@ -131,12 +131,12 @@ def test_a_selector_is_one_of_the_native_layers(reverb, name):
     assert repr(selector) == shown
 
 
-def test_a_heap_is_told_which_end_is_up(reverb):
+def test_heap_selectors_have_a_sign(reverb):
     assert repr(reverb.pybind.HeapSelector(True)) == "HeapSelector(sign=1)"
     assert repr(reverb.pybind.HeapSelector(False)) == "HeapSelector(sign=-1)"
 
 
-def test_a_prioritized_selector_takes_its_exponent_by_name(reverb):
+def test_the_exponent_of_a_prioritized_selector_can_be_a_keyword(reverb):
     selector = reverb.selectors.Prioritized(priority_exponent=0.5)
     assert repr(selector) == "PrioritizedSelector(priority_exponent=0.5)"
 
@@ -155,7 +155,7 @@ def test_a_prioritized_selector_takes_its_exponent_by_name(reverb):
         ),
     ],
 )
-def test_a_selector_comes_from_its_message(reverb, options, shown):
+def test_a_selector_can_be_made_from_its_message(reverb, options, shown):
     schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
     message = schema.KeyDistributionOptions(**options)
     assert repr(reverb.pybind.selector_from_proto(message.SerializeToString())) == shown
@@ -163,7 +163,7 @@ def test_a_selector_comes_from_its_message(reverb, options, shown):
     assert repr(from_proto.selector_from_proto(message)) == shown
 
 
-def test_a_message_that_names_no_selector_is_refused(reverb):
+def test_a_message_without_a_selector_is_refused(reverb):
     schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
     from_proto = importlib.import_module(f"{reverb.__name__}.server_executable.server_from_proto")
     with pytest.raises(NotImplementedError):
@@ -172,7 +172,7 @@ def test_a_message_that_names_no_selector_is_refused(reverb):
         from_proto.selector_from_proto(schema.KeyDistributionOptions(fifo=False))
 
 
-def test_tables_come_from_the_message_of_a_server(reverb):
+def test_tables_can_be_made_from_the_message_of_a_server(reverb):
     config = importlib.import_module(f"{reverb.__name__}.server_executable.reverb_config_pb2")
     from_proto = importlib.import_module(f"{reverb.__name__}.server_executable.server_from_proto")
     message = config.ReverbServerConfig(port=7)
@@ -197,7 +197,7 @@ def test_tables_come_from_the_message_of_a_server(reverb):
     assert table.info.sampler_options.prioritized.priority_exponent == 0.5
 
 
-def test_a_limiter_comes_from_its_message(reverb):
+def test_a_limiter_can_be_made_from_its_message(reverb):
     checkpoint = importlib.import_module(f"{reverb.__name__}.cc.checkpointing.checkpoint_pb2")
     from_proto = importlib.import_module(f"{reverb.__name__}.server_executable.server_from_proto")
     limiter = from_proto.rate_limiter_from_proto(
@@ -236,7 +236,7 @@ def test_a_limiter_keeps_its_numbers(reverb, name):
     )
 
 
-def test_a_limiter_takes_its_numbers_by_name(reverb):
+def test_limiters_accept_their_numbers_as_keywords(reverb):
     limiter = reverb.rate_limiters.RateLimiter(
         samples_per_insert=1.0, min_size_to_sample=2, min_diff=-3.0, max_diff=4.0
     )
@@ -261,7 +261,7 @@ def test_a_limiter_takes_its_numbers_by_name(reverb):
         lambda limiters: limiters.SampleToInsertRatio(1.0, 1, (2.0, 9.0)),
     ],
 )
-def test_a_limiter_of_impossible_numbers_is_refused(reverb, make):
+def test_a_limiter_with_invalid_numbers_is_refused(reverb, make):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         make(reverb.rate_limiters)
 
@@ -278,19 +278,19 @@ def test_a_limiter_of_impossible_numbers_is_refused(reverb, make):
         lambda reverb: reverb.Client(None),
     ],
 )
-def test_an_argument_of_a_wrong_type_is_a_type_error(reverb, make):
+def test_an_argument_of_a_wrong_type_raises_type_error(reverb, make):
     with pytest.raises(TypeError):
         make(reverb)
 
 
-def test_bounds_may_be_a_list_and_narrow(reverb):
+def test_bounds_may_be_a_list_and_may_be_narrow(reverb):
     limiter = reverb.rate_limiters.SampleToInsertRatio(1.0, 1, [-5.0, 5.0])
     assert (limiter._min_diff, limiter._max_diff) == (-5.0, 5.0)
     # Inserts will wait before anything can be sampled, which causes a warning.
     reverb.rate_limiters.SampleToInsertRatio(1.0, 10, (-50.0, 5.0))
 
 
-def test_what_is_known_of_a_sample_has_five_fields(reverb):
+def test_sample_info_has_five_fields(reverb):
     info = reverb.SampleInfo.zeros()
     assert info._fields == ("key", "probability", "table_size", "priority", "times_sampled")
     assert info == (0, 0.0, 0, 0.0, 0)
@@ -299,14 +299,14 @@ def test_what_is_known_of_a_sample_has_five_fields(reverb):
     assert pickle.loads(pickle.dumps(info)) == info
 
 
-def test_chunkers_take_their_options_by_name(reverb):
+def test_chunkers_accept_their_options_as_keywords(reverb):
     constant = reverb.pybind.ConstantChunkerOptions(max_chunk_length=3, num_keep_alive_refs=4)
     tuned = reverb.pybind.AutoTunedChunkerOptions(num_keep_alive_refs=4, throughput_weight=1.0)
     assert isinstance(constant, reverb.pybind.ChunkerOptions)
     assert isinstance(tuned, reverb.pybind.ChunkerOptions)
 
 
-def test_checkpointers_name_a_place(reverb, tmp_path):
+def test_checkpointers_have_a_path_and_their_base_class(reverb, tmp_path):
     made = reverb.checkpointers.DefaultCheckpointer(path=str(tmp_path / "new"))
     assert (made.path, made.group, made.fallback_checkpoint_path) == (
         str(tmp_path / "new"),
@@ -322,14 +322,14 @@ def test_checkpointers_name_a_place(reverb, tmp_path):
         reverb.checkpointers.CheckpointerBase()
 
 
-def test_a_server_takes_a_checkpointer_of_a_path_that_is_not_there(reverb, tmp_path, table):
+def test_a_checkpointer_path_need_not_exist(reverb, tmp_path, table):
     checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path / "new"))
     server = reverb.Server([table()], checkpointer=checkpointer)
     server.localhost_client().insert([1], {"t": 1.0})
     server.stop()
 
 
-def test_info_of_a_serialised_table_is_its_table_info(reverb, is_ours):
+def test_table_info_can_be_made_from_a_serialised_message(reverb, is_ours):
     schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
     message = schema.TableInfo(name="a", max_size=7, current_size=3, sampler_options={"lifo": True})
     made = reverb.reverb_types.TableInfo.from_serialized_proto(message.SerializeToString())
@@ -339,6 +339,6 @@ def test_info_of_a_serialised_table_is_its_table_info(reverb, is_ours):
     del is_ours
 
 
-def test_numbers_of_numpy_are_numbers(reverb):
+def test_numpy_integers_are_accepted_by_limiters(reverb):
     limiter = reverb.rate_limiters.MinSize(int(np.int64(3)))
     assert limiter._min_size_to_sample == 3

@@ -14,30 +14,30 @@ import pytest
 @pytest.mark.parametrize(
     "options", [{"name": ""}, {"max_size": 0}, {"max_size": -1}, {"signature": {"a": 3}}]
 )
-def test_a_table_that_cannot_be_is_refused(table, options):
+def test_invalid_table_settings_are_refused(table, options):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         table(**options)
 
 
-def test_an_array_is_no_specification(table):
+def test_an_array_in_a_signature_is_refused(table):
     with pytest.raises(ValueError, match="Unsupported signature spec"):
         table(signature={"a": np.zeros(3)})
 
 
 @pytest.mark.parametrize("options", [{"sampler": "fifo"}, {"remover": 3}])
-def test_what_is_no_selector_is_a_wrong_type(table, options):
+def test_a_value_that_is_not_a_selector_raises_type_error(table, options):
     with pytest.raises(TypeError):
         table(**options)
 
 
 @pytest.mark.parametrize("options", [{"name": 3}, {"max_size": 2.5}, {"max_times_sampled": "a"}])
-def test_an_argument_of_a_wrong_type_is_a_type_error(table, options):
+def test_an_argument_of_a_wrong_type_raises_type_error(table, options):
     with pytest.raises(TypeError):
         table(**options)
 
 
 @pytest.mark.parametrize("count", [0, -1, -3])
-def test_a_limit_of_samples_below_one_is_none_and_kept(table, serve, count):
+def test_max_times_sampled_below_one_means_no_limit(table, serve, count):
     made = table(max_times_sampled=count)
     client = serve(made)
     client.insert([1], {"t": 1.0})
@@ -46,7 +46,7 @@ def test_a_limit_of_samples_below_one_is_none_and_kept(table, serve, count):
     assert client.server_info()["t"].max_times_sampled == count
 
 
-def test_a_table_asks_its_limiter_alone(reverb, table, serve):
+def test_can_insert_and_can_sample_follow_the_limiter(reverb, table, serve):
     made = table(rate_limiter=reverb.rate_limiters.Queue(2))
     client = serve(made)
     assert (made.can_insert(1), made.can_insert(2), made.can_insert(3)) == (True, True, False)
@@ -57,11 +57,11 @@ def test_a_table_asks_its_limiter_alone(reverb, table, serve):
 
 
 @pytest.mark.parametrize("signature", [None, {}, [], ()])
-def test_an_empty_signature_is_none(table, signature):
+def test_an_empty_signature_means_no_signature(table, signature):
     assert table(signature=signature).info.signature is None
 
 
-def test_a_table_says_what_it_is(reverb, table):
+def test_info_describes_a_table(reverb, table):
     made = table(
         "name",
         sampler=reverb.selectors.Prioritized(0.5),
@@ -95,14 +95,14 @@ def test_a_table_says_what_it_is(reverb, table):
     ("name", "kind", "is_deterministic"),
     [("Fifo", "fifo", True), ("Lifo", "lifo", True), ("Uniform", "uniform", False)],
 )
-def test_selectors_have_their_message(reverb, table, name, kind, is_deterministic):
+def test_selectors_are_described_by_their_message(reverb, table, name, kind, is_deterministic):
     options = table(sampler=getattr(reverb.selectors, name)()).info.sampler_options
     assert options.WhichOneof("distribution") == kind
     assert getattr(options, kind) is True
     assert options.is_deterministic is is_deterministic
 
 
-def test_what_a_table_says_can_be_pickled(table):
+def test_the_info_of_a_table_can_be_pickled(table):
     info = table().info
     again = pickle.loads(pickle.dumps(info))
     assert again.name == info.name
@@ -110,7 +110,7 @@ def test_what_a_table_says_can_be_pickled(table):
     assert again.sampler_options == info.sampler_options
 
 
-def test_the_info_is_the_message_of_the_schema(reverb, table):
+def test_the_info_holds_messages_of_the_schema(reverb, table):
     schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
     info = table(remover=reverb.selectors.MinHeap()).info
     assert info.sampler_options == schema.KeyDistributionOptions(fifo=True, is_deterministic=True)
@@ -119,7 +119,7 @@ def test_the_info_is_the_message_of_the_schema(reverb, table):
 
 
 @pytest.mark.parametrize(("kind", "distribution"), [("queue", "fifo"), ("stack", "lifo")])
-def test_queues_and_stacks_are_tables(reverb, kind, distribution):
+def test_queues_and_stacks_have_their_settings(reverb, kind, distribution):
     made = getattr(reverb.Table, kind)("name", 3)
     info = made.info
     assert info.sampler_options.WhichOneof("distribution") == distribution
@@ -128,19 +128,19 @@ def test_queues_and_stacks_are_tables(reverb, kind, distribution):
     assert (info.rate_limiter_info.min_diff, info.rate_limiter_info.max_diff) == (0.0, 3.0)
 
 
-def test_queues_take_their_arguments_by_name(reverb, spec):
+def test_queues_accept_their_arguments_as_keywords(reverb, spec):
     signature = {"a": spec((2,), "float32")}
     made = reverb.Table.queue(name="q", max_size=3, extensions=(), signature=signature)
     assert made.info.signature["a"].shape == (2,)
 
 
-def test_a_fresh_table_lets_inserts_through_alone(table):
+def test_a_new_table_allows_inserts_but_no_samples(table):
     made = table()
     assert made.can_insert(1)
     assert not made.can_sample(1)
 
 
-def test_signatures_come_back(reverb, table, spec, serve):
+def test_signatures_are_returned_by_info_and_server_info(reverb, table, spec, serve):
     signature = {"a": spec((None, 3), "float32"), "b": [spec((), "int64"), spec((2,), "bool")]}
     made = table(signature=signature)
     client = serve(made)
@@ -160,7 +160,7 @@ def test_signatures_come_back(reverb, table, spec, serve):
     del reverb
 
 
-def test_a_table_is_made_anew_with_other_settings(reverb, table, spec):
+def test_replace_makes_a_table_with_other_settings(reverb, table, spec):
     original = table("a", max_size=5, signature=spec((), "float32"), max_times_sampled=2)
     same = original.replace()
     assert same is not original
@@ -182,7 +182,7 @@ def test_a_table_is_made_anew_with_other_settings(reverb, table, spec):
     assert isinstance(other, reverb.Table)
 
 
-def test_a_replaced_table_begins_empty(table, serve):
+def test_a_replaced_table_is_empty(table, serve):
     original = table()
     client = serve(original)
     client.insert([1], {"t": 1.0})
@@ -190,7 +190,7 @@ def test_a_replaced_table_begins_empty(table, serve):
     assert original.replace().info.current_size == 0
 
 
-def test_a_table_shows_its_settings(reverb, table):
+def test_the_repr_of_a_table_shows_its_settings(reverb, table):
     shown = repr(table("name", sampler=reverb.selectors.Prioritized(0.5)))
     assert shown == (
         "Table(sampler=PrioritizedSelector(priority_exponent=0.5), remover=FifoSelector, "
@@ -200,7 +200,7 @@ def test_a_table_shows_its_settings(reverb, table):
     )
 
 
-def test_extensions_are_built_for_their_table(reverb, table):
+def test_extensions_are_built_with_the_name_of_their_table(reverb, table):
     base = importlib.import_module(f"{reverb.__name__}.server").TableExtensionBase
     built = []
 
@@ -223,12 +223,12 @@ def test_a_server_without_tables_is_refused(reverb, tables):
         reverb.Server()
 
 
-def test_a_server_with_a_name_twice_is_refused(reverb, table):
+def test_a_server_with_duplicate_table_names_is_refused(reverb, table):
     with pytest.raises(ValueError, match="Multiple items in tables have the same name: a"):
         reverb.Server([table("a"), table("b"), table("a")])
 
 
-def test_a_server_listens_at_the_port_it_is_given(reverb, table):
+def test_a_server_listens_at_the_given_port(reverb, table):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -242,7 +242,7 @@ def test_a_server_listens_at_the_port_it_is_given(reverb, table):
     server.wait()
 
 
-def test_a_server_gives_a_client(reverb, table):
+def test_localhost_client_returns_a_client(reverb, table):
     server = reverb.Server([table()])
     client = server.localhost_client()
     assert isinstance(client, reverb.Client)
@@ -253,7 +253,7 @@ def test_a_server_gives_a_client(reverb, table):
     server.stop()
 
 
-def test_waiting_for_a_server_ends_with_it_or_with_ctrl_c(reverb, table):
+def test_waiting_for_a_server_ends_with_stop_or_ctrl_c(reverb, table):
     server = reverb.Server([table()])
     stopper = threading.Timer(0.2, server.stop)
     stopper.start()
@@ -268,7 +268,7 @@ def test_waiting_for_a_server_ends_with_it_or_with_ctrl_c(reverb, table):
     server.stop()
 
 
-def test_a_checkpoint_to_fall_back_to_need_not_be_there(reverb, table, tmp_path):
+def test_a_fallback_checkpoint_need_not_exist(reverb, table, tmp_path):
     checkpointer = reverb.checkpointers.DefaultCheckpointer(
         str(tmp_path / "new"), fallback_checkpoint_path=str(tmp_path / "nothing")
     )
@@ -279,7 +279,7 @@ def test_a_checkpoint_to_fall_back_to_need_not_be_there(reverb, table, tmp_path)
     server.stop()
 
 
-def test_a_server_begins_with_the_checkpoint_to_fall_back_to(reverb, table, tmp_path):
+def test_a_server_loads_the_fallback_checkpoint(reverb, table, tmp_path):
     made = reverb.checkpointers.DefaultCheckpointer
     server = reverb.Server([table()], checkpointer=made(str(tmp_path / "old")))
     client = server.localhost_client()
@@ -292,7 +292,7 @@ def test_a_server_begins_with_the_checkpoint_to_fall_back_to(reverb, table, tmp_
     server.stop()
 
 
-def test_a_dropped_server_stops(reverb, table):
+def test_a_dropped_server_stops_listening(reverb, table):
     server = reverb.Server([table()])
     port = server.port
     del server
@@ -303,7 +303,7 @@ def test_a_dropped_server_stops(reverb, table):
         socket.create_connection(("localhost", port), timeout=1)
 
 
-def test_the_info_of_a_server_follows_what_happens(table, serve):
+def test_server_info_follows_inserts_samples_and_resets(table, serve):
     client = serve(table(), table("u"))
     client.insert([1], {"t": 1.0, "u": 1.0})
     client.insert([2], {"t": 1.0})
@@ -318,7 +318,7 @@ def test_the_info_of_a_server_follows_what_happens(table, serve):
     assert client.server_info()["t"].current_size == 0
 
 
-def test_nobody_answers_in_time(reverb):
+def test_server_info_without_a_server_times_out(reverb):
     with socket.socket() as silent:
         silent.bind(("localhost", 0))
         client = reverb.Client(f"localhost:{silent.getsockname()[1]}")

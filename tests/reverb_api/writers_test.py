@@ -25,7 +25,7 @@ def test_a_writer_makes_items_of_the_last_steps(table, serve):
     assert [data[0].tolist() for data in drawn(client, 3)] == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
 
-def test_a_sequence_is_its_steps(table, serve):
+def test_a_sequence_is_appended_step_by_step(table, serve):
     client = serve(table())
     with client.writer(3) as writer:
         writer.append_sequence([np.arange(6).reshape(3, 2)])
@@ -34,7 +34,7 @@ def test_a_sequence_is_its_steps(table, serve):
 
 
 @pytest.mark.parametrize("sequence", [[np.int64(1)], [np.zeros(2), np.zeros(3)]])
-def test_what_is_no_sequence_is_refused(table, serve, sequence):
+def test_an_invalid_sequence_is_refused(table, serve, sequence):
     writer = serve(table()).writer(3)
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         writer.append_sequence(sequence)
@@ -42,7 +42,7 @@ def test_what_is_no_sequence_is_refused(table, serve, sequence):
 
 
 @pytest.mark.parametrize("count", [0, -1, 3, 5])
-def test_an_item_has_steps_that_are_there(table, serve, count):
+def test_an_item_of_steps_that_do_not_exist_is_refused(table, serve, count):
     writer = serve(table()).writer(4)
     writer.append([1])
     writer.append([2])
@@ -51,7 +51,7 @@ def test_an_item_has_steps_that_are_there(table, serve, count):
     writer.close()
 
 
-def test_an_item_of_a_writer_needs_a_number_and_a_table(table, serve):
+def test_an_item_with_a_nan_priority_or_an_unknown_table_is_refused(table, serve):
     writer = serve(table()).writer(4)
     writer.append([1])
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
@@ -61,7 +61,7 @@ def test_an_item_of_a_writer_needs_a_number_and_a_table(table, serve):
     writer.close()
 
 
-def test_the_steps_of_a_writer_have_as_many_leaves(table, serve):
+def test_a_step_with_another_number_of_leaves_is_refused(table, serve):
     writer = serve(table()).writer(4)
     writer.append([1, 2])
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
@@ -69,7 +69,7 @@ def test_the_steps_of_a_writer_have_as_many_leaves(table, serve):
     writer.close()
 
 
-def test_a_closed_writer_is_closed(table, serve):
+def test_calls_of_a_closed_writer_are_refused(table, serve):
     writer = serve(table()).writer(4)
     writer.append([1])
     writer.close()
@@ -96,7 +96,7 @@ def test_steps_of_a_writer_may_be_text(table, serve):
     assert [column.tolist() for column in drawn(client)[0]] == [[b"x"], [b"y"]]
 
 
-def test_a_writer_that_is_dropped_closes(table, serve):
+def test_a_dropped_writer_flushes_its_items(table, serve):
     client = serve(table())
     writer = client.writer(4)
     writer.append([1])
@@ -106,7 +106,7 @@ def test_a_writer_that_is_dropped_closes(table, serve):
     assert client.server_info()["t"].current_size == 1
 
 
-def test_a_writer_closes_after_an_error_too(table, serve):
+def test_a_writer_closes_if_its_with_block_raises(table, serve):
     client = serve(table())
     with pytest.raises(KeyError, match="mine"), client.writer(4) as writer:  # noqa: PT012
         writer.append([1])
@@ -118,7 +118,7 @@ def test_a_writer_closes_after_an_error_too(table, serve):
 
 
 @pytest.mark.parametrize("arguments", [("t", 1.5, 1.0), ("t", 1, "a"), (3, 1, 1.0)])
-def test_an_item_of_a_writer_has_arguments_of_their_types(table, serve, arguments):
+def test_create_item_arguments_of_wrong_types_raise_type_error(table, serve, arguments):
     writer = serve(table()).writer(4)
     writer.append([1])
     with pytest.raises(TypeError):
@@ -126,7 +126,7 @@ def test_an_item_of_a_writer_has_arguments_of_their_types(table, serve, argument
     writer.close()
 
 
-def test_a_writer_takes_no_limit_of_items(table, serve):
+def test_max_in_flight_items_may_be_none(table, serve):
     client = serve(table())
     with client.writer(2, max_in_flight_items=None, delta_encoded=True) as writer:
         for i in range(10):
@@ -138,7 +138,7 @@ def test_a_writer_takes_no_limit_of_items(table, serve):
 # --- TrajectoryWriter
 
 
-def test_a_trajectory_is_any_rows(table, serve):
+def test_a_trajectory_can_consist_of_any_rows(table, serve):
     client = serve(table())
     with client.trajectory_writer(num_keep_alive_refs=4) as writer:
         for i in range(4):
@@ -165,7 +165,7 @@ def test_a_trajectory_is_any_rows(table, serve):
     np.testing.assert_array_equal(first, [0, 0])
 
 
-def test_there_is_no_history_before_the_first_step(table, serve):
+def test_reading_the_history_before_the_first_step_is_refused(table, serve):
     writer = serve(table()).trajectory_writer(3)
     with pytest.raises(RuntimeError):
         _ = writer.history
@@ -186,7 +186,7 @@ def test_steps_of_an_episode_are_counted(table, serve):
     writer.close()
 
 
-def test_an_episode_may_go_on_after_its_end(table, serve):
+def test_an_item_can_span_an_episode_end_if_buffers_are_kept(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(4)
     for i in range(2):
@@ -219,7 +219,7 @@ def test_a_step_may_lack_columns(table, serve):
     writer.close()
 
 
-def test_a_step_may_come_in_parts(table, serve):
+def test_a_step_may_be_appended_in_parts(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(4)
     writer.append({"a": 1, "b": None}, partial_step=True)
@@ -233,7 +233,7 @@ def test_a_step_may_come_in_parts(table, serve):
 
 
 @pytest.mark.parametrize("other", [np.float64(1), np.zeros(2, np.float32)])
-def test_a_column_keeps_its_kind(table, serve, other):
+def test_a_column_cannot_change_its_type_or_shape(table, serve, other):
     writer = serve(table()).trajectory_writer(4)
     writer.append({"x": np.float32(1)})
     with pytest.raises(ValueError, match="x"):
@@ -241,7 +241,7 @@ def test_a_column_keeps_its_kind(table, serve, other):
     writer.close()
 
 
-def test_a_history_is_like_a_list(table, serve):
+def test_a_history_is_indexed_like_a_list(table, serve):
     writer = serve(table()).trajectory_writer(5)
     for i in range(5):
         writer.append({"a": i})
@@ -270,7 +270,7 @@ def test_a_history_is_like_a_list(table, serve):
     writer.close()
 
 
-def test_cells_expire(table, serve):
+def test_cells_expire_after_num_keep_alive_refs_steps(table, serve):
     writer = serve(table()).trajectory_writer(2)
     for i in range(4):
         writer.append({"a": i})
@@ -292,7 +292,7 @@ def test_cells_expire(table, serve):
     writer.close()
 
 
-def test_columns_say_what_they_are(reverb, table, serve):
+def test_columns_have_shape_dtype_and_cells(reverb, table, serve):
     writer = serve(table()).trajectory_writer(3)
     for i in range(3):
         writer.append({"a": np.full((2, 1), i, np.float32)})
@@ -321,7 +321,7 @@ def test_columns_say_what_they_are(reverb, table, serve):
     writer.close()
 
 
-def test_cells_say_what_they_are_until_they_expire(table, serve):
+def test_cells_have_shape_and_dtype_and_values_until_they_expire(table, serve):
     writer = serve(table()).trajectory_writer(1)
     writer.append([np.full((2, 1), 3, np.float32)])
     cell = next(iter(writer.history[0][-1:]))
@@ -334,7 +334,7 @@ def test_cells_say_what_they_are_until_they_expire(table, serve):
     writer.close()
 
 
-def test_a_column_has_one_kind_of_cells(reverb, table, serve):
+def test_cells_of_different_columns_cannot_be_mixed(reverb, table, serve):
     writer = serve(table()).trajectory_writer(2)
     writer.append({"a": 1, "b": np.float32(2), "c": [np.zeros(2)]})
     history = writer.history
@@ -345,7 +345,7 @@ def test_a_column_has_one_kind_of_cells(reverb, table, serve):
     writer.close()
 
 
-def test_an_item_has_rows(table, serve):
+def test_an_item_without_rows_is_refused(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(2)
     writer.append({"a": 1, "b": 2})
@@ -358,7 +358,7 @@ def test_an_item_has_rows(table, serve):
 @pytest.mark.parametrize(
     "arguments", [("t", "a", None), (3, 1.0, None), ("t", 1.0, [1]), ("t", 1.0, {"a": "x"})]
 )
-def test_an_item_of_a_trajectory_has_arguments_of_their_types(table, serve, arguments):
+def test_trajectory_arguments_of_wrong_types_raise_type_error(table, serve, arguments):
     writer = serve(table()).trajectory_writer(2)
     writer.append([1])
     name, priority, trajectory = arguments
@@ -369,7 +369,7 @@ def test_an_item_of_a_trajectory_has_arguments_of_their_types(table, serve, argu
     writer.close()
 
 
-def test_what_is_no_trajectory_is_refused(table, serve):
+def test_an_invalid_trajectory_is_refused(table, serve):
     writer = serve(table()).trajectory_writer(3)
     writer.append({"a": 1})
     column = writer.history["a"][-1:]
@@ -387,7 +387,7 @@ def test_what_is_no_trajectory_is_refused(table, serve):
     writer.close()
 
 
-def test_a_flush_waits_as_long_as_it_is_told(reverb, table, serve):
+def test_flush_waits_until_its_timeout_or_block_until_num_items(reverb, table, serve):
     limiter = reverb.rate_limiters.SampleToInsertRatio(1.0, 1, (-1.0, 1.0))
     writer = serve(table(rate_limiter=limiter)).trajectory_writer(2)
     writer.append([1])
@@ -404,7 +404,7 @@ def test_a_flush_waits_as_long_as_it_is_told(reverb, table, serve):
     writer.close()
 
 
-def test_many_items_may_wait(reverb, table, serve):
+def test_thousands_of_items_may_be_pending(reverb, table, serve):
     limiter = reverb.rate_limiters.SampleToInsertRatio(1.0, 1, (-1.0, 1.0))
     writer = serve(table(rate_limiter=limiter)).trajectory_writer(2)
     writer.append([1])
@@ -413,7 +413,7 @@ def test_many_items_may_wait(reverb, table, serve):
     writer.close()
 
 
-def test_a_trajectory_writer_is_usable_after_its_block(reverb, table, serve):
+def test_a_trajectory_writer_is_usable_after_its_with_block(reverb, table, serve):
     client = serve(table())
     with client.trajectory_writer(2) as writer:
         writer.append([1])
@@ -433,7 +433,7 @@ def test_a_trajectory_writer_is_usable_after_its_block(reverb, table, serve):
     assert isinstance(writer, reverb.TrajectoryWriter)
 
 
-def test_a_block_that_ends_with_another_error_flushes(table, serve):
+def test_a_with_block_that_raises_another_error_flushes(table, serve):
     client = serve(table())
     with pytest.raises(KeyError), client.trajectory_writer(3) as writer:  # noqa: PT012
         writer.configure((0,), num_keep_alive_refs=3, max_chunk_length=3)
@@ -444,7 +444,7 @@ def test_a_block_that_ends_with_another_error_flushes(table, serve):
     writer.close()
 
 
-def test_an_error_of_the_block_comes_through(reverb, table, serve):
+def test_an_error_of_the_with_block_is_raised(reverb, table, serve):
     client = serve(table())
     with pytest.raises(KeyError, match="mine"), client.trajectory_writer(2):
         raise KeyError("mine")
@@ -452,7 +452,7 @@ def test_an_error_of_the_block_comes_through(reverb, table, serve):
         raise reverb.ReverbError("mine")
 
 
-def test_columns_are_configured(table, serve):
+def test_columns_can_be_configured(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(6)
     writer.configure(("a",), num_keep_alive_refs=6, max_chunk_length=3)
@@ -472,7 +472,7 @@ def test_columns_are_configured(table, serve):
     writer.close()
 
 
-def test_a_signature_is_looked_at_when_an_item_is_made(table, serve, spec):
+def test_the_signature_is_checked_when_an_item_is_created(table, serve, spec):
     client = serve(table(signature={"a": spec((None,), "int64"), "b": spec((), "float32")}))
     writer = client.trajectory_writer(3)
     writer.append({"a": 1, "b": np.float32(2)})
@@ -514,7 +514,7 @@ def test_patterns_make_items(reverb, table, serve):
     assert isinstance(writer, reverb.structured.StructuredWriter)
 
 
-def test_configurations_are_messages(reverb):
+def test_configurations_are_protobuf_messages(reverb):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     structured = reverb.structured
     assert structured.Config is patterns.StructuredWriterConfig
@@ -552,7 +552,7 @@ def test_configurations_are_messages(reverb):
         (lambda c: c.data({"a": 0, "b": 0})["b"] == 2, {"flat_source_index": 1, "eq": 2}),
     ],
 )
-def test_conditions_are_messages(reverb, make, fields):
+def test_conditions_are_protobuf_messages(reverb, make, fields):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     assert make(reverb.structured.Condition) == patterns.Condition(**fields)
 
@@ -563,7 +563,7 @@ def test_configurations_can_be_pickled(reverb):
     assert pickle.loads(pickle.dumps(config.priority)) == config.priority
 
 
-def test_priorities_are_messages(reverb):
+def test_priority_functions_are_protobuf_messages(reverb):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     constant = reverb.structured.constant_priority_fn(2.5)
     assert constant == patterns.Priority(constant_fn={"value": 2.5})
@@ -571,7 +571,7 @@ def test_priorities_are_messages(reverb):
     assert made == patterns.Priority(td_error={"max_priority_weight": 0.9, "flat_source_index": 1})
 
 
-def test_messages_are_configurations(reverb, table, serve):
+def test_protobuf_messages_are_accepted_as_configurations(reverb, table, serve):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     client = serve(table())
     step = steps_of(reverb, a=None)
@@ -600,7 +600,7 @@ def test_messages_are_configurations(reverb, table, serve):
         {"start": -4, "step": -1},
     ],
 )
-def test_a_pattern_of_impossible_rows_is_refused(reverb, table, serve, node):
+def test_a_pattern_of_invalid_rows_is_refused(reverb, table, serve, node):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     config = patterns.StructuredWriterConfig(
         flat=[patterns.PatternNode(flat_source_index=0, **node)],
@@ -612,7 +612,7 @@ def test_a_pattern_of_impossible_rows_is_refused(reverb, table, serve, node):
         serve(table()).structured_writer([good, config])
 
 
-def test_configurations_must_be_there(reverb, table, serve):
+def test_an_empty_list_of_configurations_is_refused(reverb, table, serve):
     client = serve(table())
     with pytest.raises(ValueError, match="At least one config"):
         client.structured_writer([])
@@ -622,7 +622,7 @@ def test_configurations_must_be_there(reverb, table, serve):
         steps_of(reverb, a=None)["a"]["x"]
 
 
-def test_a_structured_writer_keeps_its_number_of_leaves(reverb, table, serve):
+def test_a_structured_step_with_another_number_of_leaves_is_refused(reverb, table, serve):
     config = reverb.structured.create_config([steps_of(reverb, a=None, b=None)["a"][-1]], "t")
     writer = serve(table()).structured_writer([config])
     writer.append({"a": 1, "b": 2})
@@ -633,7 +633,7 @@ def test_a_structured_writer_keeps_its_number_of_leaves(reverb, table, serve):
     assert writer.step_is_open is True
 
 
-def test_signatures_are_inferred(reverb, spec):
+def test_signatures_can_be_inferred_from_configurations(reverb, spec):
     step_spec = {"a": spec((3,), "float32"), "b": spec((), "int64")}
     step = reverb.structured.create_reference_step(step_spec)
     short = reverb.structured.create_config({"x": step["a"][-2:], "y": step["b"][-1]}, "t")
@@ -673,34 +673,34 @@ def once(table, serve):
     return serve(table(max_times_sampled=1))
 
 
-def test_a_pattern_with_a_stop_alone_is_one_row(reverb, once):
+def test_a_pattern_with_only_a_stop_selects_one_row(reverb, once):
     made = written(reverb, once, lambda step: [step["a"][:-1]])
     assert made == [([i], 1.0) for i in range(5)]
 
 
-def test_a_pattern_may_leave_rows_out(reverb, once):
+def test_a_pattern_may_skip_rows(reverb, once):
     assert written(reverb, once, lambda step: [step["a"][-5::2]]) == [([[0, 2, 4]], 1.0)]
 
 
-def test_an_item_at_the_end_of_an_episode(reverb, once):
+def test_is_end_episode_makes_one_item_at_the_end_of_an_episode(reverb, once):
     ends = [reverb.structured.Condition.is_end_episode()]
     made = written(reverb, once, lambda step: [step["a"][-2:]], conditions=ends)
     assert made == [([[3, 4]], 1.0)]
 
 
-def test_steps_since_the_last_item_are_counted(reverb, once):
+def test_steps_since_applied_counts_the_steps_since_the_last_item(reverb, once):
     every = [reverb.structured.Condition.steps_since_applied() >= 2]
     made = written(reverb, once, lambda step: [step["a"][-1]], conditions=every)
     assert made == [([1], 1.0), ([3], 1.0)]
 
 
-def test_what_a_step_holds_may_be_a_condition(reverb, once):
+def test_a_condition_can_depend_on_the_data_of_a_step(reverb, once):
     is_three = [reverb.structured.Condition.data({"a": 0, "b": 0})["a"] == 3]
     made = written(reverb, once, lambda step: [step["b"][-1]], conditions=is_three)
     assert made == [([3.0], 1.0)]
 
 
-def test_a_condition_may_look_at_a_boolean_which_may_be_missing(reverb, once):
+def test_a_condition_can_read_a_boolean_that_may_be_missing(reverb, once):
     holds = [reverb.structured.Condition.data({"a": 0, "b": 0})["b"] == 1]
     steps = [{"a": 1, "b": True}, {"a": 2, "b": False}, {"a": 3, "b": None}]
     made = written(reverb, once, lambda step: [step["a"][-1]], steps, conditions=holds)
@@ -708,20 +708,20 @@ def test_a_condition_may_look_at_a_boolean_which_may_be_missing(reverb, once):
 
 
 @pytest.mark.parametrize("leaf", ["a", "b"])
-def test_priorities_are_temporal_differences(reverb, once, leaf):
+def test_td_error_priorities_mix_the_largest_and_the_mean_error(reverb, once, leaf):
     # 0.9 of the largest and 0.1 of the mean, of the pattern's column that refers to the leaf.
     error = reverb.structured.td_error(0.9, {"a": 0, "b": 0}, lambda step: step[leaf])
     made = written(reverb, once, lambda step: [step[leaf][-3:]], priority=error)
     assert [priority for _, priority in made] == pytest.approx([1.9, 2.9, 3.9])
 
 
-def test_a_priority_of_a_leaf_that_the_pattern_lacks_is_zero(reverb, once):
+def test_a_td_error_of_a_leaf_not_in_the_pattern_is_zero(reverb, once):
     error = reverb.structured.td_error(0.9, {"a": 0, "b": 0}, lambda step: step["b"])
     made = written(reverb, once, lambda step: [step["a"][-5:]], priority=error)
     assert made == [([[0, 1, 2, 3, 4]], 0.0)]
 
 
-def test_a_structured_writer_that_is_dropped_flushes(reverb, table, serve):
+def test_a_dropped_structured_writer_flushes(reverb, table, serve):
     client = serve(table())
     config = reverb.structured.create_config([steps_of(reverb, a=None)["a"][-1]], "t")
     writer = client.structured_writer([config])
@@ -731,7 +731,7 @@ def test_a_structured_writer_that_is_dropped_flushes(reverb, table, serve):
     assert client.server_info()["t"].current_size == 1
 
 
-def test_a_condition_is_compared_with_a_whole_number(reverb, table, serve):
+def test_conditions_must_be_complete_and_compare_with_integers(reverb, table, serve):
     client = serve(table())
     node = steps_of(reverb, a=None)["a"][-1]
     index = reverb.structured.Condition.step_index()
@@ -749,12 +749,12 @@ def test_a_condition_is_compared_with_a_whole_number(reverb, table, serve):
 
 
 @pytest.mark.parametrize("key", [1.5, [1], "a"])
-def test_a_pattern_is_indexed_by_integers_and_slices(reverb, key):
+def test_a_pattern_index_that_is_not_an_integer_or_slice_is_refused(reverb, key):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         steps_of(reverb, a=None)["a"][key]
 
 
-def test_a_pattern_comes_from_a_function(reverb):
+def test_a_pattern_can_be_made_by_a_function(reverb):
     def last(step):
         return {"x": step["a"][-1], "y": step["b"]["c"][-2:]}
 

@@ -25,7 +25,7 @@ SHORT = TrainSettings(seed=1, steps=2_000, hidden=(16,))
 ENDLESS = TrainSettings(seed=1, steps=10**12, hidden=(16,), warmup_steps=100)
 
 
-def test_an_agent_is_trained_and_judged():
+def test_an_agent_is_trained_and_evaluated():
     result = train("ddqn", "CartPole-v1", SHORT, final_episodes=5)
     assert result.progress.end == "all steps"
     assert result.progress.steps == 2_000
@@ -39,20 +39,20 @@ def test_an_agent_is_trained_and_judged():
     assert sum(episode.length for episode in result.episodes) <= 2_000
 
 
-def test_a_seed_repeats_its_run():
+def test_the_same_seed_gives_the_same_run():
     first, again = (train("dqn", "CartPole-v1", SHORT) for _ in range(2))
     assert first.episodes == again.episodes
     assert first.greedy_returns == again.greedy_returns
     np.testing.assert_array_equal(first.policy.parameters, again.policy.parameters)
 
 
-def test_a_seed_is_drawn_and_told_where_none_is_given():
+def test_a_random_seed_is_chosen_and_reported_if_none_is_given():
     seeds = {Trainer("dqn", "CartPole-v1").settings.seed for _ in range(2)}
     assert None not in seeds
     assert len(seeds) == 2
 
 
-def test_what_is_written_can_be_read_back(tmp_path):
+def test_the_curve_policy_and_settings_of_a_run_can_be_read_back(tmp_path):
     result = train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "run")
     with (tmp_path / "run" / "curve.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -64,7 +64,7 @@ def test_what_is_written_can_be_read_back(tmp_path):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_actors_and_learners_on_threads(asynchronous):
+def test_actors_and_learners_run_on_threads(asynchronous):
     settings = TrainSettings(
         seed=1,
         steps=4_000,
@@ -83,7 +83,7 @@ def test_actors_and_learners_on_threads(asynchronous):
     assert progress.staleness_max <= 8
 
 
-def test_a_policy_is_judged_while_it_is_trained():
+def test_a_policy_can_be_evaluated_while_it_is_trained():
     with Trainer("ddqn", "CartPole-v1", ENDLESS) as trainer:
         trainer.start()
         assert not trainer.wait(timeout_s=0.05)
@@ -93,7 +93,7 @@ def test_a_policy_is_judged_while_it_is_trained():
     assert trainer.progress().end == "stopped"
 
 
-def test_a_second_thread_waits_and_stops():
+def test_one_thread_can_wait_while_another_stops_the_training():
     trainer = Trainer("ddqn", "CartPole-v1", ENDLESS)
     trainer.start()
     stopper = threading.Thread(target=trainer.stop)
@@ -102,7 +102,7 @@ def test_a_second_thread_waits_and_stops():
     stopper.join()
 
 
-def test_a_training_that_was_not_started_is_not_waited_for():
+def test_wait_returns_at_once_if_the_training_was_not_started():
     with Trainer("ddqn", "CartPole-v1", ENDLESS) as trainer:
         assert not trainer.wait()
         trainer.stop()
@@ -127,7 +127,7 @@ def test_every_setting_is_documented_with_its_default():
             assert tuple(int(width) for width in shown.split(",")) == value
 
 
-def test_the_python_face_has_every_native_setting():
+def test_train_settings_has_every_native_setting():
     assert set(_reverie.default_settings("dqn")) <= set(TrainSettings.__dataclass_fields__)
 
 
@@ -145,7 +145,7 @@ def test_the_python_face_has_every_native_setting():
         (("dqn", "CartPole-v1", {"seed": 1}), reverie.errors.UnsupportedTypeError, ["settings"]),
     ],
 )
-def test_what_cannot_work_together_is_refused_by_name(arguments, error, words):
+def test_arguments_that_do_not_fit_together_are_refused_by_name(arguments, error, words):
     with pytest.raises(error) as raised:
         Trainer(*arguments)
     for word in words:
@@ -164,7 +164,7 @@ def test_what_cannot_work_together_is_refused_by_name(arguments, error, words):
         ({"prioritized": 1}, reverie.errors.UnsupportedTypeError, ["prioritized"]),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_where_it_is_made(given, error, words):
+def test_an_invalid_setting_is_refused_when_settings_are_created(given, error, words):
     with pytest.raises(error) as raised:
         TrainSettings(**given)
     for word in words:
@@ -173,12 +173,12 @@ def test_a_setting_that_cannot_be_is_refused_where_it_is_made(given, error, word
         dataclasses.replace(SHORT, **given)
 
 
-def test_settings_say_what_they_take():
+def test_the_signature_of_train_settings_lists_its_fields():
     parameters = inspect.signature(TrainSettings).parameters
     assert list(parameters) == [field.name for field in dataclasses.fields(TrainSettings)]
 
 
-def test_a_gradient_that_is_not_finite_names_its_layer():
+def test_the_error_for_a_gradient_that_is_not_finite_names_the_layer():
     settings = TrainSettings(
         seed=1, hidden=(16,), learning_rate=1e20, gradient_norm_max=0, huber_delta=float("inf")
     )
@@ -186,7 +186,7 @@ def test_a_gradient_that_is_not_finite_names_its_layer():
         train("ddqn", "CartPole-v1", settings)
 
 
-def test_a_forked_child_is_refused_and_ends():
+def test_a_forked_child_gets_an_error_and_can_exit():
     code = """
 import os, sys, reverie
 from reverie.agents import Trainer, TrainSettings
@@ -206,7 +206,7 @@ trainer.stop()
 
 
 @pytest.mark.parametrize("actors", [0, 2])
-def test_a_program_ends_at_once_beside_a_training(actors):
+def test_a_program_exits_at_once_while_a_training_runs(actors):
     code = f"""
 import threading, time
 from reverie.agents import TrainSettings, train
@@ -220,7 +220,7 @@ time.sleep(0.2)
 # --- The command.
 
 
-def test_the_command_trains_and_writes(tmp_path, capsys):
+def test_the_command_trains_and_writes_its_files(tmp_path, capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(tmp_path / "run")]
     flags = ["--steps", "2000", "--seed", "3", "--hidden", "16", "--no-prioritized"]
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -249,12 +249,12 @@ def test_the_command_trains_and_writes(tmp_path, capsys):
         (["--algorithm", "dqn", "--env", "CartPole-v1", "--gamma", "7"], "gamma"),
     ],
 )
-def test_the_command_refuses_with_status_2(flags, word, capsys):
+def test_the_command_refuses_wrong_flags_with_status_2(flags, word, capsys):
     assert main(["train", *flags]) == 2
     assert word in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_the_command_at_once_and_keeps_what_there_is(tmp_path):
+def test_ctrl_c_ends_the_command_at_once_and_keeps_the_results_so_far(tmp_path):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(tmp_path)]
     flags = ["--steps", str(10**11), "--actors", "2", "--hidden", "16"]
     command = subprocess.Popen(
@@ -277,7 +277,7 @@ def test_ctrl_c_ends_the_command_at_once_and_keeps_what_there_is(tmp_path):
 
 
 @pytest.mark.parametrize("actors", [0, 2])
-def test_evaluations_on_the_way_keep_the_best_policy(actors):
+def test_evaluations_during_training_keep_the_best_policy(actors):
     settings = TrainSettings(
         seed=1,
         steps=3_000,
@@ -303,7 +303,7 @@ def test_evaluations_do_not_change_the_training():
     assert plain.episodes == judged.episodes
 
 
-def test_a_saved_policy_is_judged_from_its_folder(tmp_path, capsys):
+def test_a_saved_policy_is_evaluated_from_its_folder(tmp_path, capsys):
     settings = TrainSettings(seed=1, steps=1_200, hidden=(16,), actors=2)
     result = train("ddqn", "CartPole-v1", settings, out=tmp_path)
     again = evaluate(tmp_path, episodes=20)
@@ -316,7 +316,7 @@ def test_a_saved_policy_is_judged_from_its_folder(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "nowhere")]) == 2
 
 
-def test_cores_are_measured_and_split():
+def test_tune_cores_measures_and_splits_the_cores():
     settings = TrainSettings(seed=1, hidden=(16,), batch_size=16)
     tuning = tune_cores("ddqn", "CartPole-v1", settings, cores=3, measure_s=0.02)
     assert len(tuning.actor_curve) == len(tuning.learner_curve) == 3
@@ -329,12 +329,12 @@ def test_cores_are_measured_and_split():
 
 
 @pytest.mark.parametrize(("argument", "word"), [({"cores": 0}, "cores"), ({"measure_s": 0}, "mea")])
-def test_a_measurement_that_cannot_be_is_refused(argument, word):
+def test_tune_cores_refuses_invalid_arguments(argument, word):
     with pytest.raises(reverie.errors.InvalidArgumentError, match=word):
         tune_cores("ddqn", "CartPole-v1", **argument)
 
 
-def test_the_command_prints_both_curves_and_the_choice(capsys):
+def test_tune_cores_prints_the_split_and_the_error_of_its_prediction(capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16", "--cores", "2"]
     assert main(["tune-cores", *arguments, "--check-s", "0.5"]) == 0
     said = capsys.readouterr().out
@@ -342,14 +342,14 @@ def test_the_command_prints_both_curves_and_the_choice(capsys):
     assert re.search(r"measured: [\d,]+ steps/s; the prediction is off by [+-]\d+%", said)
 
 
-def test_the_command_splits_the_cores_by_itself(capsys):
+def test_actors_auto_splits_the_cores(capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16"]
     assert main(["train", *arguments, "--steps", "1500", "--actors", "auto"]) == 0
     assert "predicted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
-def test_continuous_actions_are_trained(algorithm):
+def test_algorithms_for_continuous_actions_train(algorithm):
     settings = TrainSettings(seed=1, steps=600, warmup_steps=200, hidden=(16,), batch_size=16)
     result = train(algorithm, "Pendulum-v1", settings, final_episodes=2)
     assert result.progress.batches == 400

@@ -79,7 +79,9 @@ def run_in_parts(algorithm, env, settings, path, stops, **options):
         ),
     ],
 )
-def test_an_interrupted_training_ends_in_the_same_bits(tmp_path, algorithm, env, settings, options):
+def test_an_interrupted_training_ends_bit_for_bit_as_a_whole_one(
+    tmp_path, algorithm, env, settings, options
+):
     whole = TrainSettings(**{**vars(SHORT), **settings})
     stops = sorted(random.Random(7).sample(range(1, whole.steps), 5))
     expected = run_through(algorithm, env, whole, **options)
@@ -87,14 +89,14 @@ def test_an_interrupted_training_ends_in_the_same_bits(tmp_path, algorithm, env,
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
-def test_continuous_algorithms_go_on_in_the_same_bits(tmp_path, algorithm):
+def test_continuous_algorithms_resume_bit_for_bit(tmp_path, algorithm):
     expected = run_through(algorithm, "Pendulum-v1", CONTINUOUS)
     parts = run_in_parts(algorithm, "Pendulum-v1", CONTINUOUS, tmp_path / "it", [50, 200, 390])
     assert parts == expected
 
 
 @pytest.mark.full
-def test_twenty_interruptions_end_in_the_same_bits(tmp_path):
+def test_a_training_interrupted_twenty_times_ends_bit_for_bit_the_same(tmp_path):
     settings = TrainSettings(seed=5, steps=20_000, hidden=(32,), n_step=3, capacity=7_000)
     stops = sorted(random.Random(1).sample(range(1, settings.steps), 20))
     for env in ("CartPole-v1", "LunarLander-v3"):
@@ -102,7 +104,7 @@ def test_twenty_interruptions_end_in_the_same_bits(tmp_path):
         assert run_in_parts("ddqn", env, settings, tmp_path / env, stops) == expected
 
 
-def test_a_lander_goes_on_in_the_same_bits(tmp_path):
+def test_lunar_lander_resumes_bit_for_bit(tmp_path):
     settings = TrainSettings(**{**vars(SHORT), "steps": 900})
     try:
         expected = run_through("ddqn", "LunarLander-v3", settings)
@@ -137,7 +139,7 @@ GATED = """
 """
 
 
-def test_a_step_that_a_stop_cuts_off_is_taken_again(tmp_path, monkeypatch):
+def test_a_step_interrupted_by_stop_is_taken_again_on_resume(tmp_path, monkeypatch):
     gymnasium = pytest.importorskip("gymnasium")
     (tmp_path / "gated_envs.py").write_text(textwrap.dedent(GATED))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -164,7 +166,7 @@ def test_a_step_that_a_stop_cuts_off_is_taken_again(tmp_path, monkeypatch):
         gymnasium.registry.pop("Gated-v0", None)
 
 
-def test_saving_on_the_way_does_not_change_the_run(tmp_path):
+def test_saving_during_training_does_not_change_the_run(tmp_path):
     expected = run_through("ddqn", "CartPole-v1", SHORT)
     with Trainer("ddqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
@@ -181,7 +183,7 @@ def test_saving_on_the_way_does_not_change_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_threads_rest_while_they_are_saved(tmp_path, asynchronous):
+def test_actors_and_learners_pause_while_a_checkpoint_is_saved(tmp_path, asynchronous):
     settings = TrainSettings(
         seed=1,
         steps=6_000,
@@ -212,7 +214,7 @@ def test_threads_rest_while_they_are_saved(tmp_path, asynchronous):
     assert end.elapsed_s > begin.elapsed_s > 0
 
 
-def test_two_threads_may_save_at_once(tmp_path):
+def test_several_threads_may_save_at_once(tmp_path):
     settings = TrainSettings(**{**vars(SHORT), "steps": 10**9})
     with Trainer("dqn", "CartPole-v1", settings) as trainer:
         trainer.start()
@@ -254,7 +256,7 @@ def test_a_checkpoint_of_another_training_is_refused(saved, algorithm, env, sett
         Trainer(algorithm, env, given, resume=saved[1])
 
 
-def test_a_training_goes_on_with_more_steps_and_a_smaller_learning_rate(saved, tmp_path):
+def test_a_training_resumes_with_more_steps_and_another_learning_rate(saved, tmp_path):
     settings, path = saved
     changed = {"steps": 900, "learning_rate": 1e-5, "evaluation_interval": 100}
     policies = []
@@ -307,7 +309,7 @@ def test_a_damaged_checkpoint_is_refused(saved, tmp_path):
         Trainer("dqn", "CartPole-v1", settings, resume=copy / "manifest")
 
 
-def test_a_checkpoint_of_something_else_is_refused(saved, tmp_path):
+def test_checkpoints_of_trainings_and_buffers_are_not_interchangeable(saved, tmp_path):
     buffer = reverie.ReplayBuffer(5)
     buffer.add(obs=0.0, action=1, reward=1.0, next_obs=1.0, terminated=False)
     buffer.save(tmp_path / "it")
@@ -338,7 +340,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(saved, tmp_path):
     Trainer("dqn", "CartPole-v1", settings, resume=kept)
 
 
-def test_a_folder_is_one_training_s_at_a_time(saved, tmp_path):
+def test_only_one_training_at_a_time_can_save_into_a_folder(saved, tmp_path):
     settings, path = saved
     with Trainer("dqn", "CartPole-v1", settings, resume=path) as first:
         folder = first.save(tmp_path / "it")
@@ -353,7 +355,7 @@ def test_a_folder_is_one_training_s_at_a_time(saved, tmp_path):
     ]
 
 
-def test_an_environment_that_does_not_repeat_itself_is_refused(tmp_path, monkeypatch):
+def test_resuming_refuses_an_environment_that_does_not_repeat_itself(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium")
     settings = TrainSettings(**{**vars(SHORT), "steps": 300})
     with Trainer("dqn", "CartPole-v1", settings, env_backend="thread") as trainer:
@@ -365,7 +367,7 @@ def test_an_environment_that_does_not_repeat_itself_is_refused(tmp_path, monkeyp
         Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
 
 
-def test_train_goes_on_in_its_folder(tmp_path):
+def test_train_resumes_from_its_folder(tmp_path):
     with pytest.raises(InvalidArgumentError, match="out"):
         train("dqn", "CartPole-v1", SHORT, resume=True)
     whole = train("ddqn", "CartPole-v1", SHORT, final_episodes=2)
@@ -396,7 +398,7 @@ def test_train_goes_on_in_its_folder(tmp_path):
     np.testing.assert_array_equal(again.policy.parameters, whole.policy.parameters)
 
 
-def test_a_checkpoint_that_cannot_be_written_on_the_way_is_told(tmp_path):
+def test_a_checkpoint_that_cannot_be_written_during_training_warns(tmp_path):
     with Trainer("dqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
         (tmp_path / CHECKPOINTS).write_text("in the way")
@@ -409,7 +411,7 @@ def test_a_checkpoint_that_cannot_be_written_on_the_way_is_told(tmp_path):
         (tmp_path / CHECKPOINTS).unlink()
 
 
-def test_a_disk_that_is_full_for_a_while_costs_no_step(tmp_path):
+def test_a_temporarily_full_disk_loses_no_step(tmp_path):
     expected = run_through("dqn", "CartPole-v1", SHORT)
     with (
         Trainer("dqn", "CartPole-v1", SHORT) as trainer,
@@ -432,7 +434,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_step(tmp_path):
         assert outcome(trainer) == expected
 
 
-def test_a_training_without_a_policy_yet_is_judged_by_its_checkpoint(tmp_path):
+def test_evaluate_uses_the_checkpoint_if_there_is_no_policy_file(tmp_path):
     train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
     expected = evaluate(tmp_path, episodes=3)
     (tmp_path / "policy.safetensors").unlink()
@@ -442,7 +444,7 @@ def test_a_training_without_a_policy_yet_is_judged_by_its_checkpoint(tmp_path):
         evaluate(tmp_path)
 
 
-def test_a_folder_is_one_training_s_from_its_start_to_its_end(tmp_path):
+def test_a_folder_is_locked_while_a_training_uses_it(tmp_path):
     locked = pytest.raises(FailedPreconditionError, match="locked")
     with Trainer("ddqn", "CartPole-v1", SHORT) as first, Checkpoints(first, tmp_path, 60.0), locked:
         train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
@@ -451,7 +453,7 @@ def test_a_folder_is_one_training_s_from_its_start_to_its_end(tmp_path):
         train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "twice", final_episodes=1)
 
 
-def test_an_error_is_not_hidden_by_a_checkpoint_that_cannot_be_written(tmp_path):
+def test_a_failed_final_checkpoint_does_not_hide_an_error(tmp_path):
     def fail():
         shutil.rmtree(tmp_path / CHECKPOINTS)
         (tmp_path / CHECKPOINTS).write_text("in the way")
@@ -513,7 +515,7 @@ def in_group(group):
         pytest.param("process", 50, marks=pytest.mark.full),
     ],
 )
-def test_ctrl_c_at_any_moment(tmp_path, kind, times):
+def test_ctrl_c_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path, kind, times):
     if kind == "process":
         pytest.importorskip("gymnasium")
     draw = random.Random(11)
@@ -551,7 +553,7 @@ def newest(folder):
     )
 
 
-def test_a_killed_training_goes_on_in_the_same_bits(tmp_path):
+def test_a_killed_training_resumes_bit_for_bit(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     arguments = "--algorithm ddqn --env CartPole-v1 --hidden 16 --seed 4 --steps 40000"
     arguments += " --capacity 5000 --batch-size 16 --final-episodes 1"

@@ -27,7 +27,7 @@ CART_POLE = ["--algorithm", "dqn", "--env", "CartPole-v1"]
         (["--env-option", "wind"], ["wind", "NAME=VALUE"]),
     ],
 )
-def test_an_argument_that_cannot_be_read_is_told_in_two_lines(flags, words, capsys):
+def test_an_argument_that_cannot_be_parsed_is_reported_in_two_lines(flags, words, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["train", *CART_POLE, *flags])
     assert exit_.value.code == 2
@@ -52,7 +52,7 @@ def test_an_argument_that_cannot_be_read_is_told_in_two_lines(flags, words, caps
         (["--config", "{nowhere}"], ["{nowhere}", "No such file"]),
     ],
 )
-def test_an_argument_out_of_range_is_told_before_anything_is_trained(
+def test_an_argument_out_of_range_is_reported_before_training_starts(
     flags, words, tmp_path, capsys
 ):
     file = tmp_path / "file"
@@ -66,19 +66,19 @@ def test_an_argument_out_of_range_is_told_before_anything_is_trained(
         assert word.format(**places) in told.err
 
 
-def test_a_folder_without_a_training_cannot_be_judged(tmp_path, capsys):
+def test_a_folder_without_a_training_cannot_be_evaluated(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "Errno" not in told
     assert "there is no training" in told
 
 
-def test_steps_that_end_before_learning_begins_are_told(capsys):
+def test_the_command_warns_if_training_ends_before_learning_begins(capsys):
     assert main(["train", *CART_POLE, "--steps", "50", "--hidden", "8", "--quiet"]) == 0
     assert "nothing will be learned" in capsys.readouterr().err
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path):
+def test_a_second_ctrl_c_ends_the_command_at_once(tmp_path):
     arguments = [*CART_POLE, "--hidden", "16", "--steps", str(10**10), "--out", str(tmp_path)]
     process = subprocess.Popen(
         [sys.executable, "-m", "reverie", "train", *arguments],

@@ -80,13 +80,13 @@ def faulty(tmp_path, monkeypatch):
     gymnasium.registry.pop("Faulty-v0", None)
 
 
-def test_episodes_have_seeds_of_their_own():
+def test_each_episode_has_its_own_seed():
     seeds = [episode_seed(seed, episode) for seed in (0, 1, 2**31) for episode in range(100)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_an_episode_can_be_begun_again():
+def test_an_episode_and_its_successors_can_be_repeated_from_a_seed():
     env = SeededEpisodes(gymnasium.make("CartPole-v1"))
     first = env.reset(seed=7)[0]
     second = env.reset()[0]
@@ -95,7 +95,7 @@ def test_an_episode_can_be_begun_again():
     np.testing.assert_array_equal(env.reset()[0], second)
 
 
-def test_any_environment_of_gymnasium_is_trained_in(tmp_path):
+def test_gymnasium_environments_train_with_either_backend(tmp_path):
     runs = [
         train(
             "ddqn",
@@ -114,7 +114,7 @@ def test_any_environment_of_gymnasium_is_trained_in(tmp_path):
     assert evaluate(tmp_path / "run", episodes=1) == runs[0].greedy_returns
 
 
-def test_actors_on_threads_have_pools_of_their_own():
+def test_actors_on_threads_train_with_worker_processes():
     settings = TrainSettings(
         seed=1, steps=300, hidden=(16,), warmup_steps=100, actors=2, envs_per_actor=2, learners=2
     )
@@ -123,13 +123,13 @@ def test_actors_on_threads_have_pools_of_their_own():
     assert result.episodes
 
 
-def test_discrete_observations_are_one_hot():
+def test_discrete_observations_are_one_hot_encoded():
     pytest.importorskip("gymnasium.envs.toy_text.frozen_lake")
     result = train("dqn", "FrozenLake-v1", SHORT, env_backend="thread", final_episodes=1)
     assert result.policy.widths[0] == 16
 
 
-def test_bounds_and_shapes_of_actions_are_the_environments(faulty):
+def test_bounds_and_shapes_of_actions_come_from_the_environment(faulty):
     settings = TrainSettings(seed=1, steps=200, hidden=(16,), warmup_steps=100, batch_size=16)
     result = train(
         "td3",
@@ -157,14 +157,16 @@ def test_options_reach_the_environment():
         ("sac", {"action": "unbounded"}, InvalidArgumentError, "inf"),
     ],
 )
-def test_what_an_algorithm_cannot_serve_is_refused(faulty, algorithm, options, error, words):
+def test_environments_that_an_algorithm_does_not_support_are_refused(
+    faulty, algorithm, options, error, words
+):
     threads = threading.active_count()
     with pytest.raises(error, match=words):
         Trainer(algorithm, faulty, env_options=options, env_backend="thread")
     assert threading.active_count() <= threads
 
 
-def test_an_unknown_environment_is_told_with_near_names():
+def test_the_error_for_an_unknown_environment_suggests_similar_names():
     with pytest.raises(NotFoundError, match="CartPole-v1"):
         Trainer("dqn", "CartPol-v1")
 
@@ -178,7 +180,7 @@ def test_an_unknown_environment_is_told_with_near_names():
         ("hang", DeadlineExceededError, "env_timeout_s"),
     ],
 )
-def test_what_goes_wrong_in_an_environment_keeps_the_training(faulty, fault, error, words):
+def test_an_error_in_an_environment_keeps_the_training_so_far(faulty, fault, error, words):
     settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100, batch_size=16)
     timeout_s = 1.0 if fault == "hang" else 30.0
     with Trainer(
@@ -195,7 +197,7 @@ def test_what_goes_wrong_in_an_environment_keeps_the_training(faulty, fault, err
         assert np.isfinite(trainer.policy().parameters).all()
 
 
-def test_the_command_keeps_what_there_was_when_an_environment_raised(faulty, tmp_path, capsys):
+def test_the_command_keeps_its_results_if_an_environment_raises(faulty, tmp_path, capsys):
     flags = ["--algorithm", "dqn", "--env", faulty, "--env-option", "fault=raise", "--seed", "1"]
     sizes = ["--steps", "1000", "--hidden", "16", "--warmup-steps", "100", "--batch-size", "16"]
     assert main(["train", *flags, *sizes, "--out", str(tmp_path / "run")]) == 1
@@ -207,7 +209,7 @@ def test_the_command_keeps_what_there_was_when_an_environment_raised(faulty, tmp
     assert np.isfinite(evaluate(tmp_path / "run", episodes=1)).all()
 
 
-def test_a_hanging_step_does_not_hold_stop_up(faulty):
+def test_a_hanging_step_does_not_block_stop(faulty):
     settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100)
     with Trainer("dqn", faulty, settings, env_options={"fault": "hang"}) as trainer:
         trainer.start()
@@ -219,7 +221,7 @@ def test_a_hanging_step_does_not_hold_stop_up(faulty):
         assert trainer.progress().end == "stopped"
 
 
-def test_cores_are_split_for_any_environment():
+def test_tune_cores_works_with_gymnasium_environments():
     settings = TrainSettings(hidden=(16,), batch_size=16, warmup_steps=200)
     tuning = tune_cores(
         "dqn", "CartPole-v1", settings, cores=1, measure_s=0.05, env_backend="thread"

@@ -35,7 +35,7 @@ def workers():
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("actors", [0, 2])
-def test_a_worker_killed_or_frozen_is_told_and_the_training_is_kept(tmp_path, actors, how):
+def test_a_killed_or_frozen_worker_is_reported_and_the_training_is_kept(tmp_path, actors, how):
     pytest.importorskip("gymnasium")
     settings = TrainSettings(**{**vars(SHORT), "actors": actors})
     options = {"env_backend": "process", "env_timeout_s": 1.0 if how == signal.SIGSTOP else 60.0}
@@ -99,7 +99,7 @@ def huge(tmp_path, monkeypatch):
     gymnasium.registry.pop("Huge-v0", None)
 
 
-def test_a_training_goes_on_from_the_weights_before_a_gradient_that_was_not_finite(huge, tmp_path):
+def test_a_training_resumes_from_the_weights_before_a_gradient_that_was_not_finite(huge, tmp_path):
     settings = TrainSettings(
         **{
             **vars(SHORT),
@@ -149,7 +149,7 @@ sys.exit(main(["train", *given.split(), *sys.argv[1:]]))
         ["--actors", "3", "--env-backend", "process"],
     ],
 )
-def test_one_core_carries_any_number_of_actors_and_learners(flags):
+def test_many_actors_and_learners_can_train_on_one_core(flags):
     if "process" in flags:
         pytest.importorskip("gymnasium")
     done = subprocess.run(
@@ -208,7 +208,7 @@ def test_an_agent_that_does_not_return_ends_the_training(tmp_path, actors, what)
 
 
 @pytest.mark.parametrize("actors", [0, 1])
-def test_stop_gives_up_an_agent_that_does_not_return(actors):
+def test_stop_gives_up_on_an_agent_that_does_not_return(actors):
     settings = TrainSettings(**{**vars(SHORT), "actors": actors})
     agent = Stuck("learn")
     loop = Loop(agent, agent, "CartPole-v1", settings, agent_timeout_s=0.5)

@@ -66,7 +66,7 @@ def interrupted(agent, folder, *, moments, **arguments):
 
 
 @pytest.mark.parametrize("backend", ["native", "thread"])
-def test_a_loop_goes_on_in_the_same_bits(tmp_path, backend):
+def test_a_loop_resumes_bit_for_bit(tmp_path, backend):
     whole = Linear()
     with Loop(whole, whole, "CartPole-v1", SHORT, env_backend=backend) as loop:
         loop.start()
@@ -80,7 +80,7 @@ def test_a_loop_goes_on_in_the_same_bits(tmp_path, backend):
     np.testing.assert_array_equal(parts.weights, whole.weights)
 
 
-def test_threads_rest_while_a_loop_is_saved(tmp_path):
+def test_threads_pause_while_a_loop_is_saved(tmp_path):
     agent = Linear()
     settings = TrainSettings(**{**vars(SHORT), "actors": 1, "envs_per_actor": 2, "steps": 20_000})
     with Loop(agent, agent, "CartPole-v1", settings) as loop:
@@ -103,7 +103,7 @@ def test_threads_rest_while_a_loop_is_saved(tmp_path):
         assert loop.progress().batches == loop.progress().batch_count
 
 
-def test_a_training_goes_on_and_stops_beside_a_thread_that_saves_all_the_time(tmp_path):
+def test_a_training_runs_and_stops_while_another_thread_keeps_saving(tmp_path):
     agent = Linear()
     settings = TrainSettings(**{**vars(SHORT), "actors": 1, "steps": 1_000_000})
     is_over = threading.Event()
@@ -125,7 +125,7 @@ def test_a_training_goes_on_and_stops_beside_a_thread_that_saves_all_the_time(tm
     assert loop.progress().end == "stopped"
 
 
-def test_a_training_is_saved_while_no_batch_is_due(tmp_path):
+def test_a_training_can_be_saved_while_no_batch_is_due(tmp_path):
     """Then the thread that draws batches waits for steps, and the save pauses the steps."""
     settings = TrainSettings(
         seed=3, steps=10**9, warmup_steps=10, actors=1, update_interval=1e6, hidden=(8,)
@@ -144,7 +144,7 @@ def test_a_training_is_saved_while_no_batch_is_due(tmp_path):
         loop.load(tmp_path)
 
 
-def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
+def test_loops_that_cannot_be_saved_or_loaded_are_refused(tmp_path):
     class Forgetful:
         act, learn = Linear.act, Linear.learn
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
             loop.load(tmp_path / folder)
 
 
-def test_a_state_that_is_no_arrays_is_refused(tmp_path):
+def test_a_state_that_does_not_consist_of_arrays_is_refused(tmp_path):
     class Nested(Linear):
         def state_dict(self):
             return {"weights": {"first": self.weights}}
@@ -199,7 +199,7 @@ def test_a_state_that_is_no_arrays_is_refused(tmp_path):
             loop.save(tmp_path / "run")
 
 
-def test_environments_of_a_function_begin_new_episodes(tmp_path):
+def test_environments_from_a_function_begin_new_episodes_on_resume(tmp_path):
     gymnasium = pytest.importorskip("gymnasium")
     agent = Linear()
 
@@ -218,7 +218,7 @@ def test_environments_of_a_function_begin_new_episodes(tmp_path):
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "LunarLander-v3"])
 @pytest.mark.parametrize("backend", ["native", "thread"])
-def test_environments_are_played_again(env, backend):
+def test_environments_are_replayed_to_their_saved_state(env, backend):
     pytest.importorskip("gymnasium")
     if env == "LunarLander-v3" and backend == "thread":
         pytest.importorskip("Box2D")
@@ -279,7 +279,7 @@ class Stopped(Exception):  # noqa: N818
 @pytest.mark.parametrize(
     ("algorithm", "env"), [("ddqn", "CartPole-v1"), ("sac", "Pendulum-v1"), ("td3", "Pendulum-v1")]
 )
-def test_torch_goes_on_in_the_same_bits(tmp_path, algorithm, env):
+def test_a_pytorch_training_resumes_bit_for_bit(tmp_path, algorithm, env):
     from reverie.agents.torch_training import TorchTrainer
 
     settings = TrainSettings(**{**vars(SHORT), "steps": 400, "evaluation_interval": 150})
@@ -306,7 +306,7 @@ def test_torch_goes_on_in_the_same_bits(tmp_path, algorithm, env):
 
 
 @pytest.mark.usefixtures("one_torch_thread")
-def test_an_interrupted_training_of_torch_is_resumed_from_its_folder(tmp_path):
+def test_an_interrupted_pytorch_training_resumes_from_its_folder(tmp_path):
     settings = TrainSettings(**{**vars(SHORT), "steps": 4_000, "actors": 1})
     given = {"learner": "torch", "out": tmp_path / "run", "final_episodes": 1}
     found = []
@@ -328,7 +328,7 @@ def test_an_interrupted_training_of_torch_is_resumed_from_its_folder(tmp_path):
 
 
 @pytest.mark.usefixtures("one_torch_thread")
-def test_a_state_of_other_networks_is_refused():
+def test_the_state_of_other_networks_is_refused():
     from reverie.agents.torch_agent import TorchAgent
     from reverie.envs.pool import EnvPool
 

@@ -54,7 +54,7 @@ def run(agent, settings=SHORT, **options):
         return loop
 
 
-def test_a_learner_of_ones_own_is_trained():
+def test_a_custom_learner_is_trained():
     agent = Tabular()
     loop = run(agent)
     progress = loop.progress()
@@ -66,7 +66,7 @@ def test_a_learner_of_ones_own_is_trained():
     assert loop.buffer.max_priority > 0
 
 
-def test_a_seed_repeats_a_run_in_turn():
+def test_the_same_seed_gives_the_same_single_threaded_run():
     first, again = Tabular(), Tabular()
     episodes = [run(agent).episodes() for agent in (first, again)]
     assert episodes[0] == episodes[1]
@@ -74,7 +74,7 @@ def test_a_seed_repeats_a_run_in_turn():
 
 
 @pytest.mark.parametrize("backend", ["native", "thread"])
-def test_threads_act_draw_and_learn(backend):
+def test_acting_sampling_and_learning_run_on_threads(backend):
     settings = TrainSettings(
         seed=1,
         steps=600,
@@ -114,7 +114,7 @@ def test_stop_ends_every_thread():
 
 @pytest.mark.parametrize("actors", [0, 1])
 @pytest.mark.parametrize("what", ["act", "learn", "nan"])
-def test_what_the_agent_raises_ends_the_training(actors, what):
+def test_an_error_raised_by_the_agent_ends_the_training(actors, what):
     class Broken(Tabular):
         def act(self, observation, *, step, explore):
             if what == "act" and step > 150:
@@ -221,7 +221,7 @@ def squares(tmp_path, monkeypatch):
         ("sac", "Pendulum-v1", {"steps": 200}),
     ],
 )
-def test_the_five_algorithms_with_torch(algorithm, env, settings, tmp_path):
+def test_all_five_algorithms_train_with_pytorch(algorithm, env, settings, tmp_path):
     given = TrainSettings(**{**vars(SHORT), **settings})
     out = tmp_path / "run"
     result = train(algorithm, env, given, learner="torch", final_episodes=2, out=out)
@@ -232,12 +232,12 @@ def test_the_five_algorithms_with_torch(algorithm, env, settings, tmp_path):
     assert len(evaluate(out, episodes=2)) == 2
 
 
-def test_torch_repeats_a_seed_in_turn():
+def test_the_same_seed_gives_the_same_single_threaded_pytorch_run():
     runs = [train("ddqn", "CartPole-v1", SHORT, learner="torch", final_episodes=1) for _ in "ab"]
     assert runs[0].episodes == runs[1].episodes
 
 
-def test_a_step_of_torch_is_that_of_the_native_learner():
+def test_a_step_of_the_pytorch_learner_matches_the_native_rule():
     """Compares a batch's TD errors with the rule worked out in NumPy with the same weights."""
     from reverie.agents.torch_agent import TorchAgent
     from reverie.envs.pool import EnvPool
@@ -274,7 +274,7 @@ def test_a_step_of_torch_is_that_of_the_native_learner():
     np.testing.assert_allclose(moved, -1e-3 * np.sign(slope), rtol=1e-3)
 
 
-def test_pictures_are_learned_from_by_convolutions(squares):
+def test_convolutional_networks_learn_from_images(squares):
     settings = TrainSettings(
         seed=1,
         steps=500,
@@ -292,7 +292,7 @@ def test_pictures_are_learned_from_by_convolutions(squares):
     assert result.greedy_return > 8.5  # of 10; a random policy gets 5
 
 
-def test_what_torch_cannot_serve_is_refused():
+def test_settings_that_the_pytorch_learner_does_not_support_are_refused():
     with pytest.raises(InvalidArgumentError, match="use ddpg, td3 or sac"):
         train("dqn", "Pendulum-v1", SHORT, learner="torch")
     with pytest.raises(InvalidArgumentError, match="use dqn or ddqn"):
@@ -310,7 +310,7 @@ def test_what_torch_cannot_serve_is_refused():
         )
 
 
-def test_the_exploration_measures_pytorchs_learner():
+def test_tune_cores_measures_the_pytorch_learner():
     tuning = tune_cores("ddqn", "CartPole-v1", SHORT, cores=3, measure_s=0.02, learner="torch")
     assert len(tuning.actor_curve) == len(tuning.learner_curve) == 3
     assert min(tuning.actor_curve + tuning.learner_curve) > 0
@@ -320,7 +320,7 @@ def test_the_exploration_measures_pytorchs_learner():
     assert (one.settings.actors, one.settings.learners) == (0, 1)
 
 
-def test_all_cores_act_where_an_accelerator_learns(monkeypatch):
+def test_all_cores_act_if_an_accelerator_learns(monkeypatch):
     curves = [100.0, 200.0, 300.0], 290.0
     monkeypatch.setattr("reverie.agents.torch_cores.torch_curves", lambda *_, **__: curves)
     options = {"cores": 3, "learner": "torch"}
@@ -331,7 +331,7 @@ def test_all_cores_act_where_an_accelerator_learns(monkeypatch):
         tune_cores("ddqn", "CartPole-v1", SHORT, device="cuda:0")
 
 
-def test_the_command_splits_the_cores_for_pytorchs_learner(capsys):
+def test_the_command_splits_the_cores_for_the_pytorch_learner(capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16"]
     arguments += ["--learner", "torch"]
     assert main(["tune-cores", *arguments, "--cores", "2", "--check-s", "0.5"]) == 0
@@ -343,13 +343,13 @@ def test_the_command_splits_the_cores_for_pytorchs_learner(capsys):
 
 
 @pytest.mark.parametrize("algorithm", ["ddqn", "sac"])
-def test_the_loss_of_pytorchs_learner_is_told(algorithm):
+def test_progress_reports_the_loss_of_the_pytorch_learner(algorithm):
     env = "CartPole-v1" if algorithm == "ddqn" else "Pendulum-v1"
     result = train(algorithm, env, SHORT, learner="torch", agent_timeout_s=60.0, final_episodes=1)
     assert 0 < result.progress.loss < 1e4
 
 
-def test_an_attribute_of_the_learner_is_the_loss_if_it_is_a_number():
+def test_progress_reports_the_learners_loss_attribute_if_it_is_a_number():
     agent = Tabular()
     assert np.isnan(run(agent).progress().loss)
     agent = Tabular()
@@ -361,7 +361,7 @@ def test_an_attribute_of_the_learner_is_the_loss_if_it_is_a_number():
 
 
 @pytest.mark.parametrize("actors", [0, 1])
-def test_priorities_reach_the_replay_though_batches_are_on_a_device(actors):
+def test_priorities_reach_the_replay_buffer_if_batches_are_on_a_device(actors):
     """A tensor on PyTorch's device "meta" has a shape and no values, and cannot be copied back."""
     agent = Tabular()
     learned = []
@@ -378,7 +378,7 @@ def test_priorities_reach_the_replay_though_batches_are_on_a_device(actors):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_learns_while_the_next_batch_travels():
+def test_a_gpu_learns_while_the_next_batch_is_transferred():
     settings = TrainSettings(seed=1, steps=3_000, batch_size=256, actors=1, envs_per_actor=16)
     result = train("ddqn", "LunarLander-v3", settings, learner="torch", device="cuda:0")
     assert result.progress.end == "all steps"
@@ -421,7 +421,7 @@ sys.exit(3)
 """
 
 
-def test_a_forked_child_is_refused_and_ends(tmp_path):
+def test_a_forked_child_gets_an_error_and_can_exit(tmp_path):
     """Threads of the parent may hold any lock at the fork, and do not exist in the child."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING],

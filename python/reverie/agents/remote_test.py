@@ -52,7 +52,7 @@ def start():
         process.stdout.close()
 
 
-def test_cartpole_is_trained_by_processes_of_which_one_is_killed_and_one_comes_late(start):
+def test_cartpole_is_trained_although_one_actor_is_killed_and_one_joins_late(start):
     with Trainer("ddqn", "CartPole-v1", CARTPOLE, listen="127.0.0.1:0") as trainer:
         actors = [start(trainer.address) for _ in range(2)]
         trainer.start()
@@ -76,7 +76,7 @@ def test_cartpole_is_trained_by_processes_of_which_one_is_killed_and_one_comes_l
         assert np.mean(trainer.evaluate(episodes=10)) > 100
 
 
-def test_any_program_may_take_the_policy(start):
+def test_any_program_can_receive_the_policy(start):
     with Trainer("dqn", "CartPole-v1", CARTPOLE, listen="127.0.0.1:0") as trainer:
         start(trainer.address)
         trainer.start()
@@ -89,7 +89,7 @@ def test_any_program_may_take_the_policy(start):
             assert (later.value["parameters"] != first.value["parameters"]).any()
 
 
-def test_a_learner_that_is_lost_is_waited_for(start, tmp_path):
+def test_an_actor_waits_for_a_lost_learner_to_return(start, tmp_path):
     words = [
         *(sys.executable, "-m", "reverie", "train", "--algorithm", "dqn", "--env", "CartPole-v1"),
         *("--seed", "1", "--hidden", "16", "--steps", "1000000000", "--checkpoint-every", "0.2"),
@@ -122,7 +122,7 @@ def test_a_learner_that_is_lost_is_waited_for(start, tmp_path):
         learner.communicate()
 
 
-def test_an_actor_that_stands_still_is_not_waited_for_and_acts_again(start):
+def test_training_continues_without_a_frozen_actor_and_takes_it_back(start):
     endless = TrainSettings(**{**vars(CARTPOLE), "steps": 10**9})
     with Trainer("ddqn", "CartPole-v1", endless, listen="127.0.0.1:0") as trainer:
         actors = [start(trainer.address) for _ in range(2)]
@@ -137,7 +137,7 @@ def test_an_actor_that_stands_still_is_not_waited_for_and_acts_again(start):
         assert trainer.progress().end == "running"
 
 
-def test_a_learner_that_stands_still_holds_up_its_actors_alone(start):
+def test_a_frozen_learner_only_delays_its_actors(start):
     words = "--algorithm dqn --env CartPole-v1 --seed 1 --hidden 16 --steps 1000000000"
     learner = subprocess.Popen(
         [sys.executable, "-m", "reverie", "train", *words.split(), "--listen", "127.0.0.1:0"],
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_an_actor_at_once(start):
         assert "interrupted" in out
 
 
-def test_actors_act_beside_threads_of_the_learner_and_from_threads():
+def test_remote_actors_run_in_threads_and_beside_the_learners_own_actors():
     settings = TrainSettings(seed=1, steps=5_000, warmup_steps=100, hidden=(16,), actors=1)
     with Trainer("sac", "Pendulum-v1", settings, listen="127.0.0.1:0") as trainer:
         trainer.start()
@@ -192,7 +192,7 @@ def test_actors_act_beside_threads_of_the_learner_and_from_threads():
         assert sum(one.steps for one in done) > 0
 
 
-def test_what_cannot_be_is_refused():
+def test_wrong_addresses_are_refused():
     with pytest.raises(InvalidArgumentError, match="here"):
         Trainer("dqn", "CartPole-v1", listen="here")
     with pytest.raises(InvalidArgumentError, match="insecure"):

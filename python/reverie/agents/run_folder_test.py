@@ -56,7 +56,7 @@ def fields(message):
                 yield key >> 3, value
 
 
-def test_the_checksum_is_that_of_the_standard():
+def test_the_checksum_matches_the_values_of_the_standard():
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
 
@@ -81,7 +81,7 @@ def test_tensorboard_reads_event_files(tmp_path):
     assert read[-1].summary.value[0].tag == "return"
 
 
-def test_a_training_writes_events_where_tensorboard_is_installed(tmp_path, monkeypatch):
+def test_a_training_writes_events_if_tensorboard_is_installed(tmp_path, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec",
@@ -100,7 +100,7 @@ def test_a_training_writes_events_where_tensorboard_is_installed(tmp_path, monke
     assert {b"loss", b"return", b"return_without_exploration"} <= tags
 
 
-def test_pictures_of_the_curve_and_of_an_episode(tmp_path, capsys):
+def test_a_training_writes_images_of_the_curve_and_of_an_episode(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
     out = tmp_path / "run"
@@ -116,7 +116,7 @@ def test_pictures_of_the_curve_and_of_an_episode(tmp_path, capsys):
         assert picture.width > 300
 
 
-def test_the_split_of_cores_is_drawn(tmp_path, capsys):
+def test_tune_cores_plots_the_split_of_cores(tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")
     flags = "--algorithm dqn --env CartPole-v1 --hidden 8 --cores 2 --batch-size 8"
@@ -131,7 +131,7 @@ def test_the_split_of_cores_is_drawn(tmp_path, capsys):
     assert main(["tune-cores", *arguments, "--plot", str(tmp_path / "none" / "cores.png")]) == 2
 
 
-def test_many_cores_are_drawn_as_well_as_one(tmp_path):
+def test_the_plot_works_for_one_core_and_for_many(tmp_path):
     pytest.importorskip("matplotlib")
     settings = TrainSettings(update_interval=2.0)
     for cores, chosen in ((1, (0, 1)), (56, (7, 49))):
@@ -150,7 +150,7 @@ def test_many_cores_are_drawn_as_well_as_one(tmp_path):
         assert (tmp_path / f"{cores}.svg").stat().st_size > 1_000
 
 
-def test_settings_come_from_a_file(tmp_path, capsys):
+def test_settings_can_be_read_from_a_file(tmp_path, capsys):
     config = tmp_path / "run.toml"
     config.write_text(
         'algorithm = "dqn"\nenv = "CartPole-v1"\n[settings]\nseed = 1\nsteps = 400\n'
@@ -176,18 +176,18 @@ def test_settings_come_from_a_file(tmp_path, capsys):
         ("settings = 3", "table"),
     ],
 )
-def test_a_wrong_file_of_settings_is_refused(tmp_path, capsys, text, words):
+def test_a_wrong_settings_file_is_refused(tmp_path, capsys, text, words):
     (tmp_path / "run.toml").write_text(text)
     assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_missing_file_of_settings_is_refused(tmp_path, capsys):
+def test_a_missing_settings_file_is_refused(tmp_path, capsys):
     assert main(["tune-cores", "--config", str(tmp_path / "none.toml")]) == 2
     assert "none.toml" in capsys.readouterr().err
 
 
-def test_threads_save_one_result_into_one_folder(tmp_path):
+def test_several_threads_can_save_one_result_into_the_same_folder(tmp_path):
     settings = TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), actors=0)
     result = train("dqn", "CartPole-v1", settings, final_episodes=1)
     with concurrent.futures.ThreadPoolExecutor(4) as threads:

@@ -58,7 +58,7 @@ def lose_device(monkeypatch, after, error):
 LOST = "CUDA error: device lost"
 
 
-def test_a_device_that_vanishes_costs_what_came_after_the_last_checkpoint(tmp_path, monkeypatch):
+def test_a_lost_device_loses_only_the_work_since_the_last_checkpoint(tmp_path, monkeypatch):
     with TorchTrainer("ddqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
         trainer.wait()
@@ -90,7 +90,7 @@ def test_a_device_that_vanishes_costs_what_came_after_the_last_checkpoint(tmp_pa
         (torch.OutOfMemoryError("no memory"), ResourceExhaustedError),
     ],
 )
-def test_train_tells_of_a_device_that_vanishes(tmp_path, monkeypatch, actors, error, expected):
+def test_train_reports_a_lost_device(tmp_path, monkeypatch, actors, error, expected):
     lose_device(monkeypatch, 5, error)
     settings = TrainSettings(**{**vars(SHORT), "actors": actors})
     with (
@@ -125,7 +125,7 @@ def weights(agent):
 
 @pytest.mark.parametrize(("algorithm", "name"), [("ddqn", "value network"), ("td3", "a critic")])
 @pytest.mark.parametrize("asks_at_once", [True, False])
-def test_a_gradient_that_is_not_finite_names_its_layer_and_is_left_out(
+def test_a_gradient_that_is_not_finite_is_skipped_and_its_layer_named(
     monkeypatch, algorithm, name, asks_at_once
 ):
     """The CPU checks at once; a device skips the step itself and reports it later."""
@@ -159,7 +159,7 @@ def test_a_gradient_that_is_not_finite_names_its_layer_and_is_left_out(
     assert any((one != other).any() for one, other in zip(before, after, strict=True))
 
 
-def test_a_full_disk_keeps_checkpoint_and_policy(tmp_path):
+def test_a_full_disk_keeps_the_old_checkpoint_and_policy(tmp_path):
     with TorchTrainer("ddqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
         trainer.wait()

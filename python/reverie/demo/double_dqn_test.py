@@ -16,7 +16,7 @@ def batch_of(rng, size=8):
     }
 
 
-def test_errors_are_those_of_the_rule_worked_step_by_step():
+def test_td_errors_match_the_rule_worked_out_step_by_step():
     dqn = DoubleDqn((3, 16, 2), 1)
     batch = batch_of(np.random.default_rng(2))
     errors, loss = dqn.learn(batch, np.ones(8, np.float32), learning_rate=0.0)
@@ -30,7 +30,7 @@ def test_errors_are_those_of_the_rule_worked_step_by_step():
     assert loss == pytest.approx(huber.mean(), rel=1e-5)
 
 
-def test_steps_lead_to_smaller_errors_and_the_target_network_follows():
+def test_learning_reduces_the_errors_and_the_target_network_follows():
     dqn = DoubleDqn((3, 32, 2), 1, target_rate=0.1)
     batch = batch_of(np.random.default_rng(3))
     batch["discount"][:] = 0  # so that the targets are constant
@@ -43,7 +43,7 @@ def test_steps_lead_to_smaller_errors_and_the_target_network_follows():
     assert 0 < np.abs(state["target"] - state["online"]).max() < 0.1
 
 
-def test_a_learner_goes_on_from_its_state_bit_for_bit():
+def test_a_restored_learner_continues_bit_for_bit():
     rng = np.random.default_rng(4)
     batches = [batch_of(rng) for _ in range(20)]
     weights = np.ones(8, np.float32)

@@ -23,7 +23,7 @@ needs_box2d = pytest.mark.skipif(not lander.is_available(), reason="this build h
 
 
 @needs_box2d
-def test_a_short_one_shows_how_it_stands_and_writes_what_came_of_it(tmp_path):
+def test_a_short_training_prints_its_progress_and_writes_its_result(tmp_path):
     output = io.StringIO()
     settings = dataclasses.replace(lander.SETTINGS, steps=3_000, hidden=(16,))
     landing = lander.run_lander(Console(file=output, width=200), 1, tmp_path, settings)
@@ -49,6 +49,6 @@ def test_a_short_one_shows_how_it_stands_and_writes_what_came_of_it(tmp_path):
     np.testing.assert_array_equal(policy.parameters, landing.result.policy.parameters)
 
 
-def test_the_settings_are_in_range():
+def test_the_settings_are_accepted_by_the_trainer():
     settings = dataclasses.replace(lander.SETTINGS, seed=1)
     assert Trainer("ddqn", "CartPole-v1", settings).settings.n_step == 3

@@ -23,7 +23,7 @@ def test_a_number_out_of_range_is_refused_with_its_bounds(arguments, says):
         Options(**arguments)
 
 
-def test_a_folder_that_cannot_be_is_refused(tmp_path):
+def test_an_output_path_that_cannot_be_a_folder_is_refused(tmp_path):
     file = tmp_path / "taken"
     file.touch()
     for out in (file, file / "below"):
@@ -32,7 +32,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
     assert Options(out=tmp_path / "new" / "below").out == tmp_path / "new" / "below"
 
 
-def test_a_package_that_is_absent_is_named(monkeypatch):
+def test_a_missing_package_is_named(monkeypatch):
     assert missing_extras() == []
     monkeypatch.setitem(sys.modules, "rich", None)
     assert missing_extras() == ["rich"]

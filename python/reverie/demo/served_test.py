@@ -46,12 +46,12 @@ def runs(tmp_path_factory):
     return first, second, before
 
 
-def test_a_server_and_actors_are_processes_of_their_own_and_end_with_it(runs):
+def test_the_server_and_actors_are_processes_that_end_with_the_run(runs):
     first, second, before = runs
     assert first.children == second.children == before + 4
 
 
-def test_it_tells_how_it_stands_and_what_came_of_it(runs):
+def test_a_run_reports_its_progress_and_its_outcome(runs):
     first, second, _ = runs
     assert [at["step"] for at in first.of("progress")] == [1_250, 1_500]
     assert [at["step"] for at in second.of("progress")] == [1_750, 2_000]
@@ -64,7 +64,7 @@ def test_it_tells_how_it_stands_and_what_came_of_it(runs):
     assert outcome["kept_step"] in tried
 
 
-def test_it_goes_on_where_it_was_with_what_was_confirmed(runs):
+def test_a_restarted_run_resumes_with_all_confirmed_items(runs):
     _, second, _ = runs
     kind, restart = second[0]
     assert kind == "restart"
@@ -72,7 +72,7 @@ def test_it_goes_on_where_it_was_with_what_was_confirmed(runs):
     assert restart["found"] >= restart["confirmed"] >= 1_500 - served._AHEAD_BATCHES
 
 
-def test_the_rate_limiter_keeps_actors_and_learner_together(runs):
+def test_the_rate_limiter_keeps_inserts_and_samples_in_step(runs):
     _, second, _ = runs
     # Batches are drawn ahead, so a few more were sampled than used.
     sampled = 64 * (2_000 - 1_000)
@@ -81,13 +81,13 @@ def test_the_rate_limiter_keeps_actors_and_learner_together(runs):
     assert (sampled - 2 * ahead) / 64 <= inserts - 1_000 <= (sampled + 2 * ahead) / 64
 
 
-def test_actors_that_are_gone_are_told_of(monkeypatch, tmp_path):
+def test_missing_actors_are_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(served, "PATIENCE_S", 1.0)
     with pytest.raises(RuntimeError, match=r"no batch came for 1 s; the actors are gone"):
         served.learn(5, 2_000, 0, tmp_path, Told())
 
 
-def test_a_server_that_does_not_start_is_told_of(monkeypatch, tmp_path):
+def test_a_server_that_does_not_start_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(served, "_CONFIG", "tables = 3")
     with pytest.raises(RuntimeError, match=r"did not start: .*tables is 3; it must be an array"):
         served.learn(5, 2_000, 1, tmp_path, Told())

@@ -22,13 +22,13 @@ def cart_pole():
         yield pool
 
 
-def test_the_ids_are_there():
+def test_ids_lists_the_native_environments_in_order():
     assert {"CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"} <= set(native.ids())
     assert {"LunarLander-v3", "LunarLanderContinuous-v3"} <= set(native.ids())
     assert native.ids() == sorted(native.ids())
 
 
-def test_a_specification_says_what_goes_in_and_out():
+def test_a_specification_describes_observations_and_actions():
     spec = native.spec("CartPole-v1")
     assert spec == EnvSpec(
         "CartPole-v1",
@@ -44,7 +44,7 @@ def test_a_specification_says_what_goes_in_and_out():
     assert spec.action_high.dtype == np.float32
 
 
-def test_a_batch_has_the_arrays_that_a_backend_promises(cart_pole):
+def test_a_batch_has_the_shapes_and_types_that_a_backend_promises(cart_pole):
     batch = cart_pole.step(np.zeros(4, dtype=np.int64)).result()
     assert batch.observation.shape == (4, 4)
     assert batch.observation.dtype == np.float32
@@ -57,7 +57,7 @@ def test_a_batch_has_the_arrays_that_a_backend_promises(cart_pole):
     assert batch.info == {}
 
 
-def test_a_step_leaves_earlier_results_as_they_are(cart_pole):
+def test_a_step_does_not_change_earlier_results(cart_pole):
     future = cart_pole.step(np.zeros(4, dtype=np.int64))
     first = future.result()
     before = first.observation.copy()
@@ -66,7 +66,7 @@ def test_a_step_leaves_earlier_results_as_they_are(cart_pole):
     np.testing.assert_array_equal(first.observation, before)
 
 
-def test_without_a_copy_steps_write_the_same_arrays():
+def test_without_a_copy_steps_overwrite_the_same_arrays():
     with native.NativePool("CartPole-v1", 4, copy=False) as pool:
         first = pool.reset().result()
         before = first.observation.copy()
@@ -75,7 +75,7 @@ def test_without_a_copy_steps_write_the_same_arrays():
         assert (first.observation != before).any(axis=1).all()
 
 
-def test_an_episode_that_ends_begins_again_in_the_same_step(cart_pole):
+def test_an_episode_that_ends_is_reset_in_the_same_step(cart_pole):
     ends = 0
     for _ in range(100):
         batch = cart_pole.step(np.ones(4, dtype=np.int64)).result()
@@ -86,7 +86,7 @@ def test_an_episode_that_ends_begins_again_in_the_same_step(cart_pole):
     assert ends >= 4 * 9  # always pushing one way ends an episode in about ten steps
 
 
-def test_a_limit_of_steps_truncates():
+def test_an_episode_is_truncated_at_the_step_limit():
     with native.NativePool("Pendulum-v1", 2, seed=1) as pool:
         pool.reset().result()
         for step in range(1, 401):
@@ -95,7 +95,7 @@ def test_a_limit_of_steps_truncates():
             assert not batch.terminated.any()
 
 
-def test_batches_go_their_own_ways():
+def test_batches_of_a_pool_are_independent():
     with native.NativePool("CartPole-v1", 3, num_batches=2, seed=1) as pool:
         first, second = (pool.reset(batch=batch).result() for batch in range(2))
         assert not np.array_equal(first.observation, second.observation)
@@ -105,7 +105,7 @@ def test_batches_go_their_own_ways():
         pool.step([0, 1, 0], batch=1).result()
 
 
-def test_seeds_repeat_an_episode_environment_by_environment():
+def test_each_environment_of_a_pool_has_its_own_seed():
     with native.NativePool("CartPole-v1", 3) as pool, native.NativePool("CartPole-v1", 1) as one:
         batch = pool.reset(seed=7).result()
         alone = one.reset(seed=8).result()
@@ -122,7 +122,7 @@ def test_pools_without_a_seed_differ():
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint64, ">i8"])
-def test_integers_of_any_type_are_actions(cart_pole, dtype):
+def test_actions_may_have_any_integer_type(cart_pole, dtype):
     actions = np.array([0, 1, 1, 0])
     start = [cart_pole.get_state(i) for i in range(4)]
     expected = cart_pole.step(actions).result().observation.copy()
@@ -132,7 +132,7 @@ def test_integers_of_any_type_are_actions(cart_pole, dtype):
     np.testing.assert_array_equal(given.observation, expected)
 
 
-def test_actions_need_not_lie_in_a_row(cart_pole):
+def test_actions_need_not_be_contiguous(cart_pole):
     cart_pole.step(np.zeros((4, 3), dtype=np.int64)[:, 1]).result()
     cart_pole.step([0, 1, 0, 1]).result()
     with native.NativePool("Pendulum-v1", 4) as pool:
@@ -141,7 +141,7 @@ def test_actions_need_not_lie_in_a_row(cart_pole):
         pool.step(np.zeros((4, 1), dtype=np.int32)).result()
 
 
-def test_actions_of_torch_are_taken(cart_pole):
+def test_torch_tensors_are_accepted_as_actions(cart_pole):
     torch = pytest.importorskip("torch")
     cart_pole.step(torch.zeros(4, dtype=torch.int64)).result()
 
@@ -186,7 +186,7 @@ def test_wrong_continuous_actions_are_refused(actions, error, message):
             pool.step(actions)
 
 
-def test_an_unknown_name_brings_the_names_near_it():
+def test_the_error_for_an_unknown_name_suggests_similar_names():
     with pytest.raises(errors.NotFoundError, match="near it are: CartPole-v1"):
         native.NativePool("CartPole-v0", 4)
     with pytest.raises(errors.NotFoundError, match="near it are: LunarLander-v3"):
@@ -207,7 +207,7 @@ def test_an_unknown_name_brings_the_names_near_it():
         ({"sutton_barto_reward": None}, TypeError, "option sutton_barto_reward is a NoneType"),
     ],
 )
-def test_arguments_that_make_no_pool_are_refused(arguments, error, message):
+def test_invalid_arguments_of_a_pool_are_refused(arguments, error, message):
     with pytest.raises(error, match=message) as raised:
         native.NativePool("CartPole-v1", **{"num_envs": 2, **arguments})
     assert isinstance(raised.value, errors.ReverieError)
@@ -224,7 +224,7 @@ def test_a_step_needs_a_reset_first():
             pool.reset(batch=-1)
 
 
-def test_a_first_step_resets_where_that_is_wanted():
+def test_the_first_step_resets_if_first_step_resets_is_set():
     with native.NativePool("CartPole-v1", 2, seed=3, first_step_resets=True) as pool:
         first = pool.step([0, 1]).result()
         assert (first.reward == 0).all()
@@ -234,7 +234,7 @@ def test_a_first_step_resets_where_that_is_wanted():
         assert (pool.step([0, 1]).result().reward == 1).all()
 
 
-def test_a_reset_waits_for_the_step_that_runs():
+def test_a_reset_waits_for_a_running_step():
     with native.NativePool("Acrobot-v1", MANY, seed=1, num_threads=1) as pool:
         pool.reset().result()
         pool.step(np.zeros(MANY, dtype=np.int64))
@@ -245,7 +245,7 @@ def test_a_reset_waits_for_the_step_that_runs():
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_a_step_needs_the_result_of_the_last_one(num_threads):
+def test_a_step_is_refused_until_the_last_result_is_taken(num_threads):
     with native.NativePool("CartPole-v1", 2, num_threads=num_threads) as pool:
         pool.reset().result()
         future = pool.step([0, 0])
@@ -256,7 +256,7 @@ def test_a_step_needs_the_result_of_the_last_one(num_threads):
         pool.step([0, 0]).result()
 
 
-def test_a_closed_pool_refuses_and_keeps_what_it_gave():
+def test_a_closed_pool_refuses_calls_and_keeps_earlier_results():
     pool = native.NativePool("CartPole-v1", 2, num_threads=1)
     batch = pool.reset().result()
     before = batch.observation.copy()
@@ -284,7 +284,7 @@ def test_a_future_outlives_its_pool():
     assert future.result().observation.shape == (8, 8)
 
 
-def test_states_go_there_and_back(cart_pole):
+def test_states_can_be_set_and_read(cart_pole):
     state = [0.1, 0.2, -0.03, 0.4, 17]
     cart_pole.set_state(2, state)
     np.testing.assert_array_equal(cart_pole.get_state(2), state)
@@ -297,7 +297,7 @@ def test_states_go_there_and_back(cart_pole):
         cart_pole.get_state(4)
 
 
-def test_the_number_of_steps_belongs_to_the_state(cart_pole):
+def test_the_step_count_is_part_of_the_state(cart_pole):
     for i in range(4):
         cart_pole.set_state(i, [0, 0, 0, 0, 498 + i % 2])
     batch = cart_pole.step([0, 1, 0, 1]).result()
@@ -305,7 +305,7 @@ def test_the_number_of_steps_belongs_to_the_state(cart_pole):
 
 
 @pytest.mark.parametrize("env_id", native.ids())
-def test_a_picture_shows_more_than_paper(env_id):
+def test_a_rendered_image_is_not_blank(env_id):
     with native.NativePool(env_id, 2, seed=3, num_threads=0) as pool:
         pool.reset().result()
         picture = pool.render(1)
@@ -316,7 +316,7 @@ def test_a_picture_shows_more_than_paper(env_id):
         assert not np.array_equal(picture, pool.render(0))
 
 
-def test_one_thread_of_the_pool_lets_the_caller_go_on():
+def test_a_pool_with_one_thread_steps_without_the_caller_waiting():
     with native.NativePool("LunarLander-v3", 64, seed=1, num_threads=1) as pool:
         pool.reset().result()
         future = pool.step(np.zeros(64, dtype=np.int64))
@@ -325,7 +325,7 @@ def test_one_thread_of_the_pool_lets_the_caller_go_on():
         assert future.result().reward.shape == (64,)
 
 
-def test_a_wait_ends_with_its_limit_and_the_step_goes_on():
+def test_a_wait_ends_at_its_timeout_and_the_step_continues():
     actions = np.zeros(MANY, dtype=np.int64)
     with native.NativePool("Acrobot-v1", MANY, seed=1, num_threads=2) as pool:
         pool.reset().result()
@@ -383,7 +383,7 @@ def is_refused_after_a_fork(call):
 
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork")  # jax warns once it was imported
-def test_a_forked_child_is_refused_and_ends():
+def test_a_forked_child_gets_errors_and_can_exit():
     pool = native.NativePool("LunarLander-v3", 4, num_threads=2)
     future = pool.reset()
     future.result()
@@ -401,11 +401,11 @@ def test_a_forked_child_is_refused_and_ends():
     pool.close()
 
 
-def test_a_pool_says_what_it_is(cart_pole):
+def test_the_repr_of_a_pool_shows_its_settings(cart_pole):
     assert repr(cart_pole) == "NativePool('CartPole-v1', 4, num_batches=1, num_threads=0)"
 
 
-def test_an_env_pool_takes_the_native_ones_by_itself():
+def test_env_pool_chooses_the_native_backend_by_itself():
     with reverie.EnvPool("CartPole-v1", 4, num_batches=2, seed=1) as pool:
         assert pool.backend == "native"
         first = pool.step(np.zeros(4, dtype=np.int64)).result()  # the first step is a reset

@@ -21,7 +21,7 @@ def read(text):
     return reverb_config.read(text, "server.pbtxt")
 
 
-def test_a_table_is_what_python_would_have_made():
+def test_a_configured_table_equals_one_made_in_python():
     config = read("port: 8000\n" + TABLE)
     assert config.port == 8000
     assert config.remarks == ()
@@ -49,17 +49,17 @@ def test_a_table_is_what_python_would_have_made():
         ("prioritized: {}", reverie.selectors.Prioritized(0.0)),
     ],
 )
-def test_every_selector_is_known(text, selector):
+def test_every_selector_can_be_configured(text, selector):
     config = read(TABLE.replace("fifo: true", text))
     assert config.tables[0].info.remover_options == selector
 
 
-def test_no_port_is_a_free_one():
+def test_a_missing_or_zero_port_means_any_free_port():
     assert read(TABLE).port is None
     assert read("port: 0 " + TABLE).port is None
 
 
-def test_what_a_server_never_looks_at_is_told_of():
+def test_ignored_fields_are_reported():
     text = TABLE.replace("max_size: 200", "max_size: 200 signature: { list_value: {} }")
     assert read(text).remarks == ("server.pbtxt:5: 'signature' means nothing here; left out",)
 
@@ -89,18 +89,18 @@ def test_what_a_server_never_looks_at_is_told_of():
         ("tables: {", "port: 65536 tables: {", "1: port is 65536; it must be between 0 and 65535"),
     ],
 )
-def test_what_makes_no_table_is_refused_with_its_line(old, new, says):
+def test_an_invalid_table_is_refused_with_its_line(old, new, says):
     assert old in TABLE
     with pytest.raises(InvalidArgumentError) as caught:
         read(TABLE.replace(old, new))
     assert f"server.pbtxt:{says}" in str(caught.value)
 
 
-def test_a_name_that_stands_twice_is_refused():
+def test_a_duplicate_table_name_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"pbtxt:9: table 'replay' is on line 1"):
         read(TABLE + TABLE)
 
 
-def test_no_tables_are_refused():
+def test_a_configuration_without_tables_is_refused():
     with pytest.raises(InvalidArgumentError, match="no tables; a server needs at least one"):
         read("port: 8000")

@@ -66,11 +66,11 @@ def plain(message):
         ("a: <b: 1>", [("b", 1)]),
     ],
 )
-def test_a_value_is_read(text, value):
+def test_each_kind_of_value_is_read(text, value):
     assert plain(text_proto.read(text, "x")) == [("a", value)]
 
 
-def test_elements_of_a_list_are_fields_of_their_own():
+def test_elements_of_a_list_become_separate_fields():
     message = text_proto.read("a: [1, 2]\nb [{c: 3}, <c: 4>] d: []", "x")
     assert plain(message) == [("a", 1), ("a", 2), ("b", [("c", 3)]), ("b", [("c", 4)])]
     assert all(field.is_element for field in message.fields)
@@ -107,7 +107,7 @@ def test_fields_know_their_line():
     ],
     ids=range(19),
 )
-def test_what_is_no_text_proto_is_refused_with_its_line(text, says):
+def test_malformed_text_is_refused_with_its_line(text, says):
     with pytest.raises(InvalidArgumentError) as caught:
         text_proto.read(text, "x")
     assert says in str(caught.value)
@@ -130,7 +130,7 @@ def read_or_refused(text):
     return True
 
 
-def test_a_text_cut_off_anywhere_is_a_server_or_refused():
+def test_a_truncated_configuration_is_valid_or_refused():
     assert read_or_refused(CONFIG)
     whole = [read_or_refused(CONFIG[:length]) for length in range(len(CONFIG))]
     # Only cuts after the first table, and after the second, are valid.
@@ -138,7 +138,7 @@ def test_a_text_cut_off_anywhere_is_a_server_or_refused():
 
 
 @pytest.mark.parametrize("opening", ["a{", "a:{", "a<", "a:[", "a:[{", "tables{sampler{", "{", "["])
-def test_a_text_nested_without_end_is_refused(opening):
+def test_endless_nesting_is_refused(opening):
     assert not read_or_refused(opening * 100_000)
 
 
@@ -149,7 +149,7 @@ def test_huge_numbers_are_refused(field, number):
     assert not read_or_refused(CONFIG.replace(field, f"{name}: {number}"))
 
 
-def test_whatever_is_changed_in_a_text_it_is_a_server_or_refused():
+def test_a_randomly_changed_configuration_is_valid_or_refused():
     rng = random.Random(7)
     letters = [*sorted(set(CONFIG)), "\0", "\u00e9", "[", "]"]
     accepted = 0
@@ -179,7 +179,7 @@ message M {
 
 
 @pytest.mark.skipif(shutil.which("protoc") is None, reason="needs protobuf-compiler")
-def test_what_protobufs_own_reader_takes_is_taken_and_nothing_else(tmp_path):
+def test_texts_are_accepted_exactly_if_protobuf_accepts_them(tmp_path):
     (tmp_path / "m.proto").write_text(PROTO)
     texts = [
         "a: 1", "a: -1", "a: - 1", "a 1", "a: 0x1f", "a: 017", "a: 08", "a: 1x", "a: [1]",

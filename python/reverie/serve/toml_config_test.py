@@ -51,7 +51,7 @@ def read(text):
     return toml_config.read(text, "server.toml")
 
 
-def test_the_tables_are_what_python_would_have_made():
+def test_configured_tables_equal_those_made_in_python():
     replay, queue = read(CONFIG).tables
     assert repr(replay) == repr(
         reverie.Table(
@@ -72,7 +72,7 @@ def test_the_tables_are_what_python_would_have_made():
     assert repr(queue) == repr(reverie.Table.queue("queue", 10))
 
 
-def test_the_server_is_what_the_top_of_the_file_says():
+def test_top_level_fields_configure_the_server():
     config = read(CONFIG)
     assert (config.host, config.port, config.insecure) == ("::1", 8000, True)
     assert config.max_bytes == 1_000_000_000
@@ -82,7 +82,7 @@ def test_the_server_is_what_the_top_of_the_file_says():
     assert config.limits == reverie.ServerLimits(connections=100, message_bytes=1_000_000)
 
 
-def test_a_codec_and_tables_that_have_unsent_samples_back():
+def test_the_codec_and_undo_unsent_can_be_configured():
     text = CONFIG.replace("max_size = 200", "max_size = 200\nundo_unsent = true")
     config = read('codec = "zstd"\n' + text)
     assert config.codec == "zstd"
@@ -91,7 +91,7 @@ def test_a_codec_and_tables_that_have_unsent_samples_back():
         read('codec = "gif"\n' + CONFIG)
 
 
-def test_files_lie_beside_the_one_that_names_them(tmp_path):
+def test_relative_paths_are_resolved_beside_the_configuration_file(tmp_path):
     path = tmp_path / "server.toml"
     path.write_text(CONFIG)
     config = toml_config.read(CONFIG, str(path))
@@ -121,7 +121,7 @@ def test_files_lie_beside_the_one_that_names_them(tmp_path):
         ),
     ],
 )
-def test_every_limiter_is_known(limiter, made):
+def test_every_limiter_can_be_configured(limiter, made):
     text = f"""
 [[tables]]
 name = "t"
@@ -172,7 +172,7 @@ rate_limiter = {limiter}
         ("max_size = 10\n", "", "35: tables[1]: there is no 'max_size'; it must be given"),
     ],
 )
-def test_what_makes_no_server_is_refused_with_its_line(old, new, says):
+def test_invalid_values_are_refused_with_their_line(old, new, says):
     assert old in CONFIG
     with pytest.raises(InvalidArgumentError) as caught:
         read(CONFIG.replace(old, new))
@@ -186,18 +186,18 @@ def test_a_server_without_tables_is_refused(text):
         read(text)
 
 
-def test_a_plugin_that_is_none_is_refused():
+def test_a_missing_plugin_file_is_refused_with_its_line():
     with pytest.raises(InvalidArgumentError, match=r"server\.toml:1: plugins: "):
         read('plugins = ["nothing.so"]\n' + CONFIG)
 
 
 @pytest.mark.parametrize("opening", ["a = [", "a = {b = ", "[a."])
-def test_a_text_nested_without_end_is_refused(opening):
+def test_endless_nesting_is_refused(opening):
     with pytest.raises(InvalidArgumentError):
         read(opening * 100_000)
 
 
-def test_a_text_cut_off_anywhere_is_a_server_or_refused():
+def test_a_truncated_configuration_is_valid_or_refused():
     def is_server(text):
         try:
             return bool(read(text).tables)

@@ -35,7 +35,7 @@ def fill(adder, episodes=4, length=10):
 
 
 @pytest.mark.parametrize("prefetch", [None, 2])
-def test_acmes_transitions_train_a_critic_and_get_new_priorities(prefetch):
+def test_a_critic_trains_on_acmes_transitions_and_updates_priorities(prefetch):
     table = reverb.Table(
         name=TABLE,
         sampler=reverb.selectors.Prioritized(0.6),
@@ -74,7 +74,7 @@ def test_acmes_transitions_train_a_critic_and_get_new_priorities(prefetch):
     server.stop()
 
 
-def test_acmes_sequences_are_paced_by_their_limiter():
+def test_acmes_sequences_are_limited_by_the_rate_limiter():
     table = reverb.Table(
         name=TABLE,
         sampler=reverb.selectors.Uniform(),
