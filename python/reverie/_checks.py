@@ -138,9 +138,11 @@ def path(name: str, value: object) -> str:
     given = value
     if hasattr(value, "__fspath__"):
         given = os.fspath(value)
-    if isinstance(given, str):
-        return text(name, given)
-    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be the name of a file")
+    if not isinstance(given, str):
+        raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be the name of a file")
+    if "\0" in given:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; a path cannot contain a NUL")
+    return text(name, given)
 
 
 def choice(name: str, value: object, choices: Iterable[str]) -> str:

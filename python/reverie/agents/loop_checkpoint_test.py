@@ -80,6 +80,18 @@ def test_a_loop_resumes_bit_for_bit(tmp_path, backend):
     np.testing.assert_array_equal(parts.weights, whole.weights)
 
 
+def test_a_folder_with_a_nul_is_refused(tmp_path):
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.start()
+        eventually(lambda: loop.progress().steps > 0)
+        for call in (loop.save, loop.load):
+            with pytest.raises(InvalidArgumentError, match="cannot contain a NUL"):
+                call(f"{tmp_path}/a\0b")
+        loop.stop()
+        loop.save(tmp_path / "good")
+
+
 def test_threads_pause_while_a_loop_is_saved(tmp_path):
     agent = Linear()
     settings = TrainSettings(**{**vars(SHORT), "actors": 1, "envs_per_actor": 2, "steps": 20_000})
