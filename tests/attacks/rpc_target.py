@@ -11,8 +11,8 @@ ANSWER_BYTES = 1 << 20
 
 def main() -> None:
     answer = np.zeros(ANSWER_BYTES, np.uint8)
-    # Hostile peers send no heartbeats; they must not be declared dead for that.
-    with reverie.Rpc("target", dead_after_s=60.0) as rpc, reverie.Broker(rpc):
+    dead_after_s = float(sys.argv[1])
+    with reverie.Rpc("target", dead_after_s=dead_after_s) as rpc, reverie.Broker(rpc):
         rpc.define("double", lambda value: 2 * value)
         rpc.define("large", lambda: answer)
         rpc.define_deferred("never", lambda _deferred, *_: None)

@@ -34,9 +34,10 @@ HANDSHAKE_S = 5.0
 class RpcTarget:
     """The process under attack, and an honest peer that calls it."""
 
-    def __init__(self, descriptors=None):
+    def __init__(self, descriptors=None, dead_after_s=60.0):
+        # Hostile peers send no heartbeats; they must not be declared dead for that.
         self._process = subprocess.Popen(
-            [sys.executable, PROGRAM],
+            [sys.executable, PROGRAM, str(dead_after_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -183,9 +184,20 @@ def test_malformed_nested_values_take_bounded_memory(target):
             assert b"cannot be read" in peer.read_answer()[1]
 
 
+@pytest.fixture
+def impatient_target():
+    started = RpcTarget(dead_after_s=5.0)
+    yield started
+    started.close()
+
+
 @pytest.mark.full
-def test_unread_answers_are_bounded(target):
-    """The bound is an eighth of the memory, at least a GiB; further answers are short errors."""
+def test_unread_answers_are_bounded(impatient_target):
+    """The bound is an eighth of the memory, at least a GiB; further answers are short errors.
+
+    They are kept until the peer that lost its connection is dead.
+    """
+    target = impatient_target
     memory_mib = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
     bound_mib = max(1024, memory_mib // 8)
     if bound_mib > 3072:
