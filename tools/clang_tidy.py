@@ -1,6 +1,6 @@
 """Runs clang-tidy over the library's sources, except those in which it found nothing before.
 
-A source is looked at again if anything that clang-tidy reads has changed: the preprocessed source
+A source is checked again if anything that clang-tidy reads has changed: the preprocessed source
 with its comments and macros, the command, the configuration or the program. What was clean is
 remembered in BUILD_FOLDER/clean.
 
@@ -29,7 +29,7 @@ def preprocessing(command: str) -> list[str]:
     return [*words, "-E", "-C", "-dD"]
 
 
-def look(entry: dict[str, str], program: str, salt: bytes, clean: Path) -> tuple[bool, str]:
+def check(entry: dict[str, str], program: str, salt: bytes, clean: Path) -> tuple[bool, str]:
     """Whether the source is clean, and what clang-tidy said. Not run if it was clean before."""
     folder = entry["directory"]
     words = preprocessing(entry["command"])
@@ -52,7 +52,7 @@ def look(entry: dict[str, str], program: str, salt: bytes, clean: Path) -> tuple
 
 
 def main(arguments: list[str]) -> int:
-    """Looks at each source; 1 if something was found."""
+    """Checks each source; 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path)
     parser.add_argument("--program", default="clang-tidy")
@@ -72,13 +72,13 @@ def main(arguments: list[str]) -> int:
     salt = version + (options.root / ".clang-tidy").read_bytes()
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        looks = {
-            threads.submit(look, entry, options.program, salt, clean): entry for entry in entries
+        checks = {
+            threads.submit(check, entry, options.program, salt, clean): entry for entry in entries
         }
-        for number, done in enumerate(as_completed(looks), start=1):
+        for number, done in enumerate(as_completed(checks), start=1):
             is_clean, text = done.result()
             failed += not is_clean
-            name = Path(looks[done]["file"]).relative_to(options.root.resolve())
+            name = Path(checks[done]["file"]).relative_to(options.root.resolve())
             print(f"[{number}/{len(entries)}] {name}{'' if is_clean else ': FAILED'}", flush=True)
             if text.strip():
                 print(text.strip(), flush=True)

@@ -1,4 +1,4 @@
-"""Sources are looked at again only if something that clang-tidy reads has changed."""
+"""Sources are checked again only if something that clang-tidy reads has changed."""
 
 import json
 
@@ -16,7 +16,7 @@ def project(tmp_path):
     compiler.write_text('#!/bin/sh\ncat "$1"\n')
     tidy.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && exec echo 14\n'
-        f'echo "$4" >> {tmp_path}/looked\n! grep bad "$4"\n'
+        f'echo "$4" >> {tmp_path}/checked\n! grep bad "$4"\n'
     )
     compiler.chmod(0o755)
     tidy.chmod(0o755)
@@ -36,15 +36,15 @@ def project(tmp_path):
     (build / "compile_commands.json").write_text(json.dumps(commands))
 
     def run():
-        (tmp_path / "looked").write_text("")
+        (tmp_path / "checked").write_text("")
         status = clang_tidy.main([str(build), "--program", str(tidy), "--root", str(tmp_path)])
-        looked = (tmp_path / "looked").read_text().split()
-        return status, sorted(path.rsplit("/", 1)[1] for path in looked)
+        checked = (tmp_path / "checked").read_text().split()
+        return status, sorted(path.rsplit("/", 1)[1] for path in checked)
 
     return tmp_path, sources, run
 
 
-def test_clean_sources_are_not_looked_at_again(project):
+def test_clean_sources_are_not_checked_again(project):
     _, sources, run = project
     assert run() == (0, ["one.cc", "two.cc"])
     assert run() == (0, [])
@@ -61,7 +61,7 @@ def test_a_source_with_a_finding_fails_every_time(project, capsys):
     assert run() == (1, ["two.cc"])
 
 
-def test_another_configuration_looks_at_all_sources_again(project):
+def test_another_configuration_checks_all_sources_again(project):
     root, _, run = project
     assert run() == (0, ["one.cc", "two.cc"])
     (root / ".clang-tidy").write_text("Checks: performance-*")

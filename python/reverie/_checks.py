@@ -141,7 +141,9 @@ def path(name: str, value: object) -> str:
     if not isinstance(given, str):
         raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be the name of a file")
     if "\0" in given:
-        raise InvalidArgumentError(f"{name} is {shown(value)}; a path cannot contain a NUL")
+        raise InvalidArgumentError(
+            f"{name} is {shown(value)}; a path must not contain a NUL; give one without"
+        )
     return text(name, given)
 
 

@@ -86,7 +86,7 @@ def test_a_folder_with_a_nul_is_refused(tmp_path):
         loop.start()
         eventually(lambda: loop.progress().steps > 0)
         for call in (loop.save, loop.load):
-            with pytest.raises(InvalidArgumentError, match="cannot contain a NUL"):
+            with pytest.raises(InvalidArgumentError, match="must not contain a NUL"):
                 call(f"{tmp_path}/a\0b")
         loop.stop()
         loop.save(tmp_path / "good")
