@@ -891,6 +891,34 @@ TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   store.service->close();
 }
 
+// Groups of records that fit into the ring and others that do not take turns in the same memory.
+TEST(Journal, GroupsInsideAndOutsideTheRingAreReplayed) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    sim::FileSystem files(1);
+    std::string before;
+    {
+      Case store(files, Durability::kInterval, std::uint64_t{1} << 20);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      auto* const journal = static_cast<Journal*>(store.service->log());
+      Random random(seed);
+      for (ItemKey key = 1; key <= 18; ++key) {
+        const std::uint32_t rows = random.below(2) == 0 ? 1 : 2'000;
+        std::vector<Item> items;
+        items.push_back(testing::make_item(key, 1.0, static_cast<float>(key), rows));
+        const InsertRequest request{.table = "uniform", .items = items};
+        ASSERT_TRUE(insert_and_wait(*store.service, request).status.ok());
+        if (random.below(2) == 0) {
+          ASSERT_TRUE(journal->sync().ok());
+        }
+      }
+      before = store.text();
+    }
+    const Case again(files, Durability::kInterval);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
+    EXPECT_EQ(again.text(), before) << "seed " << seed;
+  }
+}
+
 TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());

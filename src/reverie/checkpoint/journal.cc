@@ -263,7 +263,7 @@ Status Journal::write_pending(bool syncs) {
     is_ring_lost = ring_ && ring_->is_lost();
     if (spare_.capacity() > writer_.records.capacity()) {
       writer_.records.swap(spare_);
-      spare_.clear();
+      begin_group();
     }
     last = last_record_.load(std::memory_order_relaxed);
   }
@@ -293,7 +293,6 @@ Status Journal::write_pending(bool syncs) {
   std::vector<std::byte>& used = pending.front().bytes;
   if (!used.empty() && used.capacity() <= kSpareBytesMax) {
     spare_ = std::move(used);
-    spare_.resize(kGroupHeaderBytes);
   }
   written_.store(last, std::memory_order_release);
   {
