@@ -1,4 +1,3 @@
-// Tested in tests/integration/peer_store_test.cc.
 #include "reverie/adapters/peer/store_link.h"
 
 #include <atomic>
@@ -168,7 +167,12 @@ void WireStoreLink::flush() {
   }
   const std::size_t queued = wire.queued_bytes();
   queued_bytes_.store(queued, std::memory_order_relaxed);
-  if (queued >= kRoomBytes) lacks_room_.store(true);
+  if (queued >= kRoomBytes) {
+    lacks_room_.store(true);
+  } else if (lacks_room_.load()) {
+    // This call has written what waited, so the ring may report no room any more.
+    loop_.post([self = shared_from_this()] { self->tell_room(); });
+  }
 }
 
 // Writes, and asks for an event when there is room. A ring reports room by itself.
