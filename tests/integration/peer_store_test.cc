@@ -1,7 +1,9 @@
 // Clients of a store over our own protocol: what the conformance suite does not test. Processes
 // that die are tested in tests/python/peer_store_test.py.
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -204,6 +206,30 @@ TEST_F(PeerStoreTest, ClientsContinueAfterARestart) {
   serve();
   EXPECT_TRUE(insert(*peer, "t", 2).status.ok());
   EXPECT_EQ(size_of(*peer), 1) << "what the old one had is gone with it";
+}
+
+// The thread that waits for a sample reads the parts itself. While it reads the last one that came,
+// the I/O thread notices that the connection has ended.
+TEST_F(PeerStoreTest, ASampleWhoseServerStopsBetweenItsPartsFails) {
+  constexpr std::uint64_t kCount = 100'000;  // small ones, in some twenty-five parts
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    serve();
+    const auto peer = client({.retry_time = std::chrono::seconds(1)});
+    Item item = make_item(1, 1.0, 1.0f);
+    ASSERT_TRUE(insert_and_wait(*peer, {"large", {&item, 1}}).status.ok());
+    std::atomic<bool> has_failed{false};
+    std::thread reader([&] {
+      while (sample(*peer, kCount).status.ok()) {
+      }
+      has_failed = true;
+    });
+    const bool has_begun = eventually([&] { return server_->peers().samples > kCount + i * 5000; });
+    server_.reset();
+    const bool is_over = eventually([&] { return has_failed.load(); });
+    peer->close();
+    reader.join();
+    ASSERT_TRUE(has_begun && is_over) << "server " << i;
+  }
 }
 
 TEST_F(PeerStoreTest, AWrongTokenIsRefused) {

@@ -391,19 +391,21 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     status = part.status();
   }
   bool is_done = is_last || !status.ok();
+  const TimePoint answer_by = pending.answer_by;
   {
     MutexLock lock(mutex_);
     received_ = std::max(received_, id);
-    if (!is_done && is_closed_) {
-      status = cancelled("the client is closed");
+    if (!is_done && session_ != session) {
+      // The connection has ended meanwhile, on another thread, which did not find the request.
+      status = is_closed_ ? cancelled("the client is closed")
+                          : unavailable("the connection to {} was lost", endpoint_.to_string());
       is_done = true;
     }
-    if (!is_done) {
-      pending_.emplace(id, std::move(pending));
-      return;
-    }
+    if (!is_done) pending_.emplace(id, std::move(pending));
   }
-  pending.answer(status, nullptr);
+  if (is_done) return pending.answer(status, nullptr);
+  // The alarm may have rung meanwhile.
+  if (answer_by != TimePoint::max()) watch(answer_by);
 }
 
 void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
