@@ -256,6 +256,11 @@ TimePoint InsertPump::next_due() {
   return std::min(due_, link_ || requests_.empty() ? TimePoint::max() : give_up_at_);
 }
 
+bool InsertPump::is_connected() {
+  MutexLock lock(mutex_);
+  return link_ != nullptr;
+}
+
 bool InsertPump::empty() {
   MutexLock lock(mutex_);
   return requests_.empty();

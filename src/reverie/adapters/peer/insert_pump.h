@@ -57,6 +57,7 @@ class InsertPump {
   TimePoint sweep(TimePoint now, const Status& why, Ended& ended);
   // When the next request will be late.
   TimePoint next_due();
+  bool is_connected();
   bool empty();
 
  private:

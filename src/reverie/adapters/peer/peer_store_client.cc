@@ -360,6 +360,11 @@ RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done
   }
   const TimePoint due = pump->next_due();
   if (due != TimePoint::max()) watch(due);
+  if (!pump->is_connected()) {
+    // An attempt that failed before the pump had the items was the last, if nothing else waited.
+    MutexLock lock(mutex_);
+    need_connection();
+  }
   return base | first;
 }
 
