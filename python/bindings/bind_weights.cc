@@ -81,7 +81,12 @@ void bind_weights(nb::module_& m) {
           },
           nb::sig("def version(self) -> int | None"))
       .def(
-          "held", [](NativeWeights& self) { return version_tuple(self.weights->held()); },
+          "held",
+          [](NativeWeights& self) {
+            // The program may write to its arrays, and other peers must not see that.
+            return version_tuple(
+                unwrap(without_gil([&, &weights = *self.weights] { return weights.own_copy(); })));
+          },
           nb::sig("def held(self) -> tuple[int, typing.Any] | None"))
       .def(
           "pull",

@@ -109,6 +109,21 @@ def test_a_late_peer_can_get_the_weights_from_another_peer():
             assert (weights.pull().value["w"] == 1).all()
 
 
+@pytest.mark.parametrize("maps", [True, False])
+def test_what_a_peer_writes_to_its_arrays_is_not_passed_on(maps):
+    learner, actor = _pair()
+    with learner, actor, reverie.Rpc("late") as late:
+        published = reverie.Weights(learner, "w")
+        published.publish(1, nest_of(1))
+        taken = reverie.Weights(actor, "w", sources=["learner"], shared_memory=maps)
+        mine = taken.pull().value
+        mine["w"][:] = -1
+        late.connect(actor.listen())
+        weights = reverie.Weights(late, "w", sources=["actor"], shared_memory=False)
+        assert (weights.pull().value["w"] == 1).all()
+        assert (taken.held().value["w"] == -1).all()
+
+
 def test_misuse_of_weights_is_refused():
     learner, actor = _pair()
     with learner, actor:

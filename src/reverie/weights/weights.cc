@@ -77,6 +77,21 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     return core_.held().about;
   }
 
+  Result<VersionPtr> own_copy() const {
+    HeldVersion now;
+    {
+      MutexLock lock(mutex_);
+      now = core_.held();
+    }
+    if (!now.about) return VersionPtr();
+    if (now.place.fd >= 0) {
+      Result<HeldVersion> mapped = map_version(now.place, now.about->version);
+      if (mapped.ok()) return std::move(mapped->about);
+    }
+    REVERIE_ASSIGN_OR_RETURN(HeldVersion made, copy_version(now.about->version, now.about->value));
+    return std::move(made.about);
+  }
+
   Status publish(std::uint64_t version, const Payload& value) {
     // One at a time, so that each writes to its own memory.
     MutexLock publishing(publish_mutex_);
@@ -300,6 +315,11 @@ Status Weights::publish(std::uint64_t version, const Payload& value) {
 
 Weights::VersionPtr Weights::held() const {
   return impl_->check_fork().ok() ? impl_->held() : nullptr;
+}
+
+Result<Weights::VersionPtr> Weights::own_copy() const {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->own_copy();
 }
 
 Result<Weights::VersionPtr> Weights::pull(TimePoint deadline,

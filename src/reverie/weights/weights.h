@@ -47,8 +47,11 @@ class Weights {
   // Copies the value, and answers the waiting peers. INVALID_ARGUMENT unless `version` is above
   // this peer's; RESOURCE_EXHAUSTED if there is no memory.
   Status publish(std::uint64_t version, const Payload& value);
-  // The version that this peer has; null if it has none.
+  // The version that this peer has, and serves; null if it has none.
   VersionPtr held() const;
+  // The same in memory that only the caller uses, and may write to: mapped once more, or copied.
+  // RESOURCE_EXHAUSTED if there is no memory.
+  Result<VersionPtr> own_copy() const;
   // Asks for a newer version; returns what this peer has then, null if there is none yet.
   // UNAVAILABLE if no source can be reached. `is_interrupted` is called periodically on this
   // thread; true ends the call with CANCELLED.

@@ -134,6 +134,24 @@ TEST_P(WeightsTest, AreAwaitedAndComeFromAnotherPeerWhenThePublisherIsGone) {
   EXPECT_EQ(element_of(*first->held()), 2.0f);
 }
 
+TEST_P(WeightsTest, AreServedWithoutWhatIsWrittenToAnOwnCopy) {
+  const auto published = weights_on(learner_, {}, GetParam());
+  const auto taken = weights_on(join("actor"), {"learner"}, GetParam());
+  const auto other = weights_on(join("other"), {"actor"}, /*shares=*/false);
+  EXPECT_EQ(*taken->own_copy(), nullptr);
+  ASSERT_TRUE(published->publish(1, filled(1.0f, 1000)).ok());
+  ASSERT_TRUE(taken->pull(in_time()).ok());
+  const auto own = taken->own_copy();
+  ASSERT_TRUE(own.ok()) << own.status().to_string();
+  EXPECT_EQ((*own)->version, 1u);
+  const_cast<std::byte*>((*own)->value.bulk.front().bytes.data())[0] = std::byte{99};
+  EXPECT_EQ(element_of(**own), -1);
+  EXPECT_EQ(element_of(*taken->held()), 1.0f);
+  const auto got = other->pull(in_time());
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(element_of(**got), 1.0f);
+}
+
 TEST_P(WeightsTest, AreNeverTornWhileTheyChange) {
   const auto published = weights_on(learner_, {}, GetParam());
   std::vector<std::thread> threads;
