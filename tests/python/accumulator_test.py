@@ -177,6 +177,20 @@ def test_a_joining_member_gets_the_model_and_steps_with_the_others(make):
     assert len({m.bytes for m in members}) == 1
 
 
+def test_a_member_can_close_its_accumulator_and_make_it_again(make):
+    members = [make("a"), make("b", 1.0)]
+    together(members)
+    step(members, [(members[0], 1.0, 2)])
+    for member in members:  # the first member of the group, which holds elections, and the other
+        member.accumulator.close()
+        member.accumulator = reverie.Accumulator("model", member.parameters, (), member.group)
+        together(members)
+        step(members, [(members[1], 2.0, 1)])
+        assert members[0].bytes == members[1].bytes
+    for member in members:
+        member.accumulator.close()
+
+
 def test_a_joiner_gets_the_model_from_another_member_if_the_leader_is_stuck(make):
     members = [make("a"), make("b")]
     together(members)

@@ -247,8 +247,14 @@ Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload p
 bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
                            TimePoint now) {
   switch (message.kind) {
-    case AccumulatorMessageKind::kVote:
+    case AccumulatorMessageKind::kVote: {
       if (!is_first() || message.vote.name != caller) return false;
+      const auto [known, is_new] = votes_.try_emplace(caller, message.vote);
+      if (!is_new && known->second.lineage != message.vote.lineage) {
+        // An accumulator made after the one that voted, which knows no round of this generation.
+        restart(now);
+        return false;
+      }
       pending_messages_.erase({caller, AccumulatorMessageKind::kElected});
       if (elected_) {  // the answer may have been lost
         AccumulatorMessage again;
@@ -257,12 +263,19 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
         put(caller, std::move(again), now);
         return true;
       }
-      votes_.try_emplace(caller, std::move(message.vote));
       elect(now);
       return true;
+    }
     case AccumulatorMessageKind::kElected:
       if (caller != members_.front()) return false;
-      if (message.vote.name.empty()) return true;  // it only begins this generation
+      if (message.vote.name.empty()) {
+        if (!leader_.empty()) {  // the first member's accumulator is a new one
+          restart(now);
+          return false;
+        }
+        if (is_started_ && vote_at_ == TimePoint::max()) vote(now);  // perhaps again, for a new one
+        return true;
+      }
       if (!is_started_) return false;
       follow(message.vote, now);
       return true;

@@ -14,6 +14,9 @@
 //   further result, or when a member has needed the model for kPatience: the next generation elects
 //   one that went on. With a higher version than the leader's it begins another generation once its
 //   program advances.
+// - A member may close its accumulator and make it again in one membership. The first member
+//   notices it by a vote of another lineage, the others by being asked to vote again: the next
+//   generation begins.
 // - The lineage of a model is a hash over the rounds that made it: members with the same lineage
 //   have the same model. A member without the leader's model tells the leader once it is elected.
 // - The leader asks members that have the model to give it (gift_plan.h). A member that gives it to
