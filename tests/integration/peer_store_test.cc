@@ -1,5 +1,6 @@
 // Clients of a store over our own protocol: what the conformance suite does not test. Processes
 // that die are tested in tests/python/peer_store_test.py.
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -145,6 +146,56 @@ TEST_F(PeerStoreTest, ASlowReadersSamplesAreCopied) {
     EXPECT_LE(server_->peers().leased_bytes, 5 * kLargeBytes);
   }
   EXPECT_GT(server_->peers().leased_bytes, 0u);
+}
+
+// Two draws that end on two threads may exceed the bound together; nothing is lent after that.
+TEST_F(PeerStoreTest, DrawsThatEndAtOnceLeaveTheBoundOfASlowReaderInPlace) {
+  constexpr std::size_t kBound = kLargeBytes + (std::size_t{64} << 10);  // one chunk
+  const std::array<std::string, 2> names = {"t", "large"};
+  ServerOptions options;
+  options.peers_leased_bytes_max = kBound;
+  serve(std::move(options));
+  std::array<SampleResult, 2> drawn;
+  std::atomic<int> drawn_count{0};
+  const auto reader = client();
+  const std::array<std::shared_ptr<PeerStoreClient>, 2> writers = {client(), client()};
+  insert_large(*reader, 1, 1);
+  map_memory(*reader);
+  for (int round = 0; round < 200; ++round) {
+    for (const std::string& name : names) ASSERT_TRUE(reset_and_wait(*reader, name).ok());
+    drawn = {};
+    drawn_count = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      SampleRequest request;
+      request.table = names[i];
+      request.count = request.min_count = 1;
+      (void)reader->sample(std::move(request), [&, i](SampleResult result) {
+        drawn[i] = std::move(result);
+        ++drawn_count;
+      });
+    }
+    ASSERT_TRUE(eventually([&] {
+      std::int64_t waiting = 0;
+      const std::vector<TableInfo> infos = info_and_wait(*server_->store()).value();
+      for (const TableInfo& info : infos) waiting += info.pending_samples;
+      return waiting == 2;
+    }));
+    std::atomic<int> ready_count{0};
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      threads.emplace_back([&, i] {
+        Item item = make_item(1, 1.0, 1.0f, kLargeRows);
+        ++ready_count;
+        while (ready_count < 2) std::this_thread::yield();
+        EXPECT_TRUE(insert_and_wait(*writers[i], {names[i], {&item, 1}}).status.ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(eventually([&] { return drawn_count == 2; }));
+    const SampleResult third = sample(*reader, 1);
+    ASSERT_TRUE(third.status.ok()) << third.status.message();
+    ASSERT_LE(server_->peers().leased_bytes, 2 * kBound) << "round " << round;
+  }
 }
 
 TEST_F(PeerStoreTest, ABatchOutlivesItsClientInTheServersMemory) {

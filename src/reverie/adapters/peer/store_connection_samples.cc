@@ -149,7 +149,9 @@ bool StoreConnection::send_parts(Drawn& drawn) {
       if (arena && link_->offer_map(arena)) {
         mapped.arena = arena.get();
         MutexLock lock(mutex_);
-        mapped.size_bytes_max = store_->leased_bytes_max - leased_bytes_;
+        // Draws that are sent at once may exceed the bound together.
+        mapped.size_bytes_max =
+            store_->leased_bytes_max - std::min(store_->leased_bytes_max, leased_bytes_);
       }
       Result<PayloadBuilder> packed =
           writer.write_bare(batch, &drawn.next, mapped.arena != nullptr ? &mapped : nullptr);
