@@ -10,6 +10,7 @@
 #include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/record/compact.h"
 #include "reverie/tensor/shape.h"
+#include "reverie/tensor/tensor.h"
 
 namespace reverie {
 
@@ -232,11 +233,16 @@ Status InsertMirror::take_rows() {
       chunk.set_rows(c, rows.begin, column);
       continue;
     }
+    const auto elements = static_cast<std::size_t>(element_count(schema->column(c).shape));
     for (std::uint32_t r = rows.begin; r < rows.end; ++r) {
       const auto size = in_.get<std::uint32_t>();
       const auto row = in_.raw(size);
       if (row.size() != size || !chunk.has_var_room(size)) {
         return malformed("rows of varying size do not fit their chunk");
+      }
+      // A cell that the writer left unset has no bytes.
+      if (size > 0 && !are_sized_elements(row, elements)) {
+        return malformed("a row of varying size is not elements that follow their lengths");
       }
       chunk.set_row(c, r, row);
     }

@@ -1,5 +1,6 @@
 #include "reverie/adapters/peer/insert_mirror.h"
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -141,25 +142,53 @@ TEST_F(InsertMirrorTest, LongRowsSentAsBulkArriveUnchanged) {
   EXPECT_EQ(value_of(taken[0].item.trajectory.view()), 4999);
 }
 
-TEST_F(InsertMirrorTest, RowsOfVaryingSizeKeepTheirBytes) {
+// A cell that holds one text: its length, then its bytes.
+std::string text_cell(const std::string& text) {
+  const auto size = static_cast<std::uint32_t>(text.size());
+  std::string cell(sizeof(size), '\0');
+  std::memcpy(cell.data(), &size, sizeof(size));
+  return cell + text;
+}
+
+// An item over a chunk of these cells, and of numbers.
+Item item_of_cells(const std::vector<std::string>& cells) {
   const auto schema = make_ref<ChunkSchema>(
       std::vector<TensorSpec>{{"text", DType::kString, {}}, {"x", DType::kInt32, {2}}});
   const auto layout = make_ref<Layout>(
       std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1}, {schema->column(1), 1, 0, 1}}, "s");
+  const auto count = static_cast<std::uint32_t>(cells.size());
   const Ref<Chunk> chunk = Chunk::open(schema, {}, 4, 64, Allocator::heap()).value();
-  const std::vector<std::string> texts = {"", "longer than one word", "z"};
-  for (std::uint32_t r = 0; r < 3; ++r) {
-    chunk->set_row(0, r, std::as_bytes(std::span(texts[r])));
+  for (std::uint32_t r = 0; r < count; ++r) {
+    chunk->set_row(0, r, std::as_bytes(std::span(cells[r])));
     const std::int32_t numbers[2] = {static_cast<std::int32_t>(r), -1};
     chunk->set_row(1, r, std::as_bytes(std::span(numbers)));
   }
-  chunk->publish(3);
-  const Piece piece{chunk.get(), 0, 3};
-  const auto taken = send({1, 1.0, Trajectory(layout, {&piece, 1})});
+  chunk->publish(count);
+  const Piece piece{chunk.get(), 0, count};
+  return {1, 1.0, Trajectory(layout, {&piece, 1})};
+}
+
+TEST_F(InsertMirrorTest, RowsOfVaryingSizeKeepTheirBytes) {
+  const std::vector<std::string> cells = {"", text_cell("longer than one word"), text_cell("z")};
+  const auto taken = send(item_of_cells(cells));
   const Chunk& copy = *taken[0].item.trajectory.pieces()[0].chunk;
   for (std::uint32_t r = 0; r < 3; ++r) {
     const auto bytes = copy.row_bytes(0, r);
-    EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), texts[r]);
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), cells[r]);
+  }
+}
+
+TEST_F(InsertMirrorTest, RowsOfVaryingSizeWhoseLengthsAreWrongAreRefused) {
+  const std::string good = text_cell("word");
+  for (const std::string& bad : {good.substr(0, 3), good.substr(0, 7), good + "s", good + good}) {
+    InsertLedger ledger;
+    InsertMirror mirror(options());
+    ledger.begin(1, 1, 1);
+    ledger.add(item_of_cells({good, bad}), "t", true, {});
+    std::vector<InsertMirror::Taken> taken;
+    const Status status = mirror.take(arrived(ledger.finish()), taken);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << bad.size();
+    EXPECT_NE(status.message().find("lengths"), std::string::npos) << status.message();
   }
 }
 
