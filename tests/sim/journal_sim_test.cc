@@ -444,6 +444,31 @@ TEST(Journal, ItemsThatAWriterMayResendAreKnownAfterARestart) {
   }
 }
 
+// A writer chooses its numbers, and may choose any.
+TEST(Journal, AStoreReopensWhateverNumbersAWriterSent) {
+  for (const bool has_checkpoint : {false, true}) {
+    sim::FileSystem files(1);
+    {
+      Case store(files, Durability::kSync);
+      for (const std::uint64_t number : {UINT64_MAX - 1, UINT64_MAX, UINT64_MAX}) {
+        std::vector<Item> items;
+        items.push_back(testing::make_item(number, 1.0));
+        InsertRequest request{.table = "queue", .items = items, .deadline = TimePoint{0}};
+        request.numbers = {"a writer", number};
+        ASSERT_TRUE(insert_and_wait(*store.service, std::move(request)).status.ok());
+      }
+      if (has_checkpoint) {
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+    }
+    const Case again(files, Durability::kSync);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    const std::vector<SessionNumbers> known = again.service->known_sessions();
+    ASSERT_EQ(known.size(), 1u);
+    EXPECT_TRUE(known[0].in.contains(UINT64_MAX - 1));
+  }
+}
+
 // Runs until a power cut, or for a number of steps; records the state after each step, and how many
 // were confirmed.
 struct Cut {

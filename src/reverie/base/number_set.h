@@ -15,7 +15,9 @@ class NumberSet {
   // Beyond this many runs the oldest is forgotten.
   static constexpr std::size_t kRunsMax = 1024;
 
+  // No effect for 2^64 - 1: a run that contains it would have no end.
   void add(std::uint64_t number) {
+    if (number == UINT64_MAX) return;
     std::size_t at = runs_.size();
     while (at > 0 && runs_[at - 1].begin > number) --at;
     // runs_[at - 1] begins at or below the number, runs_[at] above it.

@@ -30,6 +30,15 @@ TEST(NumberSet, AgreesWithAStdSet) {
   }
 }
 
+TEST(NumberSet, TheLargestNumberIsNeverIn) {
+  NumberSet numbers;
+  for (const std::uint64_t number : {UINT64_MAX - 1, UINT64_MAX, UINT64_MAX}) numbers.add(number);
+  EXPECT_TRUE(numbers.contains(UINT64_MAX - 1));
+  EXPECT_FALSE(numbers.contains(UINT64_MAX));
+  ASSERT_EQ(numbers.run_count(), 1u);
+  EXPECT_EQ(numbers.runs()[0].end, UINT64_MAX);
+}
+
 TEST(NumberSet, ConsecutiveNumbersFormOneRun) {
   NumberSet numbers;
   for (std::uint64_t number = 1; number <= 1000; ++number) numbers.add(number);
