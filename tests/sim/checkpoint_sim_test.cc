@@ -149,6 +149,33 @@ TEST(Checkpointer, ChunksOfAllSizesSurviveARoundTrip) {
   }
 }
 
+TEST(Checkpointer, RowsOfAsManyAxesAsAWriterMaySendSurviveARoundTrip) {
+  const TensorSpec spec{"x", DType::kFloat32, Shape(254, 1)};
+  const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{spec});
+  const auto layout = make_ref<Layout>(std::vector<LayoutColumn>{{spec, 0, 0, 1}}, "x");
+  const Ref<Chunk> chunk = Chunk::open(schema, {}, 1, 0, Allocator::heap()).value();
+  const float value = 7;
+  chunk->set_row(0, 0, std::as_bytes(std::span(&value, 1)));
+  chunk->publish(1);
+  sim::FileSystem files(1);
+  {
+    const Case saved(files);
+    const Piece piece{chunk.get(), 0, 1};
+    std::vector<Item> items;
+    items.push_back({1, 1.0, Trajectory(layout, {&piece, 1})});
+    ASSERT_TRUE(insert_and_wait(*saved.service, {"uniform", items, TimePoint{0}}).status.ok());
+    ASSERT_TRUE(saved.write().ok());
+  }
+  const Case loaded(files);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status.to_string();
+  SampleRequest request{.table = "uniform"};
+  const SampleResult result = sample_and_wait(*loaded.service, std::move(request));
+  ASSERT_EQ(result.batch.size(), 1u) << result.status.to_string();
+  const TrajectoryView& item = result.batch.trajectories()[0];
+  EXPECT_EQ(item.layout->columns()[0].spec, spec);
+  EXPECT_EQ(value_of(item), value);
+}
+
 TEST(Checkpointer, SavingALoadedCheckpointGivesTheSameBytes) {
   sim::FileSystem first(1);
   sim::FileSystem second(2);

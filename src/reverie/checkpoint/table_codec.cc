@@ -15,7 +15,8 @@
 namespace reverie::checkpoint {
 namespace {
 
-constexpr std::size_t kRankMax = 64;
+// As many axes as a writer may send (reverb_wire/tensor_type.h).
+constexpr std::size_t kRankMax = 254;
 
 // An OptionValue is written with its index in the variant.
 void write_component(const ComponentSpec& spec, ByteWriter& out) {
