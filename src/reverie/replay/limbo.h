@@ -32,6 +32,8 @@ class Garbage {
   }
   void add(std::shared_ptr<void> state) { states_.push_back(std::move(state)); }
   void add(Ref<const Chunk> chunk) { chunks_.push_back(std::move(chunk)); }
+  // Whether it has the items of a whole table, which are still charged to the store.
+  bool has_states() const { return !states_.empty(); }
 
  private:
   friend class Limbo;

@@ -1,5 +1,6 @@
 #include "reverie/replay/local_service.h"
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -7,6 +8,7 @@
 
 #include "reverie/replay/chunk_store.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -82,6 +84,24 @@ TEST(LocalService, ResettingOneTableAdmitsWaitingInsertsOfAnother) {
   EXPECT_FALSE(is_in);
   EXPECT_TRUE(reset_and_wait(*service, "a").ok());
   EXPECT_TRUE(is_in);
+}
+
+TEST(LocalService, AReleasedBatchOfAResetTableAdmitsWaitingInserts) {
+  std::atomic<bool> is_in{false};
+  StoreOptions options;
+  options.max_bytes = item_bytes();
+  const auto service = open({fifo("a"), fifo("b")}, options);
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), TimePoint{0}).ok());
+  SampleRequest request;
+  request.table = "a";
+  SampleResult held = sample_and_wait(*service, std::move(request));
+  ASSERT_TRUE(reset_and_wait(*service, "a").ok());
+  Item item = make_item(2, 1.0);
+  service->insert({"b", {&item, 1}, TimePoint::max()},
+                  [&](InsertResult r) { is_in = r.status.ok(); });
+  EXPECT_FALSE(is_in) << "the batch keeps the items of the reset table";
+  held.batch.clear();
+  EXPECT_TRUE(test::eventually([&] { return is_in.load(); }));
 }
 
 TEST(LocalService, AFullTableAtTheBudgetKeepsAcceptingInserts) {

@@ -346,9 +346,10 @@ void Table::serve() {
 }
 
 void Table::unpin(std::uint64_t token) noexcept {
-  Aftermath after;
-  MutexLock lock(mutex_);
-  core_->unpin(token, after);
+  release([&](Aftermath& after) {
+    mutex_.assert_held();
+    core_->unpin(token, after);
+  });
 }
 
 // --- Requests that end before they are served ---------------------------------------------------

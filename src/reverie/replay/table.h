@@ -162,6 +162,10 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename Step>
   std::uint64_t apply(Step step);
   void finish(Effects& effects);
+  // Runs `step` under the lock for a caller who may hold locks of its own: so another thread serves
+  // the requests that wait for the room that this frees.
+  template <typename Step>
+  void release(Step step);
   // Completes an insert, once the log confirms it if there is one. Returns whether it has.
   bool confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                InsertResult result);
@@ -230,6 +234,21 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::int64_t missing_updates_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::int64_t corrupt_items_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
+
+template <typename Step>
+void Table::release(Step step) {
+  bool has_freed = false;
+  {
+    Aftermath after;  // freed after the lock
+    MutexLock lock(mutex_);
+    step(after);
+    has_freed = after.has_freed_bytes;
+  }
+  if (!has_freed || !context_->chunks.has_waiters()) return;
+  context_->timers.schedule(context_->clock.now(), [context = context_.get()] {
+    if (context->on_room) context->on_room();
+  });
+}
 
 template <typename Step>
 std::uint64_t Table::apply(Step step) {

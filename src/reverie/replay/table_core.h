@@ -100,7 +100,10 @@ class TableCore final : private TableAccess {
   std::size_t take_back(const SampleBatch& batch, std::size_t begin, std::size_t end, TimePoint now,
                         Aftermath& after);
   std::uint64_t pin() { return limbo_.pin(); }
-  void unpin(std::uint64_t pin, Aftermath& after) { limbo_.unpin(pin, after.garbage); }
+  void unpin(std::uint64_t pin, Aftermath& after) {
+    limbo_.unpin(pin, after.garbage);
+    after.has_freed_bytes |= after.garbage.has_states();
+  }
 
   // --- By key or ticket. Require checked priorities. Return how many were found.
   std::size_t update_by_ticket(std::span<const std::uint64_t> tickets,

@@ -91,6 +91,7 @@ void TableCore::thaw(Frozen& frozen, Aftermath& after) {
   frozen.state->remover->thaw();
   limbo_.unpin(frozen.pin, after.garbage);
   // A state that was reset meanwhile is freed with the rest.
+  after.has_freed_bytes |= frozen.state != state_;
   after.garbage.add(std::move(frozen.state));
   is_frozen_ = false;
 }

@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "reverie/replay/chunk_store.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -196,6 +199,23 @@ TEST(TableFreezing, AResetMeanwhileLeavesTheSnapshotUnchanged) {
   table = {};
   store.service->reset("t", [](const Status&) {});
   EXPECT_EQ(store.service->used_bytes(), 0);
+}
+
+TEST(TableFreezing, ItsEndAdmitsInsertsThatWaitForTheBytesOfATableResetMeanwhile) {
+  std::atomic<bool> is_in{false};
+  std::vector<Item> items;
+  for (const ItemKey key : {1u, 2u}) items.push_back(make_item(key, 1.0));
+  StoreOptions options;
+  options.max_bytes = ChunkStore::new_bytes(items[0].trajectory.view());
+  const auto service = LocalService::open({seeded("Fifo", "Fifo")}, options).value();
+  ASSERT_TRUE(insert_and_wait(*service, {"t", {&items[0], 1}, TimePoint{0}}).status.ok());
+  auto snapshots = service->freeze().value();
+  ASSERT_TRUE(reset_and_wait(*service, "t").ok());
+  service->insert({"t", {&items[1], 1}, TimePoint::max()},
+                  [&](InsertResult r) { is_in = r.status.ok(); });
+  EXPECT_FALSE(is_in) << "the snapshot keeps the first item";
+  snapshots.clear();
+  EXPECT_TRUE(test::eventually([&] { return is_in.load(); }));
 }
 
 TEST(TableFreezing, AUsedTableRefusesACheckpoint) {

@@ -12,9 +12,10 @@ class FrozenTable final : public TableSnapshot {
   FrozenTable(std::shared_ptr<Table> table, TableCore::Frozen frozen)
       : table_(std::move(table)), frozen_(std::move(frozen)) {}
   ~FrozenTable() override {
-    Aftermath after;  // freed after the lock
-    MutexLock lock(table_->mutex_);
-    table_->core_->thaw(frozen_, after);
+    table_->release([&](Aftermath& after) {
+      table_->mutex_.assert_held();
+      table_->core_->thaw(frozen_, after);
+    });
   }
   const TableImage& image() const override { return frozen_.image; }
   std::vector<SlotRecord> next() override {
