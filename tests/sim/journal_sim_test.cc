@@ -944,6 +944,46 @@ TEST(Journal, GroupsInsideAndOutsideTheRingAreReplayed) {
   }
 }
 
+TEST(Journal, AChunkThatGrewWithTextTakesNoMoreMemoryAfterARestart) {
+  constexpr std::uint32_t kRows = 8;
+  const auto schema = make_ref<ChunkSchema>(
+      std::vector<TensorSpec>{{"text", DType::kBytes, {}}, {"x", DType::kFloat32, {256}}});
+  const auto layout = make_ref<Layout>(
+      std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1}, {schema->column(1), 1, 0, 1}}, "s");
+  const std::string cell("\x05\0\0\0hello", 9);
+  const std::vector<float> numbers(256, 1.0f);
+  sim::FileSystem files(1);
+  std::int64_t before = 0;
+  {
+    Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    const Ref<Chunk> chunk = Chunk::open(schema, {}, kRows, 1'000, Allocator::heap()).value();
+    for (std::uint32_t row = 0; row < kRows; ++row) {
+      chunk->set_row(0, row, std::as_bytes(std::span(cell)));
+      chunk->set_row(1, row, std::as_bytes(std::span(numbers)));
+      chunk->publish(row + 1);
+      const Piece piece{chunk.get(), 0, row + 1};
+      std::vector<Item> items;
+      items.push_back({row + 1, 1.0, Trajectory(layout, {&piece, 1})});
+      ASSERT_TRUE(insert_and_wait(*store.service, {"uniform", items, TimePoint{0}}).status.ok());
+    }
+    before = store.service->used_bytes();
+  }
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_LE(again.service->used_bytes(), before);
+  SampleRequest request{.table = "uniform"};
+  const SampleResult drawn = sample_and_wait(*again.service, std::move(request));
+  ASSERT_EQ(drawn.batch.size(), 1u);
+  const Piece& piece = drawn.batch.trajectories()[0].pieces()[0];
+  ASSERT_EQ(piece.chunk->rows(), kRows);
+  for (std::uint32_t row = 0; row < kRows; ++row) {
+    EXPECT_TRUE(std::ranges::equal(piece.chunk->row_bytes(0, row), std::as_bytes(std::span(cell))));
+    EXPECT_TRUE(
+        std::ranges::equal(piece.chunk->row_bytes(1, row), std::as_bytes(std::span(numbers))));
+  }
+}
+
 TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());

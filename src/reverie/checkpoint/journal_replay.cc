@@ -248,8 +248,7 @@ class FileReplay {
         return malformed(RecordType::kChunk);
       }
       const auto rows = entry.rows + static_cast<std::uint32_t>(more.rows);
-      const std::uint64_t var_bytes =
-          schema->has_variable() ? bytes.size() + more.size_bytes : std::uint64_t{0};
+      const std::uint64_t var_bytes = var_bytes_of(*schema, rows, bytes.size() + more.size_bytes);
       std::uint64_t row_bytes = 0;
       const bool is_huge = __builtin_mul_overflow(schema->step_bytes(), more.rows, &row_bytes) ||
                            row_bytes / kRowFactorMax > more.size_bytes;
@@ -258,6 +257,22 @@ class FileReplay {
     }
     chunks_.push_back({std::move(chunk), is_open});
     return {};
+  }
+
+  // Room for the cells of varying size among `all_bytes` of records with these rows: what the other
+  // columns leave.
+  static std::uint64_t var_bytes_of(const ChunkSchema& schema, std::uint32_t rows,
+                                    std::uint64_t all_bytes) {
+    if (!schema.has_variable()) return 0;
+    for (std::size_t c = 0; c < schema.column_count(); ++c) {
+      if (schema.is_variable(c)) continue;
+      std::uint64_t fixed_bytes = 0;
+      const bool is_right = !__builtin_mul_overflow(schema.row_bytes(c), rows, &fixed_bytes) &&
+                            fixed_bytes <= all_bytes;
+      if (!is_right) return 0;  // then the rows are refused
+      all_bytes -= fixed_bytes;
+    }
+    return all_bytes;
   }
 
   // The same rows in a chunk with room for more.
