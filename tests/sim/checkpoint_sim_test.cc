@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,8 +12,10 @@
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/record/compact.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
+#include "reverie/tensor/chunk_memory.h"
 #include "tests/scale.h"
 #include "tests/support/items.h"
 #include "tests/support/values.h"
@@ -399,6 +404,59 @@ TEST(Checkpointer, AWrittenChunkIsRecognisedByItsMark) {
   const Written written = loaded.write().value();
   EXPECT_EQ(marks_of(loaded, 0, 40), marks);
   EXPECT_FALSE(files.content(written.folder).contains(written.folder + "/chunks-0000000003"));
+}
+
+// Memory whose prefetch() is a hook: a checkpoint calls it after it has looked at a chunk and
+// before it reads the rows.
+class HookedMemory final : public ChunkMemory {
+ public:
+  std::function<void()> on_prefetch;
+
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    return Allocator::heap().allocate(size_bytes);
+  }
+  void prefetch(std::span<const Range>) override {
+    if (on_prefetch) std::exchange(on_prefetch, nullptr)();
+  }
+  std::optional<std::int64_t> memory_bytes() const override { return std::nullopt; }
+  Status set_bound(Group, std::int64_t) override { return {}; }
+  void assign(std::span<const Range>, Group) override {}
+  void shrink() override {}
+};
+
+TEST(Checkpointer, AChunkThatIsEncodedWithMoreRowsWhileItIsWrittenCanBeLoaded) {
+  const Ref<Chunk> chunk = Chunk::open(testing::float_schema(), {1, 2, 0}, 4, 0, Allocator::heap(),
+                                       Chunk::Kind::kCompressible)
+                               .value();
+  for (std::uint32_t row = 0; row < 3; ++row) {
+    const auto value = static_cast<float>(row);
+    chunk->set_row(0, row, std::as_bytes(std::span(&value, 1)));
+  }
+  chunk->publish(2);
+  sim::FileSystem files(1);
+  {
+    const auto memory = std::make_shared<HookedMemory>();
+    StoreOptions options;
+    options.memory = memory;
+    const auto service = LocalService::open(tables(), options).value();
+    Item item = testing::item_over(*chunk, 1, 1.0, 1, 1);
+    ASSERT_TRUE(insert_and_wait(*service, {"best", {&item, 1}, TimePoint{0}}).status.ok());
+    const auto checkpointer = Checkpointer::open(kRoot, {.files = &files}).value();
+    // Its writer ends the chunk with a third row, and encodes it.
+    memory->on_prefetch = [&] {
+      chunk->publish(3);
+      const ColumnTry lz4{.codec = CodecId::kLz4};
+      chunk->replace_rows(encode_columns(*chunk, {&lz4, 1}, Allocator::heap()).value());
+    };
+    ASSERT_TRUE(checkpointer->write(*service, {}).ok());
+    ASSERT_FALSE(chunk->is_raw());
+  }
+  const Case loaded(files);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status.to_string();
+  SampleRequest request{.table = "best"};
+  const SampleResult drawn = sample_and_wait(*loaded.service, std::move(request));
+  ASSERT_EQ(drawn.batch.size(), 1u) << drawn.status.to_string();
+  EXPECT_EQ(value_of(drawn.batch.trajectories()[0]), 1);
 }
 
 // Alternates between two folders, one of which loses its newest checkpoint: a mark of the other

@@ -183,7 +183,7 @@ class Writer {
     const auto& [name, place] = *stored;
     ChunkEntry entry;
     entry.origin = name.origin;
-    entry.rows = rows;
+    entry.rows = name.rows;
     entry.schema = schema_index(&chunk.schema());
     entry.file = file_index(place.file);
     entry.offset = place.offset;
@@ -218,8 +218,10 @@ class Writer {
       memory_->prefetch(places_);
     }
     REVERIE_ASSIGN_OR_RETURN(const ChunkBytes bytes, chunk_bytes(chunk, rows));
-    const ChunkName name{
-        {chunk.key(), chunk.episode(), chunk.first_step()}, rows, bytes.crc(), bytes.size_bytes()};
+    const ChunkName name{{chunk.key(), chunk.episode(), chunk.first_step()},
+                         bytes.rows,
+                         bytes.crc(),
+                         bytes.size_bytes()};
     const auto [stored, is_new_name] = now_stored_.try_emplace(name);
     if (is_new_name) {
       const auto known = stored_.chunks.find(name);

@@ -121,12 +121,12 @@ Chunk::LogMark& RecordWriter::mark_of(const Chunk& chunk) {
 
 void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   const std::uint32_t schema = schema_number(chunk.shared_schema());
-  const std::uint32_t rows = chunk.rows();
+  std::uint32_t rows = chunk.rows();
   mark.file = file_;
   mark.number = next_chunk_++;
-  mark.rows = rows & kRowsMask;
   const auto describe = [&](ByteWriter& out, bool is_open) {
     const std::size_t fixed = chunk.capacity() * chunk.schema().step_bytes();
+    mark.rows = rows & kRowsMask;
     mark.is_open = is_open ? 1 : 0;
     Fields fields;
     fields.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
@@ -145,6 +145,7 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   const Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
   // Only raw rows of varying size could fail, for lack of memory.
   REVERIE_CHECK(bytes.ok());
+  rows = bytes->rows;
   Record record(*this, RecordType::kChunk);
   describe(record.out, bytes->raw && rows < chunk.capacity());
   record.out.raw(bytes->head);

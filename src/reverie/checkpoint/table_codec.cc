@@ -279,6 +279,7 @@ Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows) {
   const auto count = static_cast<std::uint32_t>(schema.column_count());
   ByteWriter head(bytes.head);
   bytes.raw = RawRows(chunk);
+  bytes.rows = bytes.raw ? rows : chunk.rows();
   if (!bytes.raw) {
     // Its storage may be a message, which is kept unchanged.
     const std::span<const std::byte> enveloped = chunk.enveloped(Chunk::Envelope::kWireMessage);

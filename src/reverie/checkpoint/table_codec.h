@@ -43,6 +43,7 @@ ChunkEntry read_entry(ByteReader& in);
 // The columns of a chunk, as stored in a file: `head` and then `parts`, which view the chunk and
 // `own`. `raw` keeps its rows meanwhile.
 struct ChunkBytes {
+  std::uint32_t rows = 0;
   std::vector<std::byte> head;
   std::vector<std::span<const std::byte>> parts;
   std::vector<std::vector<std::byte>> own;
@@ -51,7 +52,8 @@ struct ChunkBytes {
   std::uint64_t size_bytes() const;
   std::uint32_t crc() const;
 };
-// Encodes the first `rows` rows of `chunk`, which must be published.
+// Encodes the first `rows` rows of `chunk`, which must be published; but all rows of a chunk that
+// its writer has encoded, perhaps with more rows than it had when the caller looked.
 Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows);
 // The same for a chunk that is raw for good and has no columns of varying size; writes to `out`.
 void write_raw_rows(const Chunk& chunk, std::uint32_t rows, ByteWriter& out);
