@@ -164,6 +164,7 @@ void PyBatch::take(DrawnBatch drawn) {
   structure_ = std::move(drawn.batch.structure);
   data = fold(structure_, leaves);
 
+  if (std::exchange(is_converted_, false)) weights = lengths = nb::none();
   samples = std::move(drawn.samples);
   refill(keys, samples.keys());
   refill(tickets, samples.tickets());
@@ -198,6 +199,7 @@ void PyBatch::convert(nb::handle convert) {
     raise_type_error(format("function is {}; it must be a function of an array", shown(convert)));
   }
   const InUse in_use(calls);
+  is_converted_ = true;  // or is about to be, if `convert` raises
   std::vector<nb::object> leaves;
   for (const Column& column : columns_) {
     leaves.push_back(has_variable_size(column.spec.dtype) ? column.array : convert(column.array));

@@ -66,6 +66,8 @@ class PyBatch {
 
   std::vector<Column> columns_;
   std::string structure_;
+  // convert() may have replaced `weights` and `lengths`, so they cannot be filled in place.
+  bool is_converted_ = false;
 };
 
 // An array of one column's buffer; text becomes an array of objects.

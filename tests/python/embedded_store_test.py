@@ -119,6 +119,65 @@ def test_out_of_another_shape_does_not_change_the_old_arrays(client):
     np.testing.assert_array_equal(x, np.tile(np.arange(4), (2, 1, 1)))
 
 
+def sampled_with_lengths(client, batch=None):
+    """A batch of items of one row and of two, with weights."""
+    return client.sample_batch("replay", 1000, beta=0.5, pad=True, out=batch)
+
+
+def check_weights_and_lengths(batch):
+    assert batch.weights.dtype == np.float32
+    np.testing.assert_array_equal(batch.weights, np.ones(1000))
+    assert batch.lengths.dtype == np.int64
+    np.testing.assert_array_equal(batch.lengths, 1 + (batch.data["x"][:, 1] == 1))
+
+
+@pytest.fixture
+def client_of_two_lengths(client):
+    with client.trajectory_writer(2) as writer:
+        for step in range(2):
+            writer.append({"x": step})
+            writer.create_item("replay", 1.0, {"x": writer.history["x"][:]})
+    return client
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda array: array.astype(np.int8),  # as many elements in fewer bytes
+        lambda array: np.repeat(array, 2, axis=0)[::2],
+        lambda _: "no array",
+    ],
+)
+def test_out_does_not_write_to_converted_arrays(client_of_two_lengths, convert):
+    batch = sampled_with_lengths(client_of_two_lengths)
+    check_weights_and_lengths(batch)
+    batch.convert(convert)
+    weights, lengths = batch.weights, batch.lengths
+    sampled_with_lengths(client_of_two_lengths, batch)
+    assert batch.weights is not weights
+    assert batch.lengths is not lengths
+    check_weights_and_lengths(batch)
+    reused = batch.weights
+    assert sampled_with_lengths(client_of_two_lengths, batch).weights is reused
+
+
+def test_out_does_not_write_to_arrays_of_a_conversion_that_failed(client_of_two_lengths):
+    converted = []
+
+    def convert(array):
+        converted.append(array)
+        if len(converted) == 3:  # after the data and the weights
+            raise RuntimeError("no memory left on the device")
+        return "no array"
+
+    batch = sampled_with_lengths(client_of_two_lengths)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        batch.convert(convert)
+    assert batch.weights == "no array"
+    sampled_with_lengths(client_of_two_lengths, batch)
+    check_weights_and_lengths(batch)
+
+
 def test_updates_by_ticket_and_by_key_change_priorities(client):
     for value in range(4):
         client.insert({"x": value}, {"replay": 1.0})
