@@ -1,5 +1,6 @@
 #include "reverie/client/batch_stream.h"
 
+#include <chrono>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -14,9 +15,16 @@ constexpr std::size_t kBuffersKept = 16;  // buffers of released batches that ar
 // How long to wait for samples that a server has drawn for cancelled requests.
 constexpr double kOnItsWayS = 0.25;
 constexpr std::size_t kRequestsMax = 8;  // requests besides that of the batch that is made
+// How long after a batch's timeout the answer about the table may arrive: the timeout bounds the
+// wait for samples, and may be shorter than the way to the server and back.
+constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 TimePoint deadline_of(std::optional<Duration> timeout) {
   return timeout ? Clock::system().now() + *timeout : TimePoint::max();
+}
+
+TimePoint answer_deadline(std::optional<Duration> timeout) {
+  return timeout ? deadline_of(timeout) + kAnswerTime : TimePoint::max();
 }
 
 }  // namespace
@@ -207,14 +215,22 @@ std::shared_ptr<BatchStream::Running> BatchStream::running() const {
   return is_closed_ ? nullptr : running_;
 }
 
-// 0 if the service does not answer in time: then sampling will report why.
-std::int64_t BatchStream::ask_max_times_sampled(const WaitOptions& wait, Status& failed) const {
+// 0 if the service does not know the table or this request: then sampling will report why. Without
+// an answer it is unknown whether samples remove items, so that nothing may be drawn.
+Result<std::int64_t> BatchStream::ask_max_times_sampled(const WaitOptions& wait) const {
+  bool is_late = false;
   WaitOptions until_deadline = wait;
-  until_deadline.interrupted = [until = deadline_of(options_.timeout), asked = wait.interrupted] {
-    return Clock::system().now() >= until || (asked && asked());
+  until_deadline.interrupted = [&is_late, until = answer_deadline(options_.timeout),
+                                asked = wait.interrupted] {
+    is_late = Clock::system().now() >= until;
+    return is_late || (asked && asked());
   };
   const auto infos = info_and_wait(*service_, until_deadline);
-  if (infos.status().code() == StatusCode::kUnavailable) failed = infos.status();
+  const StatusCode code = infos.status().code();
+  if (is_late && code == StatusCode::kCancelled) {
+    return deadline_exceeded("the server did not describe table '{}' in time", options_.table);
+  }
+  if (code == StatusCode::kUnavailable || code == StatusCode::kCancelled) return infos.status();
   if (!infos.ok()) return 0;
   for (const TableInfo& info : infos.value()) {
     if (info.options.name == options_.table) return info.options.max_times_sampled;
@@ -225,9 +241,7 @@ std::int64_t BatchStream::ask_max_times_sampled(const WaitOptions& wait, Status&
 Result<DrawnBatch> BatchStream::next(const WaitOptions& wait) {
   std::shared_ptr<Running> stream = running();
   if (stream == nullptr && !is_closed()) {
-    Status failed;
-    const std::int64_t max_times_sampled = ask_max_times_sampled(wait, failed);
-    REVERIE_RETURN_IF_ERROR(failed);
+    REVERIE_ASSIGN_OR_RETURN(const std::int64_t max_times_sampled, ask_max_times_sampled(wait));
     MutexLock lock(mutex_);
     if (!is_closed_ && running_ == nullptr) start(max_times_sampled);
     if (!is_closed_) stream = running_;

@@ -53,7 +53,8 @@ class BatchStream {
   ~BatchStream() { close(); }
 
   // The next batch. DEADLINE_EXCEEDED if none came within the timeout, and from then on; CANCELLED
-  // once closed or interrupted; else the service's error.
+  // once closed or interrupted; else the service's error. Until the service has said after how many
+  // samples items leave the table, nothing is drawn, and each call asks again.
   Result<DrawnBatch> next(const WaitOptions& wait);
   // The next batch if it is ready, without waiting.
   std::optional<DrawnBatch> next_now();
@@ -66,7 +67,7 @@ class BatchStream {
   class Maker;
   struct Running;
 
-  std::int64_t ask_max_times_sampled(const WaitOptions& wait, Status& failed) const;
+  Result<std::int64_t> ask_max_times_sampled(const WaitOptions& wait) const;
   std::shared_ptr<Running> running() const;
   void start(std::int64_t max_times_sampled) REVERIE_REQUIRES(mutex_);
   static std::optional<DrawnBatch> take_ready(Running& stream);

@@ -79,6 +79,54 @@ class FarFaucet final : public ReplayService {
   std::vector<RequestId> follows_ REVERIE_GUARDED_BY(mutex_);
 };
 
+// A faucet of a queue that says nothing about its table until the test allows it.
+class SilentFaucet final : public ReplayService {
+ public:
+  explicit SilentFaucet(std::shared_ptr<Faucet> faucet) : faucet_(std::move(faucet)) {}
+
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
+    {
+      MutexLock lock(mutex_);
+      if (is_silent_) {
+        waiting_.push_back(std::move(done));
+        return waiting_.size();
+      }
+    }
+    return faucet_->info(std::move(done));
+  }
+  void cancel(RequestId id) override {
+    Done<Result<std::vector<TableInfo>>> ended;
+    {
+      MutexLock lock(mutex_);
+      if (id == 0 || id > waiting_.size()) return;
+      ended = std::exchange(waiting_[id - 1], nullptr);
+    }
+    if (ended) ended(cancelled("given up"));
+  }
+  void speak() {
+    MutexLock lock(mutex_);
+    is_silent_ = false;
+  }
+
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    return faucet_->sample(std::move(request), std::move(done));
+  }
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override {
+    return faucet_->insert(std::move(request), std::move(done));
+  }
+  RequestId mutate(const MutateRequest&, Done<MutateResult>) override { return 0; }
+  RequestId lookup(const LookupRequest&, Done<LookupResult>) override { return 0; }
+  RequestId reset(std::string_view, Done<Status>) override { return 0; }
+  RequestId why_blocked(std::string_view, Done<Result<BlockedReport>>) override { return 0; }
+  void close() override {}
+
+ private:
+  const std::shared_ptr<Faucet> faucet_;
+  Mutex mutex_;
+  bool is_silent_ REVERIE_GUARDED_BY(mutex_) = true;
+  std::vector<Done<Result<std::vector<TableInfo>>>> waiting_ REVERIE_GUARDED_BY(mutex_);
+};
+
 std::vector<std::int64_t> numbers(const DrawnBatch& drawn) {
   const std::span<const std::byte> bytes = drawn.batch.columns.at(0).bytes.bytes();
   std::vector<std::int64_t> found(bytes.size() / sizeof(std::int64_t));
@@ -129,6 +177,23 @@ TEST_F(BatchStreamTest, NothingIsDrawnAheadFromATableThatRemovesSampledItems) {
     EXPECT_EQ(service_->asked.size(), 1u);
     EXPECT_TRUE(service_->returned.empty());
   }
+  EXPECT_EQ(service_->asked.size(), 1u);
+}
+
+TEST_F(BatchStreamTest, NothingIsDrawnUntilItIsKnownWhetherSamplesRemoveItems) {
+  service_->spent_after["replay"] = 1;
+  service_->add_ones(9);
+  const auto silent = std::make_shared<SilentFaucet>(service_);
+  BatchStream stream(silent, options(3));
+  WaitOptions interrupted;
+  interrupted.interrupted = [] { return true; };
+  EXPECT_EQ(stream.next(interrupted).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(service_->asked.empty());
+
+  silent->speak();
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
+  stream.close();
   EXPECT_EQ(service_->asked.size(), 1u);
 }
 
