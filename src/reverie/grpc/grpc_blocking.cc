@@ -28,6 +28,7 @@ class GrpcBlockingStream::Receiver final : public GrpcClientEvents {
 
   void on_message(Ref<GrpcMessage> message) override {
     MutexLock lock(mutex_);
+    if (is_dropping_) return;
     unread_bytes_ += message->bytes().size();
     unread_.push(std::move(message));
     const auto call = call_.lock();
@@ -85,15 +86,12 @@ class GrpcBlockingStream::Receiver final : public GrpcClientEvents {
 
   Status status(GrpcClientCall& call) {
     MutexLock lock(mutex_);
+    is_dropping_ = true;
     unread_.clear();
     unread_bytes_ = 0;
     call.resume_reading();
     wait(call, [this] {
       mutex_.assert_held();
-      if (!unread_.empty()) {
-        unread_.clear();
-        unread_bytes_ = 0;
-      }
       return end_.has_value();
     });
     return *end_;
@@ -106,6 +104,8 @@ class GrpcBlockingStream::Receiver final : public GrpcClientEvents {
   std::weak_ptr<GrpcClientCall> call_ REVERIE_GUARDED_BY(mutex_);
   FifoQueue<Ref<GrpcMessage>> unread_ REVERIE_GUARDED_BY(mutex_);
   std::size_t unread_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  // Only the status is still wanted: messages never pause reading, which would keep the end back.
+  bool is_dropping_ REVERIE_GUARDED_BY(mutex_) = false;
   std::optional<Status> end_ REVERIE_GUARDED_BY(mutex_);
   bool is_interrupted_ REVERIE_GUARDED_BY(mutex_) = false;
 };

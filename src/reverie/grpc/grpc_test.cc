@@ -175,6 +175,16 @@ TEST_F(Grpc, ACallMayEndWithoutAMessageInEitherDirection) {
   EXPECT_TRUE(stream.status().ok()) << stream.status().to_string();
 }
 
+TEST_F(Grpc, AStatusArrivesAfterLargeMessagesThatNobodyRead) {
+  const auto client = open();
+  GrpcBlockingStream stream(*client, "/t/Count", within(20));
+  ASSERT_TRUE(stream.write(GrpcPayload::of("4 5000000")).ok());
+  stream.half_close();
+  ASSERT_TRUE(stream.read());
+  EXPECT_TRUE(stream.status().ok()) << stream.status().to_string();
+  EXPECT_FALSE(stream.read());
+}
+
 TEST_F(Grpc, MetadataAndTheDeadlineReachTheMethod) {
   const auto client = open();
   GrpcCallOptions options;
