@@ -28,7 +28,8 @@ struct GrpcRequest {
     kHalfClose,
     kCancel,
     kResume,
-    kAwaitRoom,  // of the connection
+    kAwaitRoomToSend,  // of the connection
+    kAwaitRoomToDraw,
     kOverflow
   };
   std::shared_ptr<GrpcStream> stream;

@@ -248,10 +248,10 @@ void GrpcSession::await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw
 // last.
 void GrpcSession::tell_room() {
   for (std::size_t n = waits_to_send_.size(); n > 0 && budget_->may_send(); --n) {
-    waits_to_send_.pop()->tell_connection_room();
+    waits_to_send_.pop()->tell_connection_room(/*is_to_draw=*/false);
   }
   for (std::size_t n = waits_to_draw_.size(); n > 0 && budget_->may_draw(); --n) {
-    waits_to_draw_.pop()->tell_connection_room();
+    waits_to_draw_.pop()->tell_connection_room(/*is_to_draw=*/true);
   }
   if (waits_to_send_.empty() && waits_to_draw_.empty()) return;
   budget_->await_room(!waits_to_send_.empty(), !waits_to_draw_.empty());

@@ -55,9 +55,10 @@ bool GrpcStream::ask_for_room(bool is_to_draw) {
   }
   if (has_connection_room(is_to_draw)) return true;
   wants_room_.store(true);
-  wants_to_draw_.store(is_to_draw);
   // The I/O thread checks whether there is room by then.
-  if (!awaits_connection_.exchange(true)) request(GrpcRequest::Kind::kAwaitRoom);
+  if (!(is_to_draw ? awaits_to_draw_ : awaits_to_send_).exchange(true)) {
+    request(is_to_draw ? GrpcRequest::Kind::kAwaitRoomToDraw : GrpcRequest::Kind::kAwaitRoomToSend);
+  }
   return false;
 }
 
@@ -77,9 +78,11 @@ void GrpcStream::carry_out(GrpcRequest& request) {
     case GrpcRequest::Kind::kResume:
       deliver();
       return;
-    case GrpcRequest::Kind::kAwaitRoom:
+    case GrpcRequest::Kind::kAwaitRoomToSend:
+    case GrpcRequest::Kind::kAwaitRoomToDraw:
       if (session_ != nullptr) {
-        session_->await_room(shared_from_this(), wants_to_draw_.load());
+        session_->await_room(shared_from_this(),
+                             request.kind == GrpcRequest::Kind::kAwaitRoomToDraw);
       }
       return;
     case GrpcRequest::Kind::kOverflow:
@@ -256,8 +259,8 @@ void GrpcStream::tell_room() {
   if (events_) events_->on_room();
 }
 
-void GrpcStream::tell_connection_room() {
-  awaits_connection_.store(false);
+void GrpcStream::tell_connection_room(bool is_to_draw) {
+  (is_to_draw ? awaits_to_draw_ : awaits_to_send_).store(false);
   tell_room();
 }
 

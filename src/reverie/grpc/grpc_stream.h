@@ -66,7 +66,7 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   virtual void on_lost(const Status& why) = 0;
   void tell_room();
   // The connection has, or may have, room for this stream, which waits for it.
-  void tell_connection_room();
+  void tell_connection_room(bool is_to_draw);
 
   // The connection may hold more: more of the current message may be received.
   void credit();
@@ -148,8 +148,10 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
 
   std::atomic<std::size_t> queued_bytes_{0};
   std::atomic<bool> wants_room_{false};
-  std::atomic<bool> wants_to_draw_{false};
-  std::atomic<bool> awaits_connection_{false};
+  // Whether the session tells this stream when the connection has room to send, and to draw: two
+  // waits, since a stream that began to wait for the one may meanwhile wait for the other.
+  std::atomic<bool> awaits_to_send_{false};
+  std::atomic<bool> awaits_to_draw_{false};
   std::atomic<bool> is_paused_{false};
   std::atomic<bool> is_over_{false};
   std::atomic<bool> has_overflowed_{false};

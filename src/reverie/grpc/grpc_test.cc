@@ -512,6 +512,80 @@ TEST_F(Grpc, ASlowReaderSlowsOnlyItself) {
   EXPECT_LT(server_->figures().bytes_sent, 500u * 100'000u + (std::size_t{32} << 20));
 }
 
+// A call waits for room to draw, draws when its own queue is sent, and then waits for room to send.
+TEST_F(Grpc, ACallMayWaitForRoomToSendWhileItWaitsForRoomToDraw) {
+  constexpr std::size_t kBytesMax = std::size_t{4} << 20;
+  class Draws final : public GrpcServerEvents {
+   public:
+    Draws(std::shared_ptr<GrpcServerCall> call, Events& waits)
+        : call_(std::move(call)), waits_(waits) {}
+    void on_message(Ref<GrpcMessage>) override {
+      call_->write(GrpcPayload::of(std::string(200'000, 'x')));
+      on_room();
+    }
+    void on_room() override {
+      if (!has_drawn_) {
+        if (!call_->has_room_to_draw()) {
+          waits_.add("to draw");
+          return;
+        }
+        has_drawn_ = true;
+        call_->hold(kBytesMax);
+      }
+      if (!call_->has_room()) {
+        waits_.add("to send");
+        return;
+      }
+      call_->release(kBytesMax);
+      call_->write(GrpcPayload::of("drawn"));
+      call_->finish({});
+    }
+    void on_half_close() override {}
+    void on_end(const Status&) override {}
+
+   private:
+    const std::shared_ptr<GrpcServerCall> call_;
+    Events& waits_;
+    bool has_drawn_ = false;
+  };
+  class Quiet final : public GrpcClientEvents {
+   public:
+    void on_message(Ref<GrpcMessage>) override {}
+    void on_end(const Status& status) override { end.add(status.to_string()); }
+    Events end;
+  };
+  Events waits;
+  GrpcServerOptions options;
+  options.limits.connection_bytes_max = kBytesMax;
+  GrpcServer server(threads_, options);
+  add_methods(server);
+  server.add_method("/t/Draws", [&](std::shared_ptr<GrpcServerCall> call) {
+    return std::make_shared<Draws>(std::move(call), waits);
+  });
+  address_ = server.listen({"localhost:0"})->front();
+  const auto client = open();
+
+  // Another call's message is queued but for a window's bytes: not quite all that the connection
+  // may hold.
+  const auto unread = std::make_shared<Quiet>();
+  const auto other = client->start("/t/Count", within(60), unread);
+  other->pause_reading();
+  other->write(GrpcPayload::of("1 4300000"));
+  const std::size_t window_bytes = GrpcLimits().call_window_bytes;
+  ASSERT_TRUE(test::eventually([&] { return server.figures().bytes_sent >= window_bytes; }));
+
+  GrpcBlockingStream stream(*client, "/t/Draws", within(20));
+  ASSERT_TRUE(stream.write(GrpcPayload::of("x")).ok());
+  EXPECT_EQ(waits.wait_for(0), "to draw");
+  EXPECT_EQ(waits.wait_for(1), "to send");
+  other->resume_reading();
+  EXPECT_EQ(unread->end.wait_for(0), "OK");
+  ASSERT_TRUE(stream.read());
+  const auto drawn = stream.read();
+  ASSERT_TRUE(drawn) << stream.status().to_string();
+  EXPECT_EQ(text_of(**drawn), "drawn");
+}
+
 TEST_F(Grpc, AMethodThatIgnoresFlowControlIsEndedAtTheBound) {
   GrpcServerOptions server_options;
   server_options.limits.queued_bytes_max = 8 << 20;
