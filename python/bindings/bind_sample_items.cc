@@ -65,23 +65,25 @@ class SampleItems {
       raise(failed_precondition(
           "this iterator is in use by another call, in another thread; give each thread its own"));
     }
+    const Busy busy(is_busy_);
     if (reader_.left() == 0) {
       PyErr_SetNone(PyExc_StopIteration);
       raise_pending();
     }
     if (reader_.needs_draw()) {
-      const Busy busy(is_busy_);
       Waiting waiting(*client_.service(), table_);
       const WaitOptions wait = waiting.options();
       unwrap(without_gil([&] { return reader_.draw(wait); }));
     }
     nb::object item = make(reader_.peek());
+    columns_.clear();
     reader_.take();
     return item;
   }
 
  private:
-  // Held while the interpreter's lock is not.
+  // Held during a call: the interpreter's lock may be released meanwhile, also by Python code that
+  // runs while a nest is built.
   class Busy {
    public:
     explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
@@ -98,8 +100,10 @@ class SampleItems {
     if (place.row == 0 && emits_timesteps_) check_steps(group);
     const nb::object info = make_info(place.index);
     std::vector<nb::object>& columns = columns_;
-    columns.clear();
-    for (BatchColumn& column : group.batch.columns) columns.push_back(item_of(place, column));
+    // If the call before made them and then raised, they are still there, and their buffers gone.
+    while (columns.size() < group.batch.columns.size()) {
+      columns.push_back(item_of(place, group.batch.columns[columns.size()]));
+    }
     if (!emits_timesteps_) return make_sample(info, group.batch.structure, columns);
     const nb::object steps = owned(PyList_New(static_cast<Py_ssize_t>(step_count_)));
     std::vector<nb::object> rows(columns.size());
@@ -214,7 +218,7 @@ class SampleItems {
   ItemReader reader_;
   bool is_busy_ = false;
   std::size_t step_count_ = 0;       // of the group's items
-  std::vector<nb::object> columns_;  // of an item
+  std::vector<nb::object> columns_;  // of the item that is being made
   std::vector<nb::object> texts_;    // of the group, by column
 };
 

@@ -1,6 +1,9 @@
 // Rebuilds the nest that a structure text describes from its columns.
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
@@ -141,17 +144,25 @@ nb::object build(const Fold& fold, const nb::object*& next) {
   return nb::none();
 }
 
-// Never destroyed, and rebuilt when a name refers to another class.
-const Fold& parsed(const std::string& text) {
-  static auto* const cache = new std::unordered_map<std::string, Fold>;
+// Never destroyed, and rebuilt when a name refers to another class. Python code may run while a text
+// is parsed, while a nest is built from it and when classes go, and parse other texts: what is used
+// is held, and the cache is whole whenever such code runs.
+std::shared_ptr<const Fold> parsed(const std::string& text) {
+  using Cache = std::unordered_map<std::string, std::shared_ptr<const Fold>>;
+  static auto* const cache = new Cache;
   static std::uint64_t generation = 0;
-  if (generation != class_generation() || cache->size() >= kCachedMax) cache->clear();
-  generation = class_generation();
+  const std::uint64_t now = class_generation();
+  if (std::exchange(generation, now) != now || cache->size() >= kCachedMax) {
+    Cache gone;
+    gone.swap(*cache);
+  }
   const auto found = cache->find(text);
   if (found != cache->end()) return found->second;
   try {
     const nb::object json = nb::module_::import_("json").attr("loads")(nb::str(text.c_str()));
-    return cache->emplace(text, parse(json, 0)).first->second;
+    const auto made = std::make_shared<const Fold>(parse(json, 0));
+    if (class_generation() == now) cache->emplace(text, made);
+    return made;
   } catch (const nb::cast_error&) {
     raise(data_loss("'{}' is not the structure of a nest", text));
   } catch (nb::python_error& error) {
@@ -163,13 +174,13 @@ const Fold& parsed(const std::string& text) {
 }  // namespace
 
 nb::object fold(const std::string& text, std::span<const nb::object> leaves) {
-  const Fold& root = parsed(text);
-  if (root.leaf_count != leaves.size()) {
-    raise(data_loss("{} columns came with a structure of {}: {}", leaves.size(), root.leaf_count,
+  const std::shared_ptr<const Fold> root = parsed(text);
+  if (root->leaf_count != leaves.size()) {
+    raise(data_loss("{} columns came with a structure of {}: {}", leaves.size(), root->leaf_count,
                     text));
   }
   const nb::object* next = leaves.data();
-  return build(root, next);
+  return build(*root, next);
 }
 
 }  // namespace reverie::python

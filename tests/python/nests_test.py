@@ -294,6 +294,28 @@ def test_integer_keys_with_a_custom_order_are_sorted_as_numbers():
     assert paths_of({**nest, "a": 1.0})[:2] == ["0", "1"]
 
 
+def test_a_nest_may_be_built_while_one_of_its_classes_registers_others():
+    numbers = iter(range(10**6))
+
+    def register(self, value):
+        seen = collections.namedtuple(f"Seen{next(numbers)}", ["x"])
+        _, leaves, text = _reverie.flatten(seen(value))
+        assert isinstance(_reverie.fold(text, leaves), seen)
+        vars(self)["kept"] = value
+
+    @dataclasses.dataclass
+    class Registering:
+        first: Any = None
+        second: Any = None
+        third: Any = None
+
+    Registering.first = property(lambda self: vars(self)["kept"], register)
+    _, leaves, text = _reverie.flatten([Registering(i, i + 1, i + 2) for i in range(100)])
+    for _ in range(10):
+        built = [dataclasses.astuple(part) for part in _reverie.fold(text, leaves)]
+        assert built == [(i, i + 1, i + 2) for i in range(100)]
+
+
 def changing(kind, change):
     """A mapping or a dataclass that runs code while the nest around it is read."""
     kept = []

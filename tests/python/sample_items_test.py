@@ -1,6 +1,9 @@
 """Single items, as Reverb's clients get them: what is drawn ahead, and what an item holds."""
 
+import contextlib
+import dataclasses
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,6 +160,60 @@ def test_an_iterator_allows_one_thread_at_a_time(store):
     assert "in use by another call, in another thread" in refused[0]
     assert len(found) == 1
     assert len(list(items)) == 2
+
+
+@contextlib.contextmanager
+def items_that_call(set_x):
+    """Three times an item of a dataclass, for which `set_x` is called whenever one is built."""
+
+    @dataclasses.dataclass
+    class Watched:
+        x: Any = None
+
+    def keep(self, value):
+        vars(self)["kept"] = value
+        set_x()
+
+    Watched.x = property(lambda self: vars(self)["kept"], keep)
+    signature = Watched(reverie.TensorSpec((None, 1000), np.int64))
+    with reverie.Store([table("t", signature=signature)]) as store:
+        client = store.client()
+        written = np.full(1000, 7)  # kept, so that new arrays do not find its memory
+        with client.trajectory_writer(1) as writer:
+            writer.append(Watched(written))
+            writer.create_item("t", 1.0, Watched(writer.history.x[-1:]))
+        yield client.sample("t", 3, emit_timesteps=False, unpack_as_table_signature=True)
+        assert (written == 7).all()
+
+
+def test_an_item_that_could_not_be_built_is_whole_when_it_is_asked_for_again():
+    errors_left = []
+
+    def set_x():
+        if errors_left:
+            raise errors_left.pop()
+
+    with items_that_call(set_x) as items:
+        for _ in range(3):
+            errors_left.append(ValueError("not now"))
+            with pytest.raises(ValueError, match="not now"):
+                next(items)
+            assert (next(items).data.x == 7).all()
+        assert list(items) == []
+
+
+def test_an_iterator_is_refused_to_code_that_runs_while_its_item_is_built():
+    used = []
+
+    def set_x():
+        if used:
+            with pytest.raises(errors.FailedPreconditionError, match="in use by another call"):
+                next(used.pop())
+
+    with items_that_call(set_x) as items:
+        used.append(items)
+        assert len(list(items)) == 3
+        assert not used
 
 
 def test_an_item_is_returned_as_soon_as_there_is_one(store):
