@@ -238,6 +238,26 @@ def test_a_failed_call_returns_its_items_to_the_queue(folder):
         check(store.client(files=folder).sample_batch("q", len(ITEMS), timeout_s=10))
 
 
+def test_a_failed_iterator_returns_its_items_to_the_queue_and_can_go_on(folder):
+    errors_left = [ValueError("not now") for _ in range(3)]
+
+    def decode(wanted):
+        if errors_left:
+            raise errors_left.pop()
+        return FRAMES[wanted.first_row : wanted.first_row + wanted.row_count]
+
+    with reverie.Store([reverie.Table.queue("q", 100)]) as store:
+        store.client().insert_rows(rows(), "q", items=ITEMS)
+        items = store.client(files=decode).sample("q", 2, emit_timesteps=False, timeout_s=10)
+        for _ in range(3):
+            with pytest.raises(FailedPreconditionError, match="not now"):
+                next(items)
+        assert store.client().server_info()["q"].current_size == len(ITEMS)
+        firsts = [sample.data[0][0] for sample in items]
+        assert firsts == [ACTIONS[begin] for begin, _ in ITEMS[:2]], "in their order"
+        check(store.client(files=folder).sample_batch("q", len(ITEMS) - 2, timeout_s=10))
+
+
 def test_several_threads_can_sample_and_insert_at_once(opened, folder):
     client = opened(files=folder)
     client.insert_rows(rows(), "t", items=ITEMS)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/client/hand_back.h"
+
 namespace reverie {
 namespace {
 
@@ -120,8 +122,17 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       } else if (is_quick || count > 1) {
         wanted_ = std::min(2 * count, options_.request_max);
       }
+      auto groups = groups_of(result.batch, wait);
+      if (!groups.ok()) {
+        give_back(result.batch.size());
+        // A corrupt item would be drawn again.
+        if (groups.status().code() != StatusCode::kDataLoss) {
+          hand_back_of_failed_call(*service_, options_.table, std::move(result.batch));
+        }
+        return groups.status();
+      }
       FedSamples fed;
-      REVERIE_ASSIGN_OR_RETURN(fed.groups, groups_of(result.batch, wait));
+      fed.groups = std::move(groups).value();
       if (fed.groups.empty()) {
         count = wanted_;
         continue;

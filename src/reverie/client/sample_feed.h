@@ -72,7 +72,8 @@ class SampleFeed {
         memory_(BatchMemory::make(kBuffersKept)) {}
 
   // The next items, at least one. OUT_OF_RANGE once the budget is used up, DEADLINE_EXCEEDED if no
-  // item came in time.
+  // item came in time. Items that were drawn but could not be gathered count as not drawn; they are
+  // handed back if samples remove them, unless one of them is corrupt.
   Result<FedSamples> operator()(const WaitOptions& wait);
 
   // Takes effect with the next request, which asks for several at once. Requires count >= 1.
