@@ -309,6 +309,39 @@ TEST(PeersOnASimulatedNetwork, FindAPeerThatListensOnlyAfterTheCall) {
   EXPECT_EQ(oracle.answers, 1);
 }
 
+// The server holds at most one answer at a time: what it counts as unread refuses the next one.
+TEST(PeersOnASimulatedNetwork, AnswersThatArriveBeforeACutAreNoLongerHeld) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  PeerOptions bounded;
+  bounded.held_bytes_max = 1;
+  std::vector<std::unique_ptr<CallingPeer>> peers;
+  for (std::size_t i = 0; i < 2; ++i) {
+    network.add(nullptr);
+    peers.push_back(
+        std::make_unique<CallingPeer>(network, oracle, i, name_of(i), "secret", bounded));
+    network.replace(i, peers[i].get());
+  }
+  peers[0]->listen(address_of(0));
+  peers[1]->connect(address_of(0));
+  const auto go_on_for = [&network](Duration time) {
+    const TimePoint end = network.now() + time;
+    while (network.now() < end && network.step()) {
+    }
+  };
+  for (int round = 1; round <= 5; ++round) {
+    go_on_for(std::chrono::seconds(1));
+    peers[1]->call(name_of(0), false);
+    while (oracle.answers < round && oracle.failures == 0 && network.step()) {
+    }
+    ASSERT_EQ(oracle.answers, round);
+    // The caller has the answer, and its acknowledgement is cut.
+    network.set_options({.cut_share = 1.0});
+    go_on_for(std::chrono::milliseconds(300));
+    network.set_options({});
+  }
+}
+
 // The test requires no speed; it prints the figure for information.
 TEST(PeersOnASimulatedNetwork, EightPeersRunWithoutErrors) {
   constexpr std::size_t kCount = 8;

@@ -461,7 +461,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
   link.session = key;
   link.heard = now;
   session.link = id;
-  session.acknowledge(received);
+  answer_bytes_ -= session.acknowledge(received);
   for (Session::Queued& queued : session.queue) send_queued(session, queued, now);
   note_addresses(session, link.theirs.addresses);
   if (link.is_dialled) {
