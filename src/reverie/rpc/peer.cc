@@ -387,6 +387,16 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     }
     const auto place = links_.find(link);
     if (place == links_.end()) return;
+    if (!io_.loop(0).is_current() && !place->second->connection().can_write_on_any_thread()) {
+      // The loop's thread may be reading it now.
+      io_.loop(0).post([this, link] {
+        turn([&](TimePoint) {
+          mutex_.assert_held();
+          hang_up(link);
+        });
+      });
+      return;
+    }
     place->second->flush();
     tell_lost(*place->second, "this peer hung up");
     end_link(place);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -160,6 +161,26 @@ TEST(PeerTls, CallsOverCutConnectionsRunAtMostOnce) {
   }
   EXPECT_EQ(server.calls, kCalls);
   EXPECT_GT(proxy.cuts(), 10u);
+}
+
+// A connection with TLS is read and written by the I/O thread alone.
+TEST(PeerTls, AGoodbyeArrivesWhicheverThreadClosesThePeer) {
+  Doubling server(peer_tls());
+  const auto client = peer_by_tcp("client", peer_tls("client"));
+  std::promise<void> called;
+  ASSERT_TRUE(client->define("never", [&](const Request&) { called.set_value(); }).ok());
+  ASSERT_TRUE(client->connect(server.address).ok());
+  ASSERT_TRUE(call_double(*client, 1).status.ok());
+  std::promise<CallResult> ended;
+  ASSERT_TRUE(server.peer
+                  ->call("client", "never", {}, {},
+                         [&](CallResult result) { ended.set_value(std::move(result)); })
+                  .ok());
+  called.get_future().wait();
+  client->close();
+  const CallResult result = ended.get_future().get();
+  EXPECT_NE(result.status.message().find("'client' has closed"), std::string::npos)
+      << result.status.to_string();
 }
 
 TEST(PeerTls, InvalidTlsOptionsAreRefused) {

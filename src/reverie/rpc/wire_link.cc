@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include "reverie/base/check.h"
 #include "reverie/base/cpu_pause.h"
 #include "reverie/net/shared_socket.h"
 
@@ -147,6 +148,7 @@ void WireLink::took(std::size_t size_bytes) {
 bool WireLink::flush() {
   while (!out_.empty() && !is_over()) {
     if (is_out_ring_) return flush_ring();
+    REVERIE_CHECK(connection_->can_write_on_any_thread() || connection_->loop().is_current());
     gather(/*stops=*/true);
     const IoResult result = out_.front().brings_share && written_ == 0
                                 ? connection_->write_with_descriptor(pieces_.front(), share_->fd())

@@ -30,7 +30,8 @@ inline constexpr std::size_t kLinkArenaBytes = std::size_t{1} << 30;
 
 // The polling threads read a ring, one at a time. The loop thread reads the socket, until the
 // link's owner adopts it: then any thread does, one at a time. Any thread may write, under the lock
-// of the peer that owns the link.
+// of the peer that owns the link; to a connection that other threads may not write to, the loop
+// thread alone.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
   // Called on the loop thread or on a polling thread.
