@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -95,6 +96,26 @@ class CallingPeer final : public SimPeer {
 
   Oracle& oracle_;
   std::map<CallId, std::int64_t> calls_;
+};
+
+// Gives all its calls the same number.
+class RepeatingPeer final : public SimPeer {
+ public:
+  using SimPeer::SimPeer;
+  void call(const std::string& other) {
+    ASSERT_TRUE(peer().call(other, "double", number_payload(1), {now() + kTimeout}, now()).ok());
+    settle();
+  }
+  void send(LinkId link, const FrameHeader& header,
+            std::shared_ptr<const Message> message) override {
+    FrameHeader sent = header;
+    if (sent.kind == FrameKind::kCall) sent.call = 1;
+    SimPeer::send(link, sent, std::move(message));
+  }
+
+ private:
+  void on_request(Request) override {}
+  void on_result(CallId, CallResult) override {}
 };
 
 // A fault, and its time.
@@ -340,6 +361,36 @@ TEST(PeersOnASimulatedNetwork, AnswersThatArriveBeforeACutAreNoLongerHeld) {
     go_on_for(std::chrono::milliseconds(300));
     network.set_options({});
   }
+}
+
+// If the server counted each of the hostile peer's calls, only one would be subtracted again.
+TEST(PeersOnASimulatedNetwork, CallsThatShareANumberTakeNoRoomFromOtherPeers) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  PeerOptions bounded;
+  bounded.held_bytes_max = 80;  // ten of the small calls
+  for (int i = 0; i < 3; ++i) network.add(nullptr);
+  CallingPeer server(network, oracle, 0, name_of(0), "secret", bounded);
+  RepeatingPeer hostile(network, 1, name_of(1), "secret");
+  CallingPeer honest(network, oracle, 2, name_of(2), "secret");
+  network.replace(0, &server);
+  network.replace(1, &hostile);
+  network.replace(2, &honest);
+  server.listen(address_of(0));
+  hostile.connect(address_of(0));
+  honest.connect(address_of(0));
+  const auto go_on_for = [&network](Duration time) {
+    const TimePoint end = network.now() + time;
+    while (network.now() < end && network.step()) {
+    }
+  };
+  go_on_for(std::chrono::seconds(1));
+  for (int i = 0; i < 100; ++i) hostile.call(name_of(0));
+  go_on_for(std::chrono::seconds(1));
+  oracle.next_number = std::int64_t{1} << 60;  // a call that takes more room than a small one
+  honest.call(name_of(0), false);
+  go_on_for(std::chrono::seconds(1));
+  EXPECT_EQ(oracle.answers, 1);
 }
 
 // The test requires no speed; it prints the figure for information.
