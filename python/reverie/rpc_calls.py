@@ -173,7 +173,7 @@ class DeferredReturn(ProcessBound):
         self._take()
         try:
             self._native.answer(self._session, self._call, value)
-        except ReverieError as error:
+        except BaseException as error:  # reading the value may raise anything
             self._fail(error)
             raise
 
@@ -215,7 +215,11 @@ def error_parts(error: BaseException | str) -> tuple[str, str, str]:
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
     trace = "".join(traceback.format_exception(error))
-    text, trace = (t.encode(errors="replace").decode() for t in (str(error), trace))
+    try:
+        text = str(error)
+    except BaseException:  # its own text raises; the caller is to know all the same
+        text = "an error without a text"
+    text, trace = (t.encode(errors="replace").decode() for t in (text, trace))
     return name, text, trace
 
 

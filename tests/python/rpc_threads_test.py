@@ -122,6 +122,46 @@ def test_errors_of_functions_and_callbacks_do_not_end_threads(pair, caplog, erro
     assert done.wait(DEADLINE_S)
 
 
+class MuteError(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("how", ["define_deferred", "define_stream"])
+def test_an_error_without_a_text_reaches_the_caller_and_ends_no_thread(pair, how):
+    server, client = pair
+
+    def end(*_):
+        raise MuteError
+
+    def values():
+        yield end()
+
+    def call():
+        if how == "define_deferred":
+            return client.sync("server", "end", timeout_s=DEADLINE_S)
+        return next(client.stream("server", "end", timeout_s=DEADLINE_S))
+
+    server.define("one", lambda: 1)
+    if how == "define_deferred":
+        server.define_deferred("end", end)
+    else:
+        server.define_stream("end", values)
+    for _ in range(40):  # more calls than threads are allowed
+        with pytest.raises(errors.RemoteError, match="without a text"):
+            call()
+    assert client.sync("server", "one", timeout_s=DEADLINE_S) == 1
+
+
+def test_an_answer_that_cannot_be_read_fails_its_call(pair):
+    server, client = pair
+    released = memoryview(b"bytes")
+    released.release()
+    server.define_deferred("released", lambda answer: answer(released))
+    with pytest.raises(errors.RemoteError, match="released memoryview"):
+        client.sync("server", "released", timeout_s=DEADLINE_S)
+
+
 def test_a_stream_that_cannot_request_more_values_loses_none():
     with (
         reverie.Rpc("server") as server,
