@@ -195,8 +195,10 @@ class Streams:
         with self._lock:
             number = self._next
             self._next += 1
-            self._served[number] = _Served(values, inbox, lambda: self._forget(number))
+            served = _Served(values, inbox, lambda: self._forget(number))
+            self._served[number] = served
             self._owners[number] = answer.caller
+        answer.when_withdrawn(served.close)  # the caller gave up, so it will not watch the stream
         answer(number)
 
     def serve(self, answer: DeferredReturn, stream: int, what: str, *rest: Any) -> None:  # noqa: ANN401

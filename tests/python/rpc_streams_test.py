@@ -148,6 +148,35 @@ def test_closing_a_stream_closes_its_generator(pair):
     assert client.debug_info()["pending_calls"] == 0
 
 
+def test_a_stream_whose_caller_gave_up_is_closed(pair):
+    server, client = pair
+    begun, go_on, is_closed = (threading.Event() for _ in range(3))
+
+    class Values:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return 1
+
+        def close(self):
+            is_closed.set()
+
+    def slow():
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return Values()
+
+    server.define_stream("slow", slow)
+    call = client.async_("server", "slow")  # the first call of a stream
+    assert begun.wait(DEADLINE_S)
+    call.cancel()
+    client.ping("server")  # after its answer the server knows
+    go_on.set()
+    assert is_closed.wait(DEADLINE_S)
+    eventually(lambda: not server._streams._served)
+
+
 def test_an_error_is_raised_after_the_values_before_it(pair):
     server, client = pair
 

@@ -207,6 +207,8 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
                              ""});
     }
     begin(stream, std::move(request));
+    // The caller has given up, so it will not watch the stream.
+    if (!here->is_wanted(id)) return drop(number);
     Payload payload;
     ValueWriter(payload).integer(static_cast<std::int64_t>(number));
     here->answer(id, std::move(payload));

@@ -1,5 +1,7 @@
 // Streams: StreamCore alone, then StreamServer and StreamReader between two peers.
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -239,6 +241,32 @@ TEST_F(StreamTest, ClosingReachesTheServer) {
   late_one->close();
   late_one->close();
   EXPECT_FALSE((*late_one->next(in_a_minute())).has_value());
+}
+
+TEST_F(StreamTest, AStreamWhoseCallerGaveUpIsClosed) {
+  std::promise<void> blocked;
+  std::promise<void> may_go_on;
+  ASSERT_TRUE(server_
+                  ->define("block",
+                           [&](const Request& request) {  // runs where the server reads
+                             blocked.set_value();
+                             may_go_on.get_future().wait();
+                             server_->answer(request.id, {});
+                           })
+                  .ok());
+  open("count", 1)->close();
+  ASSERT_TRUE(test::eventually([&] {
+    const auto peers = caller_->peers();
+    return peers.size() == 1 && peers[0].transport == "shared memory";
+  }));
+  ASSERT_TRUE(caller_->call("server", "block", {}, {}, [](const CallResult&) {}).ok());
+  blocked.get_future().wait();
+  StreamReader::Options hasty;
+  hasty.deadline = Clock::system().now() + std::chrono::milliseconds(1);
+  const auto given_up = StreamReader::open(caller_, "server", "count", number_payload(1000), hasty);
+  EXPECT_EQ(given_up.status().code(), StatusCode::kDeadlineExceeded);
+  may_go_on.set_value();
+  EXPECT_TRUE(test::eventually([&] { return streams_->count() == 0 && closed_ == 2; }));
 }
 
 TEST_F(StreamTest, ClosingTheCallerEndsItsStreams) {
