@@ -2,13 +2,15 @@
 
 import asyncio
 import collections
+import contextlib
+import gc
 import threading
 
 import numpy as np
 import pytest
 
 import reverie
-from reverie import errors
+from reverie import errors, rpc_batches
 
 DEADLINE_S = 30.0
 
@@ -306,6 +308,37 @@ def test_a_queue_can_be_awaited_and_returns_batches(pair):
 
     asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
     assert results(futures) == [i + 1 for i in range(10)]
+
+
+def test_awaiting_a_queue_keeps_nothing_until_the_next_call(pair, monkeypatch):
+    server, client = pair
+    queue = server.define_queue("ask")
+
+    def event_count():
+        gc.collect()
+        return sum(type(one) is asyncio.Event for one in gc.get_objects())
+
+    async def wait_in_vain():
+        for _ in range(20):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(queue, 0.01)
+
+    async def serve():
+        awaited = asyncio.ensure_future(queue)
+        await asyncio.wait([awaited], timeout=0.01)  # it runs until it waits
+        future = client.async_("server", "ask", 3)
+        answer, args, _ = await awaited
+        answer(args[0])
+        return future
+
+    before = event_count()
+    monkeypatch.setattr(rpc_batches, "_LOOK_S", 0.001)
+    asyncio.run(wait_in_vain())
+    assert event_count() == before
+    # Those that gave up leave the next one to be woken.
+    monkeypatch.setattr(rpc_batches, "_LOOK_S", 2 * DEADLINE_S)
+    future = asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    assert future.result(DEADLINE_S) == 3
 
 
 def test_closing_a_peer_ends_its_queues(pair):
