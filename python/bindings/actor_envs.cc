@@ -57,11 +57,11 @@ class PyActorEnvs final : public ActorEnvs {
     return call("step");
   }
   const EnvRows& rows() const override { return rows_; }
-  Result<std::vector<std::byte>> state() override {
+  Result<std::vector<std::byte>> state(bool has_last_step) override {
     const GilAnywhere held;
     if (!held) return at_exit();
     try {
-      const nb::object state = envs_.get().attr("state")();
+      const nb::object state = envs_.get().attr("state")(has_last_step);
       if (nb::isinstance<nb::str>(state)) {
         return internal_error("{}", nb::cast<std::string>(state));
       }

@@ -21,8 +21,8 @@
 namespace reverie {
 namespace {
 
-// What the environment below does from its tenth step on.
-enum class Trouble { kNanReward, kNanObservation, kRaises };
+// What the environment below does from its tenth step on, or only in that step.
+enum class Trouble { kNanReward, kNanObservation, kRaises, kOneNanReward, kOneNanObservation };
 template <Trouble kTrouble>
 struct BadEnv {
   struct Config {};
@@ -42,13 +42,17 @@ struct BadEnv {
   NativeStep step(std::int64_t, Random&) {
     ++steps;
     if (kTrouble == Trouble::kRaises && steps == 10) throw std::runtime_error("out of fuel");
-    const bool is_bad = kTrouble == Trouble::kNanReward && steps >= 10;
+    const bool is_bad = (kTrouble == Trouble::kNanReward && steps >= 10) ||
+                        (kTrouble == Trouble::kOneNanReward && steps == 10);
     return {is_bad ? std::numeric_limits<float>::quiet_NaN() : 1.0f, false};
   }
   void observe(std::span<float> out) const {
     const bool is_bad = kTrouble == Trouble::kNanObservation && steps >= 10;
     out[0] = static_cast<float>(steps);
     out[1] = is_bad ? std::numeric_limits<float>::infinity() : 0.0f;
+    if (kTrouble == Trouble::kOneNanObservation && steps == 10) {
+      out[1] = std::numeric_limits<float>::quiet_NaN();
+    }
   }
   int steps = 0;
 };
@@ -59,6 +63,8 @@ const NativeRegistry& registry() {
     EXPECT_TRUE(add_classic_control(*made).ok());
     EXPECT_TRUE(made->add("NanReward", native_factory<BadEnv<Trouble::kNanReward>>()).ok());
     EXPECT_TRUE(made->add("NanObs", native_factory<BadEnv<Trouble::kNanObservation>>()).ok());
+    EXPECT_TRUE(made->add("OneNanReward", native_factory<BadEnv<Trouble::kOneNanReward>>()).ok());
+    EXPECT_TRUE(made->add("OneNanObs", native_factory<BadEnv<Trouble::kOneNanObservation>>()).ok());
     EXPECT_TRUE(made->add("Raises", native_factory<BadEnv<Trouble::kRaises>>()).ok());
     return made;
   }();
@@ -333,6 +339,32 @@ TEST(Training, NonFiniteNumbersOfAnEnvironmentEndItAndAreNamed) {
     const auto observation = trained("NanObs", options);
     expect_refused(observation->status(), StatusCode::kInvalidArgument,
                    {"NanObs", "element 1", "inf"});
+  }
+}
+
+TEST(Training, AStepWithNonFiniteNumbersIsTakenAgainOnResume) {
+  for (const std::string_view env : {"OneNanReward", "OneNanObs"}) {
+    const auto plan = [&] {
+      const Options options{
+          {"seed", integer(1)}, {"steps", integer(1'200)}, {"hidden", std::string("8")}};
+      return plan_training(registry(), "dqn", env, {}, options).value();
+    };
+    std::string folder = ::testing::TempDir() + "training_XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    {
+      const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+      const std::unique_ptr<Trainer> failed = open_training(plan()).value();
+      ASSERT_TRUE(failed->start().ok());
+      ASSERT_TRUE(failed->wait(TimePoint::max()));
+      EXPECT_EQ(failed->progress().steps, 9u);
+      ASSERT_TRUE(failed->save(*to).ok());
+    }
+    const Result<std::unique_ptr<Trainer>> resumed = open_training(plan(), folder);
+    ASSERT_TRUE(resumed.ok()) << resumed.status().to_string();
+    ASSERT_TRUE((*resumed)->start().ok());
+    ASSERT_TRUE((*resumed)->wait(TimePoint::max()));
+    expect_refused((*resumed)->status(), StatusCode::kInvalidArgument, {std::string(env), "nan"});
+    EXPECT_EQ((*resumed)->progress().steps, 9u);
   }
 }
 

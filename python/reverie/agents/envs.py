@@ -62,6 +62,8 @@ class PoolEnvs:
         self.seed = 0
         self.is_stopped = False
         self._played = PlayedActions(count)
+        # The actions of the last step, and which episodes it ended: not in _played yet.
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
         self.obs = np.zeros((count, width), np.float32)
         self.final_obs = np.zeros((count, width), np.float32)
         self.rewards = np.zeros(count, np.float32)
@@ -85,8 +87,13 @@ class PoolEnvs:
         """Ends the workers."""
         self._pool.close()
 
-    def state(self) -> bytes:
-        """Each environment as its episode's seed and the actions since, for `resume`."""
+    def state(self, has_last_step: bool) -> bytes:
+        """Each environment as its episode's seed and the actions since, for `resume`.
+
+        Without ``has_last_step`` as before the last step, which then no other step may follow.
+        """
+        if has_last_step:
+            self._keep_last()
         described = {"seed": self.seed, "played": self._played.state()}
         return json.dumps(described).encode()
 
@@ -105,6 +112,7 @@ class PoolEnvs:
         self._pool.close()
         self._pool = pool
         self._played = PlayedActions(self.count, played, self.actions)
+        self._last = None
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
     def _open(self, count: int, played: Mapping[int, Played]) -> EnvPool:
@@ -127,6 +135,7 @@ class PoolEnvs:
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
     def _step(self) -> None:
+        self._keep_last()
         rows = self._result(self._pool.step(self._spaces.env_actions(self.actions)))
         self._spaces.flatten(rows.observation, self.obs)
         self.rewards[:] = rows.reward
@@ -134,7 +143,12 @@ class PoolEnvs:
         self.truncated[:] = rows.truncated
         if self.terminated.any() or self.truncated.any():
             self._spaces.flatten(rows.final_observation, self.final_obs)
-        self._played.add(self.actions, self.terminated | self.truncated)
+        self._last = self.actions.copy(), self.terminated | self.truncated
+
+    def _keep_last(self) -> None:
+        if self._last is not None:
+            self._played.add(*self._last)
+            self._last = None
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0

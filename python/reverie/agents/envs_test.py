@@ -10,6 +10,7 @@ import pytest
 
 from reverie.__main__ import main
 from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
+from reverie.agents.checkpoints import CHECKPOINTS
 from reverie.agents.episodes import SeededEpisodes, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
@@ -195,6 +196,15 @@ def test_an_error_in_an_environment_keeps_the_training_so_far(faulty, fault, err
         assert progress.end == "failed"
         assert progress.steps == 150
         assert np.isfinite(trainer.policy().parameters).all()
+
+
+def test_a_step_that_is_not_finite_is_taken_again_on_resume(faulty, tmp_path):
+    settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100, batch_size=16)
+    options = {"env_options": {"fault": "nan"}}
+    with pytest.raises(InvalidArgumentError, match="element 0 is nan"):
+        train("dqn", faulty, settings, out=tmp_path, **options)
+    with Trainer("dqn", faulty, settings, resume=tmp_path / CHECKPOINTS, **options) as trainer:
+        assert trainer.progress().steps == 150
 
 
 def test_the_command_keeps_its_results_if_an_environment_raises(faulty, tmp_path, capsys):

@@ -262,6 +262,42 @@ def test_environments_are_replayed_to_their_saved_state(env, backend):
         second.close()
 
 
+def test_a_step_that_is_not_finite_is_taken_again_on_resume():
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class OneNan(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            self.steps = 0
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):  # noqa: ARG002
+            self.steps += 1
+            value = np.nan if self.steps == 3 else self.steps / 10
+            return np.full(1, value, np.float32), 1.0, False, False, {}
+
+    gymnasium.register("OneNan-v0", OneNan, disable_env_checker=True)
+    arguments = {"options": {}, "backend": "thread", "timeout_s": 60.0, "seed": 5}
+    first, second = (LoopEnvs("OneNan-v0", 1, **arguments) for _ in "ab")
+    action = np.ones(1, np.int64)
+    try:
+        first.reset()
+        first.step(action)
+        obs = first.step(action).observation
+        with pytest.raises(InvalidArgumentError, match="not finite"):
+            first.step(action)
+        np.testing.assert_array_equal(second.resume(first.state()), obs)
+        with pytest.raises(InvalidArgumentError, match="not finite"):
+            second.step(action)
+    finally:
+        first.close()
+        second.close()
+        gymnasium.registry.pop("OneNan-v0", None)
+
+
 # --- PyTorch.
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from reverie._options import OptionValue
 from reverie.agents.envs import is_native
 from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
+from reverie.agents.protocols import is_finite
 from reverie.envs import native
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
@@ -79,18 +80,26 @@ class LoopEnvs:
         return np.array(self._pool.reset(self._seed).result().observation)
 
     def step(self, actions: np.ndarray) -> LoopStep:
-        """Steps each with its row of ``actions``; one whose episode ended begins the next."""
+        """Steps each with its row of ``actions``; one whose episode ended begins the next.
+
+        Raises:
+            InvalidArgumentError: a number is not finite. Then `state` is that before the step, and
+                no other step may follow.
+        """
         rows = self._pool.step(actions).result()
         is_over = rows.terminated | rows.truncated
         observation, after = np.array(rows.observation), np.array(rows.observation)
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
+        if self._native is None and is_over.any():
+            after[is_over] = rows.final_observation[is_over]
+        if not all(is_finite(values) for values in (ended[0], observation, after)):
+            raise InvalidArgumentError(
+                f"{self.spec.id} gave a reward or an observation that is not finite"
+            )
         if self._is_seeded:
             self._played.add(np.asarray(actions), is_over)
-        if is_over.any():
-            if self._native is None:
-                after[is_over] = rows.final_observation[is_over]
-            else:
-                observation[is_over] = self._begin(is_over)[is_over]
+        if self._native is not None and is_over.any():
+            observation[is_over] = self._begin(is_over)[is_over]
         return LoopStep(observation, after, *ended)
 
     def state(self) -> list[Any] | None:

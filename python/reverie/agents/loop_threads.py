@@ -19,7 +19,7 @@ from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import is_native
 from reverie.agents.loop_envs import LoopEnvs
-from reverie.agents.protocols import Learner, Policy, is_finite
+from reverie.agents.protocols import Learner, Policy
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode
 from reverie.envs.backend import EnvSpec
@@ -305,10 +305,6 @@ class LoopThreads:
         obs = self._envs.reset() if self._obs is None else self._obs
         actions = self._act(obs, explore=True)
         step = self._envs.step(actions)
-        if not (np.isfinite(step.reward).all() and is_finite(step.after)):
-            raise InvalidArgumentError(
-                f"{self.spec.id} gave a reward or an observation that is not finite"
-            )
         self.buffer.add(obs, actions, step.reward, step.after, step.terminated, step.truncated)
         self._obs = step.observation
         self._returns += step.reward

@@ -12,7 +12,7 @@ namespace {
 class NativeActorEnvs final : public ActorEnvs {
  public:
   NativeActorEnvs(std::unique_ptr<NativePool> pool, AgentSpec spec)
-      : pool_(std::move(pool)), spec_(std::move(spec)), played_(pool_->env_count()) {
+      : pool_(std::move(pool)), spec_(std::move(spec)), episodes_(pool_->env_count()) {
     const NativeRows& rows = pool_->arrays(0)->rows;
     rows_ = {reinterpret_cast<const float*>(rows.observation),
              reinterpret_cast<const float*>(rows.final_observation), rows.reward,
@@ -25,50 +25,73 @@ class NativeActorEnvs final : public ActorEnvs {
   std::size_t count() const override { return pool_->env_count(); }
   Status reset() override {
     REVERIE_RETURN_IF_ERROR(pool_->reset(0, std::nullopt));
-    return pool_->wait(0, TimePoint::max());
-  }
-  Status step(std::span<const std::byte> actions) override {
-    REVERIE_RETURN_IF_ERROR(pool_->step(0, actions));
     REVERIE_RETURN_IF_ERROR(pool_->wait(0, TimePoint::max()));
-    const std::size_t size = spec_.action_bytes();
-    for (std::size_t env = 0; env < played_.size(); ++env) {
-      std::vector<std::byte>& played = played_[env];
-      if (rows_.terminated[env] != 0 || rows_.truncated[env] != 0) {
-        played.clear();
-      } else {
-        played.insert(played.end(), actions.data() + env * size, actions.data() + (env + 1) * size);
-      }
-    }
+    last_.clear();
+    for (std::size_t env = 0; env < count(); ++env) REVERIE_RETURN_IF_ERROR(begin_episode(env));
     return {};
   }
-  Result<std::vector<std::byte>> state() override {
+  Status step(std::span<const std::byte> actions) override {
+    REVERIE_RETURN_IF_ERROR(keep_last());
+    REVERIE_RETURN_IF_ERROR(pool_->step(0, actions));
+    REVERIE_RETURN_IF_ERROR(pool_->wait(0, TimePoint::max()));
+    last_.assign(actions.begin(), actions.end());
+    return {};
+  }
+  Result<std::vector<std::byte>> state(bool has_last_step) override {
+    if (has_last_step) REVERIE_RETURN_IF_ERROR(keep_last());
     std::vector<std::byte> state;
     ByteWriter out(state);
-    for (std::size_t env = 0; env < played_.size(); ++env) {
-      REVERIE_ASSIGN_OR_RETURN(const Random random, pool_->episode_random(0, env));
-      write_random(random, out);
-      write_array<std::byte>(played_[env], out);
+    for (const Episode& episode : episodes_) {
+      write_random(episode.random, out);
+      write_array<std::byte>(episode.played, out);
     }
     return state;
   }
   Status resume(std::span<const std::byte> state) override {
     REVERIE_RETURN_IF_ERROR(reset());
     ByteReader in(state);
-    for (std::size_t env = 0; env < played_.size(); ++env) {
-      Random random(std::uint64_t{0});
-      REVERIE_RETURN_IF_ERROR(read_random(in, random));
-      played_[env] = read_array<std::byte>(in);
-      REVERIE_RETURN_IF_ERROR(pool_->replay_episode(0, env, random, played_[env]));
+    for (std::size_t env = 0; env < count(); ++env) {
+      Episode& episode = episodes_[env];
+      REVERIE_RETURN_IF_ERROR(read_random(in, episode.random));
+      episode.played = read_array<std::byte>(in);
+      REVERIE_RETURN_IF_ERROR(pool_->replay_episode(0, env, episode.random, episode.played));
     }
     return check_done(in, "the environments");
   }
   const EnvRows& rows() const override { return rows_; }
 
  private:
+  struct Episode {
+    Random random{std::uint64_t{0}};  // as it was when the episode began
+    std::vector<std::byte> played;    // actions so far
+  };
+
+  Status begin_episode(std::size_t env) {
+    REVERIE_ASSIGN_OR_RETURN(episodes_[env].random, pool_->episode_random(0, env));
+    episodes_[env].played.clear();
+    return {};
+  }
+  // Adds the last step to the episodes.
+  Status keep_last() {
+    if (last_.empty()) return {};
+    const std::size_t size = spec_.action_bytes();
+    for (std::size_t env = 0; env < count(); ++env) {
+      if (rows_.terminated[env] != 0 || rows_.truncated[env] != 0) {
+        REVERIE_RETURN_IF_ERROR(begin_episode(env));
+      } else {
+        std::vector<std::byte>& played = episodes_[env].played;
+        played.insert(played.end(), last_.data() + env * size, last_.data() + (env + 1) * size);
+      }
+    }
+    last_.clear();
+    return {};
+  }
+
   std::unique_ptr<NativePool> pool_;
   AgentSpec spec_;
   EnvRows rows_;
-  std::vector<std::vector<std::byte>> played_;  // actions of each episode so far
+  std::vector<Episode> episodes_;
+  std::vector<std::byte> last_;  // actions of the last step, which episodes_ do not have yet
 };
 
 }  // namespace

@@ -42,9 +42,11 @@ class ActorEnvs {
   virtual const EnvRows& rows() const = 0;
 
   // Each environment's state as its episode's seed and actions so far: instead of reset(), resume()
-  // begins that episode and replays it, after which the observations are the same. DATA_LOSS for
-  // malformed bytes; FAILED_PRECONDITION for an environment that is not reproducible.
-  virtual Result<std::vector<std::byte>> state() {
+  // begins that episode and replays it, after which the observations are the same. Without
+  // `has_last_step` it is the state before the last step, which then no other step may follow.
+  // DATA_LOSS for malformed bytes; FAILED_PRECONDITION for an environment that is not reproducible.
+  virtual Result<std::vector<std::byte>> state(bool has_last_step) {
+    (void)has_last_step;
     return unimplemented("{} cannot be saved", id());
   }
   virtual Status resume(std::span<const std::byte> state) {

@@ -29,10 +29,10 @@ ActorLoop::ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> po
   if (!spec.is_discrete()) action_shape_.push_back(static_cast<std::int64_t>(spec.action_width));
 }
 
-Status ActorLoop::check_finite() const {
+Status ActorLoop::check_finite(std::span<const float> obs) const {
   const std::size_t width = envs_->spec().obs_width;
   for (std::size_t env = 0; env < envs_->count(); ++env) {
-    const std::span<const float> row(next_obs_.data() + env * width, width);
+    const std::span<const float> row = obs.subspan(env * width, width);
     const auto bad = std::ranges::find_if(row, [](float value) { return !std::isfinite(value); });
     if (bad != row.end()) {
       return invalid_argument(
@@ -43,6 +43,16 @@ Status ActorLoop::check_finite() const {
       return invalid_argument("environment {} of {} gave the reward {}; it must be finite", env,
                               envs_->id(), envs_->rows().rewards[env]);
     }
+  }
+  return {};
+}
+
+Status ActorLoop::check_step() const {
+  REVERIE_RETURN_IF_ERROR(check_finite(next_obs_));
+  const EnvRows& rows = envs_->rows();
+  for (std::size_t env = 0; env < envs_->count(); ++env) {
+    if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
+    return check_finite({rows.obs, obs_.size()});  // the first ones of other episodes
   }
   return {};
 }
@@ -64,10 +74,10 @@ Status ActorLoop::save(ByteWriter& out) const {
   write_array<double>(returns_, out);
   write_array<std::uint64_t>(lengths_, out);
   if (!is_begun_) return {};
-  REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> envs, envs_->state());
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> envs, envs_->state(!is_untaken_));
   write_array<std::byte>(envs, out);
   // Used to check that the restored environments are the same.
-  write_array<float>({envs_->rows().obs, obs_.size()}, out);
+  write_array<float>({is_untaken_ ? obs_.data() : envs_->rows().obs, obs_.size()}, out);
   return {};
 }
 
@@ -96,6 +106,7 @@ Status ActorLoop::load(ByteReader& in) {
 Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number) {
   if (!is_begun_) {
     REVERIE_RETURN_IF_ERROR(envs_->reset());
+    REVERIE_RETURN_IF_ERROR(check_finite({envs_->rows().obs, obs_.size()}));
     is_begun_ = true;
   }
   const std::size_t count = envs_->count();
@@ -105,17 +116,21 @@ Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number)
   const Random before = random_;
   policy_->act(weights, {obs_.data(), count, width, width}, step_number, random_, actions_);
   Status status = envs_->step(actions_);
+  if (status.ok()) {
+    std::copy_n(rows.obs, next_obs_.size(), next_obs_.data());
+    for (std::size_t env = 0; env < count; ++env) {
+      if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
+      std::copy_n(rows.final_obs + env * width, width, next_obs_.data() + env * width);
+    }
+    status = check_step();
+  }
   if (!status.ok()) {
-    // A step that a stop has interrupted was not taken: a resumed training takes it again.
+    // A step that a stop has interrupted, or whose numbers are refused, was not taken: a resumed
+    // training takes it again.
     random_ = before;
+    is_untaken_ = true;
     return status;
   }
-  std::copy_n(rows.obs, next_obs_.size(), next_obs_.data());
-  for (std::size_t env = 0; env < count; ++env) {
-    if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
-    std::copy_n(rows.final_obs + env * width, width, next_obs_.data() + env * width);
-  }
-  REVERIE_RETURN_IF_ERROR(check_finite());
   count_episodes(step_number + count);
 
   const bool is_discrete = envs_->spec().is_discrete();

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "reverie/base/random.h"
@@ -31,7 +32,8 @@ class ActorLoop {
 
   // One step of each environment, after `step_number` steps of all actors. The first call resets
   // them. INVALID_ARGUMENT for an observation or reward that is not finite; else the error of the
-  // environments or the sink.
+  // environments or the sink. Only after the sink's was the step taken; after another error save()
+  // saves the state before it, and step() must not be called again.
   Status step(const nn::Parameters& weights, std::uint64_t step_number);
 
   // Saves everything except the buffer, between two steps. Errors: the environments', or DATA_LOSS.
@@ -39,7 +41,9 @@ class ActorLoop {
   Status load(ByteReader& in);
 
  private:
-  Status check_finite() const;
+  Status check_finite(std::span<const float> obs) const;
+  // Checks everything that the last step gave.
+  Status check_step() const;
   void count_episodes(std::uint64_t step_number);
 
   std::unique_ptr<ActorEnvs> envs_;
@@ -48,6 +52,7 @@ class ActorLoop {
   ReturnLog& log_;
   Random random_;
   bool is_begun_ = false;
+  bool is_untaken_ = false;      // the last step
   std::vector<float> obs_;       // before the step
   std::vector<float> next_obs_;  // after it; the final one if an episode ended
   std::vector<std::byte> actions_;
