@@ -274,6 +274,40 @@ def test_a_step_of_the_pytorch_learner_matches_the_native_rule():
     np.testing.assert_allclose(moved, -1e-3 * np.sign(slope), rtol=1e-3)
 
 
+@pytest.mark.parametrize("tau", [0.005, 0.0])
+def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("Pendulum-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    settings = TrainSettings(seed=2, hidden=(8,), policy_delay=3, tau=tau, target_interval=1)
+    agent = TorchAgent("td3", spec, settings)
+    draw = np.random.default_rng(1)
+    batch = {
+        "obs": draw.normal(size=(5, 3)).astype(np.float32),
+        "next_obs": draw.normal(size=(5, 3)).astype(np.float32),
+        "action": draw.uniform(-1, 1, (5, 1)).astype(np.float32),
+        "reward": draw.normal(size=5).astype(np.float32),
+        "discount": np.full(5, 0.9, np.float32),
+        "weights": np.ones(5, np.float32),
+    }
+
+    def copied(modules):
+        return [p.detach().numpy().copy() for module in modules for p in module.parameters()]
+
+    def have_moved(before, modules):
+        return any((a != b).any() for a, b in zip(before, copied(modules), strict=True))
+
+    targets = [agent._target_critics, agent._target_actor]
+    for number in range(1, 7):
+        before = [copied([agent.critics]), copied([agent.actor]), copied(targets)]
+        agent.learn(batch, progress=0.0)
+        assert have_moved(before[0], [agent.critics])
+        assert have_moved(before[1], [agent.actor]) == (number % 3 == 0)
+        assert have_moved(before[2], targets) == (number % 3 == 0)
+
+
 def test_convolutional_networks_learn_from_images(squares):
     settings = TrainSettings(
         seed=1,

@@ -342,11 +342,14 @@ class TorchAgent:
 
     @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
     def _follow(self) -> None:
+        is_deterministic = self.algorithm in ("ddpg", "td3")
+        if is_deterministic and self._updates % int(self._s["policy_delay"]) != 0:
+            return  # as the policy, which did not learn
         tau = float(self._s["tau"])
         if tau == 0 and self._updates % int(self._s["target_interval"]) != 0:
             return
         _copy(self.critics, self._target_critics, tau or 1.0)
-        if self.algorithm in ("ddpg", "td3"):
+        if is_deterministic:
             _copy(self.actor, self._target_actor, tau or 1.0)
 
     # --- What is kept.
