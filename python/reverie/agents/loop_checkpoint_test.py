@@ -354,6 +354,25 @@ def test_a_pytorch_training_resumes_bit_for_bit(tmp_path, algorithm, env):
 
 
 @pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize(("algorithm", "env"), [("ddqn", "CartPole-v1"), ("td3", "Pendulum-v1")])
+def test_evaluating_a_policy_does_not_change_what_was_learned(algorithm, env):
+    from reverie.agents.torch_training import TorchTrainer
+
+    with TorchTrainer(algorithm, env, SHORT) as trainer:
+        first = trainer.best_policy()
+        trainer.start()
+        trainer.wait()
+        learned, latest = numbers(trainer.state_dict()), trainer.best_policy().state
+        for policy in (first, None):
+            trainer.evaluate(policy, episodes=1)
+            state = numbers(trainer.state_dict())
+            for name in state.keys() - {"numbers"}:  # the generator of actions
+                np.testing.assert_array_equal(state[name], learned[name], err_msg=name)
+            now = trainer.best_policy().state
+            assert all((now[name] == value).all() for name, value in latest.items())
+
+
+@pytest.mark.usefixtures("one_torch_thread")
 def test_an_interrupted_pytorch_training_resumes_from_its_folder(tmp_path):
     settings = TrainSettings(**{**vars(SHORT), "steps": 4_000, "actors": 1})
     given = {"learner": "torch", "out": tmp_path / "run", "final_episodes": 1}

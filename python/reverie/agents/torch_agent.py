@@ -356,9 +356,13 @@ class TorchAgent:
 
     def keep_best(self) -> None:
         """Keeps the networks that act now, as the best so far."""
+        self._best = self.acting_state()
+
+    def acting_state(self) -> dict[str, Tensor]:
+        """The networks that act now."""
         with self._lock:
             state = self._acting.state_dict()
-            self._best = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+            return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def policy_state(self) -> dict[str, Tensor]:
         """The networks that act: the best kept, or the latest."""
@@ -384,16 +388,16 @@ class TorchAgent:
             torch_state.restore(self, state)
 
     def load_policy(self, state: dict[str, Tensor]) -> None:
-        """Acts by these networks from now on.
+        """Acts by these networks, until `publish`. What is learned does not change.
 
         Raises:
             InvalidArgumentError: they are of another shape.
         """
         try:
-            self.actor.load_state_dict(state)
+            with self._lock:
+                self._acting.load_state_dict(state)
         except RuntimeError as error:
             raise InvalidArgumentError(f"the policy is of another shape: {error}") from None
-        self.publish()
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:

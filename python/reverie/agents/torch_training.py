@@ -245,11 +245,17 @@ class TorchTrainer(ProcessBound, Scoped):
     ) -> list[float]:
         """The returns of episodes without exploration; not while it trains."""
         with device_errors(self.device):
-            if policy is not None:
-                self.agent.load_policy(policy.state)
-            else:
-                self.agent.publish()
-        return self._loop.evaluate(episodes=episodes, seed=seed)
+            before = self.agent.acting_state()
+        try:
+            with device_errors(self.device):
+                if policy is not None:
+                    self.agent.load_policy(policy.state)
+                else:
+                    self.agent.publish()
+            return self._loop.evaluate(episodes=episodes, seed=seed)
+        finally:
+            with device_errors(self.device):
+                self.agent.load_policy(before)
 
     def _leave(self, error: BaseException | None) -> None:
         self._loop._leave(error)
