@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/agents/algorithms.h"
+#include "reverie/calls/pending_call.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/served_actors.h"
@@ -180,6 +181,30 @@ TEST_F(RemoteActorsTest, OnlyInvalidReportsAreRefused) {
                                      report_of(1, 1, 1, true), {in_time(10), false});
   EXPECT_EQ(good.kind, CallResult::Kind::kAnswer) << good.status.to_string();
   EXPECT_EQ(trainer_->progress().steps, 1u);
+}
+
+// A report without an answer would keep its actor waiting for as long as it is connected.
+TEST_F(RemoteActorsTest, GetAnAnswerToEachReportWhenTheTrainingIsClosed) {
+  train(1'000'000);
+  auto peer = peer_named("stranger");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (int i = 0; i < 2'000; ++i) {
+    calls.push_back(PendingCall::begin(peer, "learner", std::string(kActorReportFunction),
+                                       report_of(1, 1, 1, true), {})
+                        .value());
+  }
+  // Calls are taken in order, in turns: once the second is answered, all reports have arrived.
+  for (int i = 0; i < 2; ++i) {
+    const CallResult heard =
+        peer->sync("learner", std::string(kPingFunction), Payload(), {in_time(30), false});
+    ASSERT_EQ(heard.kind, CallResult::Kind::kAnswer) << heard.status.to_string();
+  }
+  served_->close();
+  for (const auto& call : calls) {
+    ASSERT_TRUE(call->wait_until(in_time(30)));
+    EXPECT_EQ(call->result().kind, CallResult::Kind::kAnswer) << call->result().status.to_string();
+  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ class ServedActors::Impl {
     const PeerTurn peer(turns_);
     if (!peer) return;
     MutexLock lock(mutex_);
+    if (is_closed_) return peer->answer(request.id, over());
     if (reports_.size() + waiting_.size() >= kReportsMax) {
       const Status full = resource_exhausted("{} reports wait already", reports_.size());
       return peer->fail(request.id, {full.code(), "", full.message(), ""});
@@ -82,8 +83,9 @@ class ServedActors::Impl {
       changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
-    weights_->close();
     turns_.close();
+    // They share the peer, which must not end on its I/O thread, where this object may end.
+    weights_.reset();
   }
 
  private:
@@ -106,6 +108,13 @@ class ServedActors::Impl {
     ReplaySink replay_;
     std::size_t count_ = 0;
   };
+
+  // The order for actors once this is closed.
+  static Payload over() {
+    ActorOrder order;
+    order.is_over = true;
+    return encode(order);
+  }
 
   // The order for actors.
   Payload order() const {
@@ -151,9 +160,21 @@ class ServedActors::Impl {
       }
       if (!is_waited_for) continue;
       // Other reports may have arrived meanwhile, so it does not wait for long.
-      if (trainer_.wait_to_collect(clock.now() + kHoldInterval)) answer_waiting();
+      if (trainer_.wait_to_collect(clock.now() + kHoldInterval)) answer_waiting(order());
     }
-    answer_waiting();
+    end_reports();
+  }
+
+  // Answers all that is left: a caller would wait for it as long as there is a connection.
+  void end_reports() {
+    std::vector<Request> reports;
+    {
+      MutexLock lock(mutex_);
+      reports.swap(reports_);
+      for (const Request& report : reports) waiting_.push_back(report.id);
+    }
+    for (const Request& report : reports) (void)take_steps(report.message.payload);
+    answer_waiting(over());
   }
 
   // Inserts the steps into the table, and answers now or once the actor may continue.
@@ -204,7 +225,7 @@ class ServedActors::Impl {
     return best;
   }
 
-  void answer_waiting() {
+  void answer_waiting(const Payload& said) {
     std::vector<InboundId> waiting;
     {
       MutexLock lock(mutex_);
@@ -212,14 +233,13 @@ class ServedActors::Impl {
     }
     const PeerTurn peer(turns_);
     if (!peer) return;
-    const Payload said = order();
     for (const InboundId request : waiting) peer->answer(request, said);
   }
 
   const ForkGuard fork_guard_;
   PeerTurns turns_;
   Trainer& trainer_;
-  const std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Weights> weights_;  // the thread's, until close()
   std::thread thread_;
   TimePoint publish_at_{};  // the thread's
   mutable Mutex mutex_;

@@ -40,7 +40,7 @@ class ServedActors {
   ServedActors& operator=(const ServedActors&) = delete;
 
   Counts counts() const;
-  // Tells waiting actors that the training is over. Idempotent.
+  // Answers every report that has arrived: the training is over. Idempotent.
   void close();
 
   class Impl;
