@@ -111,7 +111,8 @@ class PoolEnvs:
         pool = self._open(self.count, {self.seed + env: one for env, one in enumerate(played)})
         self._pool.close()
         self._pool = pool
-        self._played = PlayedActions(self.count, played, self.actions)
+        rows = self._rows(self._spaces.env_actions(self.actions))
+        self._played = PlayedActions(self.count, played, rows)
         self._last = None
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
@@ -136,14 +137,19 @@ class PoolEnvs:
 
     def _step(self) -> None:
         self._keep_last()
-        rows = self._result(self._pool.step(self._spaces.env_actions(self.actions)))
+        actions = self._spaces.env_actions(self.actions)
+        rows = self._result(self._pool.step(actions))
         self._spaces.flatten(rows.observation, self.obs)
         self.rewards[:] = rows.reward
         self.terminated[:] = rows.terminated
         self.truncated[:] = rows.truncated
         if self.terminated.any() or self.truncated.any():
             self._spaces.flatten(rows.final_observation, self.final_obs)
-        self._last = self.actions.copy(), self.terminated | self.truncated
+        self._last = self._rows(actions).copy(), self.terminated | self.truncated
+
+    def _rows(self, actions: np.ndarray) -> np.ndarray:
+        """The actions as the pool took them, of which an episode is played again, in flat rows."""
+        return actions.reshape(self.actions.shape)
 
     def _keep_last(self) -> None:
         if self._last is not None:

@@ -44,6 +44,8 @@ MODULE = """
                 self.action_space = gymnasium.spaces.MultiDiscrete([2, 3])
             if action == "box":
                 self.action_space = gymnasium.spaces.Box(-2, 3, (2, 1), np.float64)
+            if action == "narrow":  # in float32, each bound is beyond itself
+                self.action_space = gymnasium.spaces.Box(-0.1, 0.1, (2, 1), np.float64)
             if action == "unbounded":
                 self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
@@ -141,6 +143,19 @@ def test_bounds_and_shapes_of_actions_come_from_the_environment(faulty):
         final_episodes=1,
     )
     assert result.policy.widths == (3, 16, 2)
+
+
+def test_actions_that_are_played_again_are_within_the_bounds(faulty, tmp_path):
+    settings = TrainSettings(
+        seed=1, steps=150, hidden=(16,), warmup_steps=100, batch_size=16, noise_sigma=2.0
+    )
+    options = {"env_options": {"action": "narrow"}, "env_backend": "thread"}
+    with Trainer("ddpg", faulty, settings, **options) as trainer:
+        trainer.start()
+        assert trainer.wait(timeout_s=30)
+        trainer.save(tmp_path / "it")
+    with Trainer("ddpg", faulty, settings, resume=tmp_path / "it", **options) as trainer:
+        assert trainer.progress().steps == 150
 
 
 def test_options_reach_the_environment():
