@@ -13,6 +13,7 @@ SharedPool::SharedPool(SharedView view, Duration spin)
       spin_(spin),
       batches_(view_.shape().batch_count),
       in_flight_(view_.shape().env_count),
+      has_raised_(view_.shape().env_count),
       collected_(view_.shape().worker_count) {}
 
 void SharedPool::push(std::size_t worker, const PoolCommand& command) {
@@ -212,6 +213,7 @@ Status SharedPool::post_envs(std::span<const std::int32_t> envs, PoolOp op,
   for (const std::int32_t env : envs) {
     const auto index = static_cast<std::size_t>(env);
     in_flight_[index] = op;
+    has_raised_[index] = false;
     push(view_.layout().worker_of(index), {op, 0, static_cast<std::uint32_t>(env), 0});
   }
   for (std::size_t worker = 0; worker < view_.shape().worker_count; ++worker) wake(worker);
@@ -225,7 +227,8 @@ bool SharedPool::collect() {
     for (; collected_[worker] != count; ++collected_[worker]) {
       const std::uint32_t env = view_.ready(worker, collected_[worker]);
       // An environment that raised stays in flight: a restart of its worker posts it again.
-      if (view_.state(0, env) == EnvState::kBroken) continue;
+      has_raised_[env] = view_.state(0, env) == EnvState::kBroken;
+      if (has_raised_[env]) continue;
       in_flight_[env] = std::nullopt;
       ready_.push_back(static_cast<std::int32_t>(env));
     }
@@ -271,7 +274,8 @@ Status SharedPool::drain(TimePoint deadline, const Check& check) {
     collect();
     std::size_t count = 0;
     for (std::size_t env = 0; env < in_flight_.size(); ++env) {
-      if (in_flight_[env] && view_.state(0, env) != EnvState::kBroken) ++count;
+      // Not by its state, which a worker sets before it is done with the environment.
+      if (in_flight_[env] && !has_raised_[env]) ++count;
     }
     return count;
   };
@@ -319,6 +323,7 @@ void SharedPool::restart(std::size_t worker) {
     push(worker, {state.op, static_cast<std::uint32_t>(batch), kWholeRange, state.sequence});
   }
   for (std::size_t env = range.begin; env < range.end; ++env) {
+    has_raised_[env] = false;
     if (in_flight_[env]) push(worker, {*in_flight_[env], 0, static_cast<std::uint32_t>(env), 0});
   }
   wake(worker);

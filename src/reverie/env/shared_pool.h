@@ -112,6 +112,8 @@ class SharedPool {
   std::vector<BatchState> batches_ REVERIE_GUARDED_BY(mutex_);
   // For batch 0, if its environments are posted singly.
   std::vector<std::optional<PoolOp>> in_flight_ REVERIE_GUARDED_BY(mutex_);
+  // In flight still, but its worker is done with it.
+  std::vector<bool> has_raised_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> collected_ REVERIE_GUARDED_BY(mutex_);  // by worker
   std::vector<std::int32_t> ready_ REVERIE_GUARDED_BY(mutex_);
 };

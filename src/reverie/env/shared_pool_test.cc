@@ -186,6 +186,31 @@ TEST(SharedPool, ReturnsReadyEnvironmentsOncePerStep) {
   EXPECT_TRUE(threads.pool.check_idle(all).ok());
 }
 
+// Otherwise what it adds to the ready environments would belong to the next step as well.
+TEST(SharedPool, DrainWaitsUntilAWorkerIsDoneWithAnEnvironmentThatRaised) {
+  const SharedLayout layout = SharedLayout::make(shape_of(1, 1, 1)).value();
+  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
+  const SharedView view(layout, memory.bytes());
+  SharedPool pool(view, Duration(0));
+  WorkerPort port(view, 0, Duration(0));
+  const std::vector<std::int32_t> all = {0};
+  const auto yes = [] { return true; };
+  ASSERT_TRUE(pool.post_envs(all, PoolOp::kStep).ok());
+  const PoolCommand step = port.next(kLong).value();
+  port.fail(0, 0, "raised");
+  EXPECT_EQ(pool.drain(Clock::system().now(), yes).code(), StatusCode::kDeadlineExceeded);
+  port.finish(step);
+  ASSERT_TRUE(pool.drain(soon(), yes).ok());
+  ASSERT_TRUE(pool.post_envs(all, PoolOp::kReset, 0).ok());
+  const PoolCommand reset = port.next(kLong).value();
+  view.set_state(0, 0, EnvState::kRunning);
+  port.finish(reset);
+  std::vector<std::int32_t> ready;
+  ASSERT_TRUE(pool.wait_ready(1, soon(), yes, ready).ok());
+  EXPECT_EQ(ready, all);
+  EXPECT_EQ(pool.in_flight_count(), 0u);
+}
+
 TEST(SharedPool, EnvironmentsOfADeadWorkerAreReturnedByItsSuccessor) {
   PoolOfThreads threads(shape_of(4, 1, 2));
   const std::vector<std::int32_t> all = {0, 1, 2, 3};
