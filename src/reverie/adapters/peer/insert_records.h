@@ -32,7 +32,8 @@ enum class Record : std::uint8_t {
 struct Head {
   std::uint32_t writer = 0;
   std::uint32_t zero = 0;
-  std::uint64_t first_number = 0;   // of the items, which are consecutive
+  // The items have consecutive numbers, above all that were sent before on the connection.
+  std::uint64_t first_number = 0;
   std::uint64_t settled_below = 0;  // no smaller number is sent again
 };
 static_assert(sizeof(Head) == 24);

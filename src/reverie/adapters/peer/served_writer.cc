@@ -1,4 +1,4 @@
-// Tested in tests/integration/peer_store_test.cc.
+// Tested in tests/integration/served_writer_test.cc and tests/integration/peer_store_test.cc.
 #include "reverie/adapters/peer/served_writer.h"
 
 #include <algorithm>
@@ -145,9 +145,7 @@ Status ServedWriter::read(const Payload& payload) {
   }
   items_.clear();
   Status status = mirror_.take(payload, items_);
-  if (status.ok() && head.first_number == 0 && !items_.empty()) {
-    status = data_loss("an insert has no number");
-  }
+  if (status.ok() && !items_.empty()) status = take_numbers(head.first_number);
   if (status.ok() && session_->settle(head.settled_below)) {
     store_->service->settle(session_id_, head.settled_below);
   }
@@ -185,6 +183,19 @@ Status ServedWriter::read(const Payload& payload) {
   if (free > 0 && store_->in_flight) store_->in_flight->give_back(free);
   answer();
   return status;
+}
+
+// A number that comes again would replace the request that waits under it.
+Status ServedWriter::take_numbers(std::uint64_t first_number) {
+  if (first_number < next_number_) {
+    return data_loss("an insert begins with number {}; the next is {}", first_number, next_number_);
+  }
+  if (first_number > UINT64_MAX - items_.size()) {
+    return data_loss("an insert of {} items begins with number {}; the last number is {}",
+                     items_.size(), first_number, UINT64_MAX - 1);
+  }
+  next_number_ = first_number + items_.size();
+  return {};
 }
 
 // Inserts requests of one item each, to one table.

@@ -58,6 +58,8 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
 
  private:
   Status read(const Payload& payload);
+  // The numbers of items_. DATA_LOSS if they do not follow those of the messages before.
+  Status take_numbers(std::uint64_t first_number);
   void insert_at_once(std::size_t begin, std::size_t end, std::uint64_t first_number);
   void insert_request(std::size_t begin, std::size_t end, std::uint64_t first_number);
   void on_inserted(std::uint64_t first, std::size_t count, const InsertResult& result);
@@ -76,6 +78,7 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   // The connection's thread only.
   InsertMirror mirror_;
   std::vector<InsertMirror::Taken> items_;
+  std::uint64_t next_number_ = 1;  // gaps are allowed: withdrawn requests
   std::vector<Item> run_;
 
   // A request that waits for its table.

@@ -1,0 +1,117 @@
+// A writer's messages as the server takes them: what no client of ours sends, and when it answers.
+#include "reverie/adapters/peer/served_writer.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/peer/insert_ledger.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/replay/rate_limiter.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+// A connection without a client: keeps what the writer posts, and counts the items in its answers.
+class QuietOwner final : public ServedWriter::Owner {
+ public:
+  void send_inserted(const store_wire::Inserted& inserted) override {
+    for (const auto& run : inserted.in) in += run.count;
+  }
+  void end(const Status&) override {}
+  void post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
+  void run_posted() {
+    for (const auto& work : std::exchange(posted_, {})) work();
+  }
+
+  std::uint64_t in = 0;
+
+ private:
+  std::vector<std::function<void()>> posted_;
+};
+
+class ServedWriterTest : public ::testing::Test {
+ protected:
+  ServedWriterTest() {
+    StoreOptions options;
+    options.clock = &clock_;
+    TableOptions queue = testing::table_options("full", "Fifo", "Fifo", 10, RateLimiter::queue(1));
+    queue.max_times_sampled = 1;
+    service_ = LocalService::open({queue}, options).value();
+    store_ = std::make_shared<PeerStore>(service_, clock_);
+    store_->kept_bytes_max = std::size_t{1} << 20;
+    store_->sessions = insert_sessions_of(*service_, clock_);
+    writer_ = std::make_shared<ServedWriter>(store_, owner_, 1, std::string(32, 'a'));
+    EXPECT_TRUE(writer_->begin(1));
+  }
+  ~ServedWriterTest() override { writer_->end(); }
+
+  // A message with `count` requests of one item each, numbered from `first_number`.
+  Status send(std::uint64_t first_number, std::uint64_t count = 1) {
+    ledger_.begin(1, first_number, 1);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ledger_.add(testing::make_item(++last_key_, 1.0), "full", /*begins=*/true, {});
+    }
+    return writer_->take(ledger_.finish());
+  }
+  // Makes room for an item that waits.
+  void draw() {
+    SampleRequest request;
+    request.table = "full";
+    request.deadline = TimePoint{0};
+    std::size_t drawn = 0;
+    service_->sample(std::move(request),
+                     [&](const SampleResult& result) { drawn = result.batch.size(); });
+    EXPECT_EQ(drawn, 1u);
+    owner_->run_posted();
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<LocalService> service_;
+  std::shared_ptr<PeerStore> store_;
+  std::shared_ptr<QuietOwner> owner_ = std::make_shared<QuietOwner>();
+  std::shared_ptr<ServedWriter> writer_;
+  InsertLedger ledger_;
+  ItemKey last_key_ = 0;
+};
+
+TEST_F(ServedWriterTest, AWaitingInsertIsAnsweredWhenItsTableHasRoom) {
+  ASSERT_TRUE(send(1, 3).ok());
+  EXPECT_EQ(owner_->in, 1u);
+  draw();
+  EXPECT_EQ(owner_->in, 2u);
+  draw();
+  EXPECT_EQ(owner_->in, 3u);
+}
+
+TEST_F(ServedWriterTest, ANumberThatCameBeforeIsRefusedThoughItsInsertWaits) {
+  ASSERT_TRUE(send(1, 4).ok());
+  for (const std::uint64_t number : {2u, 4u, 0u}) {
+    const Status status = send(number);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+    EXPECT_NE(status.message().find("the next is 5"), std::string::npos) << status.message();
+  }
+  for (int i = 0; i < 3; ++i) draw();
+  EXPECT_EQ(owner_->in, 4u) << "those that wait are inserted";
+}
+
+TEST_F(ServedWriterTest, NumbersMayHaveGaps) {
+  ASSERT_TRUE(send(1).ok());
+  ASSERT_TRUE(send(7).ok());
+  draw();
+  EXPECT_EQ(owner_->in, 2u);
+}
+
+TEST_F(ServedWriterTest, NumbersThatBeginAgainAtZeroAreRefused) {
+  const Status status = send(UINT64_MAX - 1, 2);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+  EXPECT_TRUE(send(UINT64_MAX - 2, 2).ok());
+}
+
+}  // namespace
+}  // namespace reverie
