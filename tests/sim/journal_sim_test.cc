@@ -888,6 +888,33 @@ TEST(Journal, ASyncDoesNotFailWhenACheckpointRemovesItsFile) {
   EXPECT_EQ(again.text(), before);
 }
 
+TEST(Journal, ASyncConfirmsNothingIfTheWritersSyncOfTheFileFailedMeanwhile) {
+  sim::FileSystem inner(1);
+  HookedFileSystem files(inner);
+  Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/false, kRoot,
+             tables_that_differ());
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  auto* const journal = static_cast<Journal*>(store.service->log());
+  const auto insert = [&](std::string_view table, ItemKey key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0));
+    return insert_and_wait(*store.service, {.table = table, .items = items}).status;
+  };
+  ASSERT_TRUE(insert("best", 1).ok());  // is not synced yet
+  const std::uint64_t position = journal->position();
+  constexpr std::uint32_t kQueue = 2;
+  ASSERT_FALSE(journal->is_durable(kQueue, position));
+  files.before_sync_file = [&] {
+    inner.fail_at(inner.calls() + 2, data_loss("device"));  // after a write
+    EXPECT_FALSE(insert("queue", 2).ok());
+  };
+  const Status synced = journal->sync();
+  EXPECT_EQ(synced.code(), StatusCode::kDataLoss) << synced.to_string();
+  EXPECT_FALSE(journal->is_durable(kQueue, position));
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  EXPECT_TRUE(journal->is_durable(kQueue, position));
+}
+
 TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-mixed", getpid());

@@ -345,10 +345,15 @@ Status Journal::sync() {
       // A checkpoint may have ended the file meanwhile, and holds all that was in it.
       if (synced_.load(std::memory_order_acquire) >= written) {
         status = {};
-      } else if (status.ok()) {
-        synced_.store(written, std::memory_order_release);
       } else {
-        fail(status);
+        // The writer may have synced the file meanwhile and failed. The system reports that only
+        // once: this sync succeeds, although what it was for may be lost.
+        if (status.ok()) status = check();
+        if (status.ok()) {
+          synced_.store(written, std::memory_order_release);
+        } else {
+          fail(status);
+        }
       }
     }
   }
