@@ -325,6 +325,29 @@ TEST(Journal, UnreceivedDrawsAreDrawnAgainInOrderAfterACrash) {
   }
 }
 
+TEST(Journal, AwaitedDrawsOfItemsThatAreGoneAreForgottenWithTheirReader) {
+  sim::FileSystem files(1);
+  std::string before;
+  {
+    Case store(files, Durability::kSync);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "thrice", 1, 2));
+    SampleRequest request{.table = "thrice", .count = 1, .deadline = TimePoint{0}};
+    request.awaits_receipt = true;
+    SampleResult result = sample_and_wait(*store.service, std::move(request));
+    ASSERT_EQ(result.batch.size(), 1u) << result.status.to_string();
+    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "thrice", 2, 17));  // evict it
+    EXPECT_EQ(store.service->hand_back("thrice", result.batch), 0u);
+    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+    EXPECT_EQ(store.service->log()->size_bytes(), 0u) << "no draw outlives the checkpoint";
+    EXPECT_TRUE(journal_files(files, kRoot)->empty());
+    before = store.text();
+  }
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
+}
+
 TEST(Journal, AwaitedDrawsSurviveAnyPowerCutAmongCheckpoints) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(300, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {

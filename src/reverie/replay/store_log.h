@@ -78,7 +78,8 @@ class StoreLog {
   // --- Without a lock A session will not send numbers below `below` again; the largest `below`
   // forgets the session.
   virtual void on_settle(std::string_view session, std::uint64_t below) = 0;
-  // These awaited draws have arrived at their reader, or were abandoned.
+  // These awaited draws have arrived at their reader, or were abandoned. Unknown draws are ignored.
+  // Also called under the table's lock.
   virtual void on_receive(std::uint32_t table, std::span<const DrawId> draws) = 0;
   // Who asks for a confirmation: a thread that continues meanwhile, or one that does nothing else
   // until it gets it. The latter may be used to write and to sync.

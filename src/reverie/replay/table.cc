@@ -326,6 +326,14 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
       if (log_ != nullptr && back > 0) {
         log_->on_take_back(log_index_, now, batch, begin, end, back,
                            options().max_times_sampled >= 1);
+      } else if (keeps_receipts()) {
+        // Their items are gone: no restart could undo them either.
+        std::vector<DrawId> draws;
+        draws.reserve(end - begin);
+        for (std::size_t i = begin; i < end; ++i) {
+          draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+        }
+        log_->on_receive(log_index_, draws);
       }
     });
     end = begin;
