@@ -68,7 +68,8 @@ class SharedFile {
   virtual bool is_lost() const = 0;
 };
 
-// Held until the object is destroyed or the process ends.
+// Held until the object is destroyed by the process that took it, or that process and its forked
+// children have ended.
 class FileLock {
  public:
   virtual ~FileLock() = default;

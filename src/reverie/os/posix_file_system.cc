@@ -18,6 +18,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "reverie/base/fork.h"
 #include "reverie/os/file_system.h"
 #include "reverie/os/guarded_mapping.h"
 
@@ -222,12 +223,18 @@ bool writes_in_place(const Descriptor& fd) {
   }
 }
 
+// A forked child has the descriptor too, so closing it here would not end the lock, which belongs
+// to the process that took it.
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {}
+  ~PosixFileLock() override {
+    if (fork_guard_.check("lock").ok()) (void)flock(fd_.get(), LOCK_UN);
+  }
 
  private:
   const Descriptor fd_;
+  const ForkGuard fork_guard_;
 };
 
 class PosixFileSystem final : public FileSystem {
