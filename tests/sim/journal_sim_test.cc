@@ -21,6 +21,7 @@
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
 
 namespace reverie::checkpoint {
@@ -28,6 +29,7 @@ namespace {
 
 using reverie::testing::float_layout;
 using reverie::testing::float_schema;
+using reverie::testing::HookedFileSystem;
 using reverie::testing::item_over;
 using reverie::testing::table_options;
 using reverie::testing::value_of;
@@ -833,56 +835,6 @@ TEST(Journal, AJournalIsNotContinuedFromAnOlderCheckpoint) {
   EXPECT_EQ(open("/data/replay/checkpoint-0000000001").code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(open("/data/replay/checkpoint-0000000002").ok());
 }
-
-// A file system that calls a hook right before a file is synced by name.
-class HookedFileSystem final : public FileSystem {
- public:
-  explicit HookedFileSystem(FileSystem& inner) : inner_(inner) {}
-
-  std::function<void()> before_sync_file;
-
-  Result<std::unique_ptr<File>> create(const std::string& path) override {
-    return inner_.create(path);
-  }
-  Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
-    return inner_.open_to_append(path);
-  }
-  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
-    return inner_.open(path);
-  }
-  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
-    return inner_.map(path);
-  }
-  Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
-                                                    std::uint64_t size_bytes) override {
-    return inner_.create_shared(path, size_bytes);
-  }
-  Result<PathKind> kind(const std::string& path) override { return inner_.kind(path); }
-  Result<std::vector<std::string>> list(const std::string& folder) override {
-    return inner_.list(folder);
-  }
-  Status create_folder(const std::string& path) override { return inner_.create_folder(path); }
-  Status link(const std::string& file, const std::string& second_name) override {
-    return inner_.link(file, second_name);
-  }
-  Status remove_file(const std::string& path) override { return inner_.remove_file(path); }
-  Status remove_folder(const std::string& path) override { return inner_.remove_folder(path); }
-  Status sync_folder(const std::string& path) override { return inner_.sync_folder(path); }
-  Status sync_file(const std::string& path) override {
-    if (before_sync_file) std::exchange(before_sync_file, nullptr)();
-    return inner_.sync_file(path);
-  }
-  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
-    return inner_.lock(path);
-  }
-
- private:
-  Status rename(const std::string& from, const std::string& to, IfThere if_there) override {
-    return durable_rename(inner_, from, to, if_there);
-  }
-
-  FileSystem& inner_;
-};
 
 TEST(Journal, ASyncDoesNotFailWhenACheckpointRemovesItsFile) {
   sim::FileSystem inner(1);

@@ -1,4 +1,5 @@
-// Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
+// Tested in checkpoint_worker_test.cc, tests/sim/checkpoint_sim_test.cc and
+// tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/checkpoint_worker.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ CheckpointWorker::CheckpointWorker(LocalService& store, std::unique_ptr<Checkpoi
     : store_(store),
       checkpointer_(std::move(checkpointer)),
       options_(options),
-      last_time_(Clock::system().now()),
+      clock_(options.clock != nullptr ? *options.clock : Clock::system()),
+      last_time_(clock_.now()),
       last_inserts_(inserts()) {
   const MutexLock lock(mutex_);
   const bool looks = options_.every_inserts > 0 || store_.log() != nullptr;
@@ -80,10 +82,10 @@ void CheckpointWorker::cancel(RequestId id) {
   Done done;
   {
     const MutexLock lock(mutex_);
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i].id != id) continue;
-      done = std::exchange(requests_[i].done, nullptr);
-      if (i == 0) is_cancelled_ = true;
+    for (Request& request : requests_) {
+      if (request.id != id) continue;
+      done = std::exchange(request.done, nullptr);
+      if (id == written_id_) is_cancelled_ = true;
     }
   }
   if (done) done(cancelled("the call was cancelled; the checkpoint is given up"));
@@ -125,7 +127,6 @@ bool CheckpointWorker::is_due(TimePoint now) {
 }
 
 void CheckpointWorker::run() {
-  Clock& clock = Clock::system();
   while (true) {
     std::vector<std::byte> payload;
     bool is_asked = false;
@@ -134,10 +135,10 @@ void CheckpointWorker::run() {
       TimePoint until = TimePoint::max();
       if (options_.every_time > Duration::zero()) until = last_time_ + options_.every_time;
       if (options_.every_inserts > 0 || store_.log() != nullptr) {
-        until = std::min(until, clock.now() + kCountInterval);
+        until = std::min(until, clock_.now() + kCountInterval);
       }
       while (requests_.empty() && !is_stopped_) {
-        if (!clock.wait_until(changed_, mutex_, until)) break;
+        if (!clock_.wait_until(changed_, mutex_, until)) break;
       }
       // A request that was cancelled before its turn no longer waits.
       while (!is_stopped_ && !requests_.empty() && !requests_.front().done) requests_.pop_front();
@@ -145,11 +146,12 @@ void CheckpointWorker::run() {
       is_cancelled_ = false;
       if (!requests_.empty()) {
         is_asked = true;
+        written_id_ = requests_.front().id;
         payload = std::move(requests_.front().payload);
       }
     }
-    if (!is_asked && !is_due(clock.now())) continue;
-    const TimePoint begun = clock.now();
+    if (!is_asked && !is_due(clock_.now())) continue;
+    const TimePoint begun = clock_.now();
     const std::int64_t begun_inserts = options_.every_inserts > 0 ? inserts() : 0;
     const Result<Written> written = checkpointer_->write(store_, payload, &is_cancelled_);
     last_time_ = begun;
@@ -162,6 +164,7 @@ void CheckpointWorker::run() {
       const MutexLock lock(mutex_);
       done = std::move(requests_.front().done);
       requests_.pop_front();
+      written_id_ = 0;
     }
     if (!done) continue;
     if (written.ok()) {

@@ -34,6 +34,7 @@ struct WorkerOptions {
   std::int64_t every_inserts = 0;
   // Also when the journal has grown so large, since a restart replays it.
   std::uint64_t every_journal_bytes = std::uint64_t{1} << 30;
+  Clock* clock = nullptr;  // of these times; null: the system's; outlives the worker
 };
 
 class CheckpointWorker final : public StoreCheckpoints {
@@ -66,10 +67,13 @@ class CheckpointWorker final : public StoreCheckpoints {
   LocalService& store_;
   const std::unique_ptr<Checkpointer> checkpointer_;
   const WorkerOptions options_;
+  Clock& clock_;
   std::string loaded_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // the first is being written
+  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  // The first request, while it is being written; 0 while none or a periodic checkpoint is.
+  RequestId written_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> is_cancelled_{false};  // for the one being written

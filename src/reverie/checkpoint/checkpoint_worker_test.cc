@@ -1,0 +1,123 @@
+#include "reverie/checkpoint/checkpoint_worker.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
+#include "tests/support/hooked_file_system.h"
+#include "tests/support/items.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+// A clock that moves only in steps: to the end of the wait of the one thread that waits by it.
+// After a step, that thread has done all that was due then, and waits again.
+class SteppedClock final : public Clock {
+ public:
+  TimePoint now() const override { return {now_ns_.load()}; }
+  bool wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline) override
+      REVERIE_REQUIRES(mutex) {
+    waits_until_ns_ = deadline.ns;
+    if (now() >= deadline) return false;
+    condition.wait_for(mutex, std::chrono::milliseconds(1));
+    return now() < deadline;
+  }
+  // False if the thread does not wait.
+  [[nodiscard]] bool step() {
+    if (!is_waited_for()) return false;
+    now_ns_ = waits_until_ns_.load();
+    return is_waited_for();
+  }
+
+ private:
+  bool is_waited_for() {
+    return test::eventually([&] { return waits_until_ns_ > now_ns_; });
+  }
+
+  std::atomic<std::int64_t> now_ns_{0};
+  std::atomic<std::int64_t> waits_until_ns_{0};
+};
+
+// A worker that writes a checkpoint whenever its store's journal has a record.
+class CheckpointWorkerTest : public ::testing::Test {
+ protected:
+  CheckpointWorkerTest() {
+    CheckpointerOptions options;
+    options.files = &files_;
+    options.journal = {.durability = Durability::kSync, .has_thread = false};
+    auto checkpointer = Checkpointer::open(folder_.string(), options).value();
+    service_ =
+        checkpointer
+            ->open_store(
+                {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, {})
+            .value();
+    insert();
+    WorkerOptions worker;
+    worker.every_journal_bytes = 1;
+    worker.clock = &clock_;
+    worker_ = std::make_unique<CheckpointWorker>(*service_, std::move(checkpointer), worker);
+  }
+  ~CheckpointWorkerTest() override {
+    worker_.reset();
+    service_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void insert() {
+    Item item = testing::make_item(++last_key_, 1.0);
+    EXPECT_TRUE(insert_and_wait(*service_, {"t", {&item, 1}}).status.ok());
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / format("reverie-worker-{}", getpid());
+  testing::HookedFileSystem files_{FileSystem::system()};
+  SteppedClock clock_;
+  std::shared_ptr<LocalService> service_;
+  std::unique_ptr<CheckpointWorker> worker_;
+  ItemKey last_key_ = 0;
+};
+
+TEST_F(CheckpointWorkerTest, CancellingARequestThatWaitsDoesNotAbandonAPeriodicCheckpoint) {
+  Status asked;
+  files_.before_create_folder = [&]() -> Status {
+    const RequestId id =
+        worker_->checkpoint({}, [&](const Result<std::string>& path) { asked = path.status(); });
+    worker_->cancel(id);
+    return {};
+  };
+  ASSERT_TRUE(clock_.step());
+  EXPECT_EQ(asked.code(), StatusCode::kCancelled) << asked.to_string();
+  EXPECT_EQ(service_->log()->size_bytes(), 0u) << "the journal begins again after a checkpoint";
+  EXPECT_EQ(checkpoints(files_, folder_.string()).value(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(CheckpointWorkerTest, CancellingTheRequestThatIsBeingWrittenLeavesNoCheckpoint) {
+  std::atomic<bool> is_written{false};
+  files_.before_create_folder = [&]() -> Status {
+    worker_->cancel(StoreCheckpoints::kCheckpointIds | 1);
+    return {};
+  };
+  (void)worker_->checkpoint({}, [](const Result<std::string>& path) {
+    EXPECT_EQ(path.status().code(), StatusCode::kCancelled) << path.status().to_string();
+  });
+  (void)worker_->checkpoint({}, [&](const Result<std::string>& path) {
+    EXPECT_TRUE(path.ok()) << path.status().to_string();
+    is_written = true;
+  });
+  ASSERT_TRUE(test::eventually([&] { return is_written.load(); }));
+  EXPECT_EQ(checkpoints(files_, folder_.string()).value(), std::vector<std::uint64_t>{1});
+}
+
+}  // namespace
+}  // namespace reverie::checkpoint

@@ -1,0 +1,70 @@
+// A file system that calls hooks: right before a file is synced by name, and before a folder is
+// created, which is how each checkpoint begins.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/os/file_system.h"
+
+namespace reverie::testing {
+
+// Not thread-safe itself: hooks are set while no other thread uses it.
+class HookedFileSystem final : public FileSystem {
+ public:
+  explicit HookedFileSystem(FileSystem& inner) : inner_(inner) {}
+
+  std::function<void()> before_sync_file;        // is called once
+  std::function<Status()> before_create_folder;  // an error is the call's
+
+  Result<std::unique_ptr<File>> create(const std::string& path) override {
+    return inner_.create(path);
+  }
+  Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
+    return inner_.open_to_append(path);
+  }
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
+    return inner_.open(path);
+  }
+  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
+    return inner_.map(path);
+  }
+  Result<std::unique_ptr<SharedFile>> create_shared(const std::string& path,
+                                                    std::uint64_t size_bytes) override {
+    return inner_.create_shared(path, size_bytes);
+  }
+  Result<PathKind> kind(const std::string& path) override { return inner_.kind(path); }
+  Result<std::vector<std::string>> list(const std::string& folder) override {
+    return inner_.list(folder);
+  }
+  Status create_folder(const std::string& path) override {
+    if (before_create_folder) REVERIE_RETURN_IF_ERROR(before_create_folder());
+    return inner_.create_folder(path);
+  }
+  Status link(const std::string& file, const std::string& second_name) override {
+    return inner_.link(file, second_name);
+  }
+  Status remove_file(const std::string& path) override { return inner_.remove_file(path); }
+  Status remove_folder(const std::string& path) override { return inner_.remove_folder(path); }
+  Status sync_folder(const std::string& path) override { return inner_.sync_folder(path); }
+  Status sync_file(const std::string& path) override {
+    if (before_sync_file) std::exchange(before_sync_file, nullptr)();
+    return inner_.sync_file(path);
+  }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    return inner_.lock(path);
+  }
+
+ private:
+  Status rename(const std::string& from, const std::string& to, IfThere if_there) override {
+    return durable_rename(inner_, from, to, if_there);
+  }
+
+  FileSystem& inner_;
+};
+
+}  // namespace reverie::testing
