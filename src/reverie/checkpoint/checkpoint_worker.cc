@@ -18,6 +18,10 @@ namespace {
 constexpr Duration kCountInterval = std::chrono::milliseconds(250);
 // If the journal cannot be written, a checkpoint is tried at this interval.
 constexpr Duration kHealInterval = std::chrono::seconds(5);
+// The pause after a checkpoint that failed, before the journal's size asks for another one. Each
+// such checkpoint writes the whole store again.
+constexpr Duration kPauseMin = std::chrono::seconds(1);
+constexpr Duration kPauseMax = std::chrono::minutes(1);
 
 // Where the path arrives. Shared by the waiting and the completing thread.
 struct Arrival {
@@ -117,7 +121,7 @@ bool CheckpointWorker::is_due(TimePoint now) {
     return true;
   }
   if (StoreLog* const log = store_.log()) {
-    if (log->size_bytes() >= options_.every_journal_bytes) return true;
+    if (log->size_bytes() >= options_.every_journal_bytes && now >= paused_until_) return true;
     if (!log->check().ok() && now - last_time_ >= kHealInterval) return true;
   }
   if (options_.every_inserts <= 0) return false;
@@ -156,6 +160,12 @@ void CheckpointWorker::run() {
     const Result<Written> written = checkpointer_->write(store_, payload, &is_cancelled_);
     last_time_ = begun;
     last_inserts_ = begun_inserts;
+    if (written.ok()) {
+      pause_ = Duration::zero();
+    } else if (written.status().code() != StatusCode::kCancelled) {
+      pause_ = std::clamp(2 * pause_, kPauseMin, kPauseMax);
+    }
+    paused_until_ = clock_.now() + pause_;
     if (!written.ok() && !is_asked && written.status().code() != StatusCode::kCancelled) {
       log_warning("a checkpoint could not be written: {}", written.status().message());
     }

@@ -32,7 +32,8 @@ struct WorkerOptions {
   // last. Zero: never.
   Duration every_time = Duration::zero();
   std::int64_t every_inserts = 0;
-  // Also when the journal has grown so large, since a restart replays it.
+  // Also when the journal has grown so large, since a restart replays it. If that fails, it is
+  // tried again after a pause that doubles each time, up to a minute.
   std::uint64_t every_journal_bytes = std::uint64_t{1} << 30;
   Clock* clock = nullptr;  // of these times; null: the system's; outlives the worker
 };
@@ -80,6 +81,8 @@ class CheckpointWorker final : public StoreCheckpoints {
   // Only the thread uses these, once it runs.
   TimePoint last_time_;
   std::int64_t last_inserts_ = 0;
+  Duration pause_ = Duration::zero();  // after the failures since the last checkpoint
+  TimePoint paused_until_;
   std::unique_ptr<std::thread> thread_ REVERIE_GUARDED_BY(mutex_);
   ForkGuard fork_guard_;
 };

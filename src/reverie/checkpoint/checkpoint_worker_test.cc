@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "reverie/checkpoint/folder.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
@@ -117,6 +118,34 @@ TEST_F(CheckpointWorkerTest, CancellingTheRequestThatIsBeingWrittenLeavesNoCheck
   });
   ASSERT_TRUE(test::eventually([&] { return is_written.load(); }));
   EXPECT_EQ(checkpoints(files_, folder_.string()).value(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterGrowingPauses) {
+  std::vector<TimePoint> tries;
+  std::atomic<bool> is_full{true};
+  files_.before_create_folder = [&] {
+    tries.push_back(clock_.now());
+    return is_full ? resource_exhausted("no space") : Status();
+  };
+  const auto step_until = [&](std::size_t count) {
+    while (tries.size() < count && clock_.step()) {
+    }
+    ASSERT_EQ(tries.size(), count);
+  };
+  ASSERT_NO_FATAL_FAILURE(step_until(9));
+  std::vector<std::int64_t> pauses_s;
+  for (std::size_t i = 1; i < tries.size(); ++i) {
+    pauses_s.push_back((tries[i] - tries[i - 1]) / std::chrono::seconds(1));
+  }
+  EXPECT_EQ(pauses_s, (std::vector<std::int64_t>{1, 2, 4, 8, 16, 32, 60, 60}));
+
+  is_full = false;
+  ASSERT_NO_FATAL_FAILURE(step_until(10));
+  EXPECT_EQ(service_->log()->size_bytes(), 0u);
+  is_full = true;
+  insert();
+  ASSERT_NO_FATAL_FAILURE(step_until(12));
+  EXPECT_EQ(tries[11] - tries[10], std::chrono::seconds(1)) << "a checkpoint ends the pauses";
 }
 
 }  // namespace
