@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "reverie/base/random.h"
@@ -984,6 +985,44 @@ TEST(Journal, AChunkThatGrewWithTextTakesNoMoreMemoryAfterARestart) {
     EXPECT_TRUE(
         std::ranges::equal(piece.chunk->row_bytes(1, row), std::as_bytes(std::span(numbers))));
   }
+}
+
+TEST(Journal, AChunkThatNoRecordCanHoldIsRefusedBeforeAnythingIsInserted) {
+  constexpr std::size_t kRowBytes = std::size_t{1} << 20;
+  constexpr std::uint32_t kRows = 4096;
+  constexpr std::size_t kSize = kRows * kRowBytes;
+  // Addresses without memory: its rows cannot be read.
+  void* const nowhere = mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nowhere, MAP_FAILED);
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { munmap(nowhere, kSize); });
+  const auto schema =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kUInt8, {kRowBytes}}});
+  const auto layout =
+      make_ref<Layout>(std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1}}, "x");
+  const Ref<Chunk> chunk =
+      Chunk::of_rows(schema, {}, kRows, Buffer(static_cast<std::byte*>(nowhere), kSize, nullptr));
+  sim::FileSystem files(1);
+  std::string before;
+  {
+    Case store(files, Durability::kSync);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 3));
+    before = store.text();
+    const Piece piece{chunk.get(), 7, 1};
+    std::vector<Item> items;
+    items.push_back(testing::make_item(3, 1.0));
+    items.push_back({4, 1.0, Trajectory(layout, {&piece, 1})});
+    const InsertResult refused = insert_and_wait(*store.service, {"uniform", items, TimePoint{0}});
+    EXPECT_EQ(refused.applied, 0u);
+    EXPECT_EQ(refused.status.code(), StatusCode::kInvalidArgument) << refused.status.to_string();
+    EXPECT_NE(refused.status.message().find(format("{}", kRecordedChunkBytesMax)),
+              std::string::npos)
+        << refused.status.message();
+    EXPECT_EQ(store.text(), before);
+  }
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
 }
 
 TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {

@@ -134,16 +134,26 @@ void Journal::begin_file() {
   file_bytes_ = 0;
 }
 
-void Journal::prepare(std::span<const Item> items) {
+Status Journal::prepare(std::span<const Item> items) {
   // Small rows take as long to write under the table's lock as taking the journal's lock would.
   std::size_t size_bytes = 0;
+  const Chunk* last = nullptr;
   for (const Item& item : items) {
     for (const Piece& piece : item.trajectory.pieces()) {
       size_bytes += piece.length * piece.chunk->schema().step_bytes();
+      if (std::exchange(last, piece.chunk) == piece.chunk) continue;
+      // Once rows have been written, they may have to be again, in another file.
+      if (const std::size_t size = piece.chunk->size_bytes(); size > kRecordedChunkBytesMax) {
+        return invalid_argument(
+            "a chunk takes {} bytes; the bound for a table with durability is {}; insert its rows "
+            "as several chunks, or give the table durability \"none\"",
+            size, kRecordedChunkBytesMax);
+      }
     }
   }
-  if (size_bytes <= kSmallBytes) return;
+  if (size_bytes <= kSmallBytes) return {};
   record([&](RecordWriter& writer) { writer.prepare(items); });
+  return {};
 }
 
 void Journal::on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) {

@@ -73,7 +73,7 @@ class Journal final : public StoreLog {
 
   bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
   Status check() override;
-  void prepare(std::span<const Item> items) override;
+  Status prepare(std::span<const Item> items) override;
   void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) override;
   void on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
                  std::span<const double> priorities) override;

@@ -52,6 +52,10 @@ enum class RecordType : std::uint8_t {
 
 // A record begins with its type and its size.
 inline constexpr std::size_t kRecordHeaderBytes = 5;
+// The size has 32 bits, so this is the most that a chunk may take; the rest is for what describes
+// it.
+inline constexpr std::size_t kRecordedChunkBytesMax =
+    (std::size_t{4} << 30) - (std::size_t{4} << 20);
 
 // Not thread-safe. Records are appended to `records`.
 class RecordWriter {

@@ -49,7 +49,8 @@ class StoreLog {
   // confirmation are refused before they are made.
   virtual Status check() = 0;
   // Called without a lock, before the items are inserted: writes their large parts.
-  virtual void prepare(std::span<const Item> items) = 0;
+  // INVALID_ARGUMENT, and nothing is written, if one is too large for a log.
+  virtual Status prepare(std::span<const Item> items) = 0;
 
   // --- Under the table's lock, right after the change.
   virtual void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) = 0;

@@ -175,11 +175,11 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
   RequestId id = 0;
   InsertResult result;
   result.status = check_log();
+  if (result.status.ok() && log_ != nullptr) result.status = log_->prepare(items);
   if (!result.status.ok()) {
     done(std::move(result));
     return 0;
   }
-  if (log_ != nullptr) log_->prepare(items);
   RequestId confirm_id = 0;
   const std::uint64_t logged = apply([&](TimePoint now, Effects& effects) {
     mutex_.assert_held();
