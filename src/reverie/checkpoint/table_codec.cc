@@ -11,12 +11,10 @@
 #include "reverie/base/options.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/tensor/shape.h"
 
 namespace reverie::checkpoint {
 namespace {
-
-// As many axes as a writer may send (reverb_wire/tensor_type.h).
-constexpr std::size_t kRankMax = 254;
 
 // An OptionValue is written with its index in the variant.
 void write_component(const ComponentSpec& spec, ByteWriter& out) {
@@ -82,7 +80,7 @@ TensorSpec read_spec(ByteReader& in) {
     spec.dtype = static_cast<DType>(dtype);
   }
   const std::size_t rank = in.count32(sizeof(std::int64_t));
-  if (rank > kRankMax) in.fail();
+  if (rank > kAxesMax) in.fail();
   for (std::size_t i = 0; i < rank && in.ok(); ++i) spec.shape.push_back(in.i64());
   return spec;
 }

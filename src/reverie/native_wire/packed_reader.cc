@@ -15,8 +15,6 @@
 namespace reverie {
 namespace {
 
-constexpr std::uint8_t kPackedRankMax = 64;
-
 using packed::Cursor;
 
 Status cut_short(const char* what) {
@@ -128,7 +126,7 @@ class Reading {
       TensorSpec spec;
       std::uint8_t rank = 0;
       if (!bytes_.take(&spec.dtype) || !bytes_.take(&rank)) return cut_short("schemas");
-      if (!is_dtype(spec.dtype) || rank > kPackedRankMax) {
+      if (!is_dtype(spec.dtype) || rank > kAxesMax) {
         return data_loss("a packed column has the data type {} and {} axes; they are unknown",
                          static_cast<int>(spec.dtype), rank);
       }

@@ -241,6 +241,21 @@ TEST_F(PackedSamplesTest, RawRowsSurviveARoundTripInAnyLayout) {
   expect_all();
 }
 
+TEST_F(PackedSamplesTest, RowsOfAsManyAxesAsWritersMaySendSurviveARoundTrip) {
+  const Shape shape(kAxesMax, 1);
+  const Ref<const ChunkSchema> made =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, shape}});
+  const Ref<Chunk> chunk = Chunk::open(made, {}, 1, 0, Allocator::heap()).value();
+  const float value = 7;
+  chunk->set_row(0, 0, std::as_bytes(std::span(&value, 1)));
+  chunk->publish(1);
+  draw(make_ref<Layout>(std::vector<LayoutColumn>{column(made, 0, 0, 1)}, "s"),
+       {{chunk.get(), 0, 1}});
+  expect_all();
+  ASSERT_EQ(read_.size(), 1u);
+  EXPECT_EQ(read_.trajectories()[0].layout->columns()[0].spec.shape, shape);
+}
+
 TEST_F(PackedSamplesTest, TextMayBeReadAsTheOtherTextType) {
   for (const DType stored : {DType::kBytes, DType::kString}) {
     const auto kind = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"s", stored, {}}});

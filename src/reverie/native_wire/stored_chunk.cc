@@ -12,6 +12,7 @@
 #include "reverie/codec/external_column.h"
 #include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/reverb_wire/fields.h"
+#include "reverie/tensor/shape.h"
 
 namespace reverie {
 namespace {
@@ -24,7 +25,6 @@ constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
 // The memory of a column apart from its shape, as for Reverb's chunks.
 constexpr std::size_t kColumnBytes = 128;
 constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
-constexpr std::size_t kRankMax = 254;  // NumPy's bound is lower
 
 // Smaller rows cost more to unpack than they save.
 constexpr std::size_t kCompressedRowBytesMin = 256;
@@ -146,7 +146,7 @@ Status read_column(Bytes message, Parts& parts) {
       }));
   // Strings go in Reverb's form.
   if (dtype < static_cast<std::uint64_t>(DType::kBool) ||
-      dtype >= static_cast<std::uint64_t>(DType::kBytes) || extents.size() > kRankMax) {
+      dtype >= static_cast<std::uint64_t>(DType::kBytes) || extents.size() > kAxesMax) {
     return invalid_argument("a column of a stored chunk has dtype {} and {} axes", dtype,
                             extents.size());
   }

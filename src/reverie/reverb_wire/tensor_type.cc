@@ -28,8 +28,8 @@ Status read_extent(Bytes message, Shape& shape) {
     return Status();
   }));
   if (size < -1) return invalid_argument("a shape has the extent {}; it must be >= -1", size);
-  if (shape.size() == kRankMax) {
-    return invalid_argument("a shape has more than {} axes", kRankMax);
+  if (shape.size() == kAxesMax) {
+    return invalid_argument("a shape has more than {} axes", kAxesMax);
   }
   shape.push_back(size);
   return {};

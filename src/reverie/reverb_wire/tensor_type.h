@@ -15,9 +15,8 @@ std::optional<DType> dtype_from_wire(std::int64_t number);
 // None for the small floats that TensorFlow has no number for.
 std::optional<std::int64_t> dtype_to_wire(DType dtype);
 
-// TensorShapeProto. Extents >= -1, at most kRankMax; INVALID_ARGUMENT for others, and for a shape
+// TensorShapeProto. Extents >= -1, at most kAxesMax; INVALID_ARGUMENT for others, and for a shape
 // of unknown rank.
-constexpr std::size_t kRankMax = 254;
 Status read_shape(Bytes message, Shape& shape);
 std::string write_shape(std::span<const std::int64_t> shape);
 

@@ -12,6 +12,9 @@ namespace reverie {
 
 using Shape = std::vector<std::int64_t>;
 
+// The most axes of a row that any message or file may have: TensorFlow's bound. NumPy's is lower.
+inline constexpr std::size_t kAxesMax = 254;
+
 // The number of elements; 1 for a scalar. Requires every extent >= 0.
 std::int64_t element_count(std::span<const std::int64_t> shape);
 

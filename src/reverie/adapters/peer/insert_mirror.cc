@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t kPiecesMax = std::numeric_limits<std::uint16_t>::max();
-constexpr std::size_t kRankMax = 64;
 constexpr std::size_t kTablesMax = 4096;
 constexpr std::size_t kVariantsMax = 16;
 // The bound of a chunk's memory, however many of its rows have arrived.
@@ -109,7 +108,7 @@ Status InsertMirror::take_schema() {
     // As over gRPC: the table's signature says whether text is str.
     if (spec.dtype == DType::kString) spec.dtype = DType::kBytes;
     const auto shape = in_.array<std::int64_t>();
-    if (!is_dtype(dtype) || shape.size() > kRankMax) {
+    if (!is_dtype(dtype) || shape.size() > kAxesMax) {
       return malformed("a column's type is unknown, or has too many axes");
     }
     spec.shape.assign(shape.begin(), shape.end());

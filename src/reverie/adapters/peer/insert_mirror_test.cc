@@ -192,6 +192,32 @@ TEST_F(InsertMirrorTest, RowsOfVaryingSizeWhoseLengthsAreWrongAreRefused) {
   }
 }
 
+TEST_F(InsertMirrorTest, RowsOfAsManyAxesAsOtherWritersMaySendArriveAndMoreAreRefused) {
+  for (const std::size_t axes : {kAxesMax, kAxesMax + 1}) {
+    const TensorSpec spec{"x", DType::kFloat32, Shape(axes, 1)};
+    const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{spec});
+    const auto layout = make_ref<Layout>(std::vector<LayoutColumn>{{spec, 0, 0, 1}}, "x");
+    const Ref<Chunk> chunk = Chunk::open(schema, {}, 1, 0, Allocator::heap()).value();
+    const float value = 7;
+    chunk->set_row(0, 0, std::as_bytes(std::span(&value, 1)));
+    chunk->publish(1);
+    const Piece piece{chunk.get(), 0, 1};
+    InsertLedger ledger;
+    InsertMirror mirror(options());
+    ledger.begin(1, 1, 1);
+    ledger.add({1, 1.0, Trajectory(layout, {&piece, 1})}, "t", true, {});
+    std::vector<InsertMirror::Taken> taken;
+    const Status status = mirror.take(arrived(ledger.finish()), taken);
+    if (axes > kAxesMax) {
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.message();
+      continue;
+    }
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(taken[0].item.trajectory.view().layout->columns()[0].spec.shape, spec.shape);
+    EXPECT_EQ(value_of(taken[0].item.trajectory.view()), value);
+  }
+}
+
 TEST_F(InsertMirrorTest, AChunkReleasedByTheWriterIsForgottenAndItsBytesReturned) {
   {
     const Ref<Chunk> chunk = float_chunk(0, 100);
