@@ -76,7 +76,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       share = share_.rounds();
       retired = share_.take_retired();
       next = core_.next_tick();
-      if (core_.membership().id != before) changed_.notify_all();
+      if (core_.membership().id != before || !core_.member().refusal().ok()) changed_.notify_all();
       if (core_.membership().id != before || !ended.empty()) listeners = listeners_;
     }
     for (const auto& rounds : retired) rounds->close();

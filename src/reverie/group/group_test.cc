@@ -3,11 +3,14 @@
 #include "reverie/group/group.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "reverie/group/broker.h"
+#include "reverie/group/membership.h"
 #include "reverie/rpc/value_reader.h"
 #include "reverie/rpc/value_writer.h"
 #include "tests/support/eventually.h"
@@ -364,6 +367,25 @@ TEST_F(GroupTest, ACancelledOrLateRoundEndsOnAllMembers) {
             StatusCode::kCancelled);
   EXPECT_EQ(ends_elsewhere("late", StatusCode::kDeadlineExceeded, false).code(),
             StatusCode::kDeadlineExceeded);
+}
+
+// A broker refuses a member without a membership if another peer of its name joins at that time.
+TEST_F(GroupTest, AMemberRefusedBeforeItsFirstMembershipWaitsNoLonger) {
+  broker_.reset();
+  const auto asked = std::make_shared<std::promise<InboundId>>();
+  const auto has_asked = std::make_shared<std::atomic<bool>>(false);
+  const auto keep = [asked, has_asked](const Request& request) {
+    if (!has_asked->exchange(true)) asked->set_value(request.id);
+  };
+  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, keep).ok());
+  const auto group = join("twin");
+  std::future<Status> waited =
+      std::async(std::launch::async, [&] { return group->wait_members(1, soon()); });
+  const InboundId request = asked->get_future().get();
+  EXPECT_FALSE(test::eventually([] { return false; }, 0.05));  // by now the member waits
+  broker_peer_->fail(request, {StatusCode::kFailedPrecondition, "", "another has joined", ""});
+  const Status refused = waited.get();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.to_string();
 }
 
 TEST_F(GroupTest, InvalidUsesAreRefused) {
