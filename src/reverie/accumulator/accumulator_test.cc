@@ -168,6 +168,37 @@ TEST_F(AccumulatorTest, TrainsOneModelOnThreadsWhileMembersJoinAndLeave) {
   EXPECT_EQ(seen.differences, 0);
 }
 
+TEST_F(AccumulatorTest, AddsHalfPrecisionGradientsToThoseOfTheSameRound) {
+  Seen seen;
+  Trainer trainer("m", address_, seen);
+  Accumulator::Options options = Trainer::options();
+  options.name = "halves";
+  options.gradients[0].dtype = DType::kBFloat16;
+  options.gradients[0].shape = {2};
+  const auto accumulator = Accumulator::make(trainer.peer(), trainer.group(), options);
+  ASSERT_TRUE(accumulator.ok()) << accumulator.status().to_string();
+  (*accumulator)->set_virtual_batch_size(2);
+  Result<Accumulator::View> view = Accumulator::View();
+  const auto updated_until = [&](const auto& condition) {
+    return test::eventually([&] {
+      view = (*accumulator)->update(false);
+      return !view.ok() || condition(*view);
+    });
+  };
+  ASSERT_TRUE(updated_until([](const Accumulator::View& now) { return now.wants_gradients; }));
+  const std::array<std::uint16_t, 2> numbers = {0x3f80, 0xc000};  // 1 and -2
+  ReduceLeaf leaf = options.gradients[0];
+  leaf.bytes = std::as_bytes(std::span(numbers));
+  ASSERT_TRUE((*accumulator)->contribute(1, {&leaf, 1}).ok());
+  ASSERT_TRUE((*accumulator)->contribute(1, {&leaf, 1}, /*weight=*/3).ok());
+  ASSERT_TRUE(updated_until([](const Accumulator::View& now) { return now.sum.has_value(); }));
+  ASSERT_TRUE(view.ok()) << view.status().to_string();
+  std::array<std::uint16_t, 2> total = {};
+  view->sum->round->layout().unload(1, view->sum->round->reduced()->bytes(),
+                                    std::as_writable_bytes(std::span(total)).data());
+  EXPECT_EQ(total, (std::array<std::uint16_t, 2>{0x4080, 0xc100}));  // 4 and -8
+}
+
 TEST_F(AccumulatorTest, RefusesASecondAccumulatorAndMismatchedArrays) {
   Seen seen;
   Trainer trainer("m", address_, seen);

@@ -238,6 +238,14 @@ void scale(DType dtype, std::byte* to, const std::byte* from, std::size_t count,
 
 void add_scaled(DType dtype, std::byte* into, const std::byte* from, std::size_t count,
                 std::uint64_t factor) {
+  if (is_half(dtype)) {
+    const auto convert = dtype == DType::kFloat16 ? from_half : from_bfloat;
+    for (std::size_t i = 0; i < count; ++i) {
+      const float added = scaled(convert(load<std::uint16_t>(from + 2 * i)), factor);
+      store(into + 4 * i, load<float>(into + 4 * i) + added);
+    }
+    return;
+  }
   visit_type(dtype, [&]<typename T>(T) {
     apply<T>(into, from, count, [factor](T a, T b) { return plus<T>(a, scaled(b, factor)); });
   });

@@ -35,10 +35,11 @@ void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count
 
 // into[i] = into[i] op from[i], of a combining dtype. A mean is a sum until finish_mean().
 void combine(ReduceOp op, DType dtype, std::byte* into, const std::byte* from, std::size_t count);
-// to[i] = from[i] * factor, and into[i] += from[i] * factor, of a combining dtype that can be
-// summed. `to` may be `from`.
+// to[i] = from[i] * factor, of a combining dtype that can be summed. `to` may be `from`.
 void scale(DType dtype, std::byte* to, const std::byte* from, std::size_t count,
            std::uint64_t factor);
+// into[i] += from[i] * factor, of elements of `dtype`, which can be summed, in `from`, and of its
+// combining_dtype() in `into`.
 void add_scaled(DType dtype, std::byte* into, const std::byte* from, std::size_t count,
                 std::uint64_t factor);
 void finish_mean(DType dtype, std::byte* values, std::size_t count, double divisor);

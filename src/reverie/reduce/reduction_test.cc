@@ -4,6 +4,7 @@
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,6 +56,18 @@ TEST(Reduction, ScalesByACount) {
   expect_scaled<std::int8_t>(DType::kInt8, {50, -1}, {-106, -3});  // it wraps around
   expect_scaled<std::uint64_t>(DType::kUInt64, {~std::uint64_t{0}}, {~std::uint64_t{0} - 2});
   expect_scaled<std::complex<float>>(DType::kComplex64, {{1, -2}}, {{3, -6}});
+}
+
+TEST(Reduction, ScaledHalvesAreAddedToFloats) {
+  for (const auto& [dtype, one, minus_two] : {std::tuple(DType::kFloat16, 0x3c00, 0xc000),
+                                              std::tuple(DType::kBFloat16, 0x3f80, 0xc000)}) {
+    const std::uint16_t halves[] = {static_cast<std::uint16_t>(one),
+                                    static_cast<std::uint16_t>(minus_two)};
+    std::vector<float> sums = {100'000, 0.125};
+    add_scaled(dtype, reinterpret_cast<std::byte*>(sums.data()),
+               reinterpret_cast<const std::byte*>(halves), 2, 3);
+    EXPECT_EQ(sums, (std::vector<float>{100'003, -5.875})) << dtype_name(dtype);
+  }
 }
 
 TEST(Reduction, NanIsPropagated) {
