@@ -92,7 +92,7 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
         inquiry.waits && (is_transient(inquiry.last.code()) || options_.sources.empty());
     if (!is_retry) return end(id, inquiry.last);
     if (now >= inquiry.deadline) return end(id, too_late(inquiry));
-    inquiry.retry_at = now + kRetry;
+    inquiry.retry_at = std::min(now + kRetry, inquiry.deadline);
     return;
   }
   const std::string& to = inquiry.route[inquiry.next];
@@ -430,10 +430,7 @@ void WeightsCore::tick(TimePoint now) {
 
 TimePoint WeightsCore::next_tick() const {
   TimePoint next = TimePoint::max();
-  for (const auto& [id, inquiry] : inquiries_) {
-    if (inquiry.retry_at == TimePoint::max()) continue;
-    next = std::min({next, inquiry.retry_at, inquiry.deadline});
-  }
+  for (const auto& [id, inquiry] : inquiries_) next = std::min(next, inquiry.retry_at);
   return next;
 }
 

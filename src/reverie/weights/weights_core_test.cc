@@ -66,6 +66,24 @@ TEST(WeightsChanges, OfAnotherVersionAreRefused) {
   EXPECT_EQ(apply_changes(older, 2, changes).status().code(), StatusCode::kDataLoss);
 }
 
+TEST(WeightsCore, AnInquiryThatWouldRetryAfterItsDeadlineEndsAtIt) {
+  WeightsCore::Options options;
+  options.name = "policy";
+  options.self = "actor";
+  WeightsCore core(options);
+  const TimePoint start{};
+  const TimePoint deadline = start + std::chrono::milliseconds(1);
+  const WeightsCore::InquiryId asked = core.ask(1, /*waits=*/true, deadline, start);
+  EXPECT_TRUE(core.take_ended().empty());
+  ASSERT_EQ(core.next_tick(), deadline);
+  core.tick(deadline);
+  const std::vector<WeightsCore::Ended> ended = core.take_ended();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended.front().ask, asked);
+  EXPECT_EQ(ended.front().status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(core.next_tick(), TimePoint::max());
+}
+
 TEST(WeightsMessages, SurviveARoundTripAndInvalidOnesAreRefused) {
   WeightsRequest ask{3, true, 2, true, false, true, "host", "gone"};
   const auto read = decode_weights_request(encode(ask));
