@@ -1,5 +1,6 @@
 // Binds groups, for reverie/groups.py.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct NativeAccumulator {
   ProcessBound<std::unique_ptr<Accumulator>> accumulator;
   Pickle pickle;  // of its peer
   LeafReader reader;
+  std::optional<Payload> state;  // was taken, and is not adopted yet
 };
 
 struct NativeBroker {
@@ -113,11 +115,11 @@ nb::object reduced_array(const GroupRound& round, std::size_t i) {
   return array;
 }
 
-// (leader, is connected, wants gradients, version, state or None, counts and round or None); the
-// state as a tuple of one.
-nb::tuple view_tuple(Accumulator::View view, Pickle pickle) {
+// (leader, is connected, wants gradients, wants state, version, state or None, counts and round or
+// None); the state as a tuple of one.
+nb::tuple view_tuple(Accumulator::View view, const std::optional<Payload>& taken, Pickle pickle) {
   nb::object state = nb::none();
-  if (view.state) state = nb::make_tuple(decode_value(*view.state, pickle));
+  if (taken) state = nb::make_tuple(decode_value(*taken, pickle));
   nb::object sum = nb::none();
   if (view.sum) {
     const AccumulatorCore::Counts& totals = view.sum->totals;
@@ -154,7 +156,7 @@ void bind_accumulator(nb::module_& m) {
             const auto& shared = group.group.pointer();
             auto made =
                 unwrap(without_gil([&] { return Accumulator::make(peer, shared, options); }));
-            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}};
+            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}, {}};
           },
           "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "
@@ -162,14 +164,18 @@ void bind_accumulator(nb::module_& m) {
       .def(
           "update",
           [](NativeAccumulator& self, bool is_busy) {
-            return view_tuple(unwrap(without_gil([&, &accumulator = *self.accumulator] {
-                                return accumulator.update(is_busy);
-                              })),
-                              self.pickle);
+            // Decoding and copying may fail, or be interrupted: the state is given until adopted().
+            const bool is_adopting = self.state.has_value();
+            Accumulator::View view = unwrap(without_gil([&, &accumulator = *self.accumulator] {
+              return accumulator.update(is_busy || is_adopting);
+            }));
+            if (view.state) self.state = std::move(view.state);
+            return view_tuple(std::move(view), self.state, self.pickle);
           },
           "is_busy"_a,
           nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, bool, int, "
                   "tuple[typing.Any] | None, tuple[int, int, int, GroupRound] | None]"))
+      .def("adopted", [](NativeAccumulator& self) { self.state.reset(); })
       .def(
           "contribute",
           [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names,

@@ -233,6 +233,8 @@ class Accumulator(ProcessBound, Closing):
     def update(self) -> None:
         """Update the state: call it often. The results of all other methods change only here."""
         self._check("update")
+        # If adopting a model fails, there is none to go on with until a later call adopts it.
+        self._leader, self._is_connected, self._wants, self._wants_state = "", False, False, False
         try:
             view = self._native.update(self.has_gradients())
             if view[5] is not None:
@@ -241,13 +243,14 @@ class Accumulator(ProcessBound, Closing):
             self.close()
             self._group.leave()
             raise
-        self._leader, self._is_connected, wants, self._wants_state, self._version = view[:5]
         state, result = view[5:]
-        self._wants = wants and not self.has_gradients()
         if state is not None:
             self._take_state(*state[0])
+            self._native.adopted()
         if result is not None:
             self._take_gradients(*result)
+        self._leader, self._is_connected, wants, self._wants_state, self._version = view[:5]
+        self._wants = wants and not self.has_gradients()
 
     def reduce_gradients(self, batch_size: int, gradients: Any = None) -> None:  # noqa: ANN401
         """Contribute gradients, the mean over ``batch_size`` samples. They are copied.
@@ -495,4 +498,3 @@ class Accumulator(ProcessBound, Closing):
                 np.divide(total, total.dtype.type(divisor), out=total)
             self._reduced.append(total)
             _model_arrays.set_grad(parameter, self._reduced[i])
-        self._wants = False

@@ -118,6 +118,31 @@ def test_the_member_with_the_highest_version_sets_the_model(make):
     assert low.parameters[0][0, 0] == 2.0
 
 
+def test_a_model_that_could_not_be_adopted_is_adopted_by_a_later_update(make):
+    high, low = make("a", 2.0), make("z", 1.0)
+    high.accumulator.set_model_version(7)
+    low.parameters[1].flags.writeable = False  # the first array is overwritten, this one is not
+
+    def refused():
+        high.turn()
+        try:
+            low.turn()
+        except ValueError as error:
+            return str(error)
+        return None
+
+    assert "read-only" in eventually(refused)
+    with pytest.raises(ValueError, match="read-only"):
+        low.accumulator.update()
+    assert not low.accumulator.connected()
+    assert not low.accumulator.wants_gradients()
+    assert not low.accumulator.has_new_state()
+    low.parameters[1].flags.writeable = True
+    together([high, low])
+    assert low.bytes == high.bytes
+    assert low.states
+
+
 def test_all_members_apply_the_same_mean_whoever_contributes(make):
     members = [make("a"), make("b"), make("c")]
     together(members)
