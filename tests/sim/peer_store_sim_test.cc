@@ -279,7 +279,7 @@ class WriterNode final : public ClientNode {
       return;
     }
     InsertPump::Ended ended;
-    pump_.on_inserted(*inserted, ended);
+    pump_.on_inserted(link(), *inserted, ended);
     finish(ended);
   }
 

@@ -1,4 +1,4 @@
-// Tested in tests/integration/peer_store_test.cc.
+// Tested in insert_pump_test.cc and tests/integration/peer_store_test.cc.
 #include "reverie/adapters/peer/insert_pump.h"
 
 #include <algorithm>
@@ -169,9 +169,11 @@ void InsertPump::drop_done() {
   }
 }
 
-void InsertPump::on_inserted(const store_wire::Inserted& inserted, Ended& ended) {
+void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& inserted,
+                             Ended& ended) {
   std::vector<Item> freed;
   MutexLock lock(mutex_);
+  if (link_.get() != &link) return;
   taken_ = std::min(std::max(taken_, inserted.messages_taken), sent_);
   for (const auto& run : inserted.in) {
     std::uint64_t number = run.first;

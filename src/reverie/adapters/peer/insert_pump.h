@@ -50,7 +50,9 @@ class InsertPump {
   // Sends what may be sent. With `all`, even if the server has not accepted the last message, so
   // that the next request sees these items.
   void pump(bool all = false);
-  void on_inserted(const store_wire::Inserted& inserted, Ended& ended);
+  // An answer that came on `link`. Ignored if that is no longer the connection: what it confirms
+  // was sent again, and is confirmed again.
+  void on_inserted(const StoreLink& link, const store_wire::Inserted& inserted, Ended& ended);
 
   // Ends requests that are late, and returns when the next one will be. `why` is why no server
   // answers.

@@ -142,7 +142,7 @@ class PeerStoreClient final : public ReplayService,
   void read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
                   const store_wire::SamplePart& part, const Payload& payload, Status& status);
   static void end_orphan(const Session& session, RequestId id, const Frame& frame);
-  void on_inserted(const Payload& payload);
+  void on_inserted(const Session& session, const Payload& payload);
 
   void watch(TimePoint due) { alarm_.set(due); }
   void sweep();

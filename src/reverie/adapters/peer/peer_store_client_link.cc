@@ -331,7 +331,9 @@ void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Fra
 
 void PeerStoreClient::on_answer(const SessionPtr& session, const Frame& frame) {
   const auto kind = static_cast<store_wire::StoreCall>(frame.header.sequence);
-  if (kind == store_wire::StoreCall::kInsert) return on_inserted(frame.message.payload);
+  if (kind == store_wire::StoreCall::kInsert) {
+    return on_inserted(*session, frame.message.payload);
+  }
   const RequestId id = frame.header.call;
   Answer answer;
   std::shared_ptr<Sampling> sampling;
@@ -447,7 +449,7 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
   for (const BulkPiece& piece : payload.bulk) held.bytes.push_back(piece.keep);
 }
 
-void PeerStoreClient::on_inserted(const Payload& payload) {
+void PeerStoreClient::on_inserted(const Session& session, const Payload& payload) {
   Result<store_wire::Inserted> inserted = store_wire::read_inserted(payload);
   if (!inserted.ok()) return;
   std::shared_ptr<InsertPump> pump;
@@ -458,7 +460,7 @@ void PeerStoreClient::on_inserted(const Payload& payload) {
   }
   if (!pump) return;
   Outcome outcome;
-  pump->on_inserted(*inserted, outcome.ended);
+  pump->on_inserted(*session.link, *inserted, outcome.ended);
   finish(outcome);
 }
 

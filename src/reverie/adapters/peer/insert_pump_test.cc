@@ -1,0 +1,65 @@
+#include "reverie/adapters/peer/insert_pump.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+// Takes whatever is sent.
+struct SilentLink final : StoreLink {
+  void start(std::string_view) override {}
+  void trust() override {}
+  void send(const FrameHeader&, std::shared_ptr<const Message>) override {}
+  void hang_up() override {}
+  bool has_room() const override { return true; }
+  bool is_over() const override { return false; }
+  std::string transport() override { return "nothing"; }
+  bool offer_map(const std::shared_ptr<SharedArena>&) override { return false; }
+  std::shared_ptr<const ArenaView> map() override { return nullptr; }
+  bool look(const std::function<bool()>& is_done) override { return is_done(); }
+  void post(std::function<void()>) override {}
+};
+
+store_wire::Inserted went_in(std::uint64_t number) {
+  store_wire::Inserted inserted;
+  inserted.writer = 1;
+  inserted.messages_taken = 1;
+  inserted.in = {{number, 1}};
+  return inserted;
+}
+
+TEST(InsertPump, AnAnswerOfAnEarlierConnectionConfirmsNothing) {
+  InsertPump pump(/*number=*/1, /*seed=*/7);
+  std::vector<Item> items;
+  items.push_back(testing::make_item(11, 1.0));
+  items.push_back(testing::make_item(12, 1.0));
+  InsertRequest request;
+  request.table = "t";
+  request.items = items;
+  InsertPump::Done done = [](const InsertResult&) {};
+  const auto lost = std::make_shared<SilentLink>();
+  pump.connect(lost);
+  const std::uint64_t first = pump.insert(request, TimePoint::max(), done);
+  InsertPump::Ended ended;
+  pump.disconnect(TimePoint::max(), ended);
+  const auto link = std::make_shared<SilentLink>();
+  pump.connect(link);
+
+  // A thread that read it before the connection was lost passes it on now.
+  pump.on_inserted(*lost, went_in(first), ended);
+  pump.on_inserted(*link, went_in(first), ended);
+  EXPECT_TRUE(ended.empty()) << "its second item is not in the table yet";
+  pump.on_inserted(*link, went_in(first + 1), ended);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_TRUE(ended.front().second.status.ok());
+  EXPECT_EQ(ended.front().second.applied, 2u);
+}
+
+}  // namespace
+}  // namespace reverie
