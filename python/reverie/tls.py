@@ -92,4 +92,5 @@ class PeerTls(NamedTuple):
 
 
 def _read(path: str | PathLike[str] | None) -> str:
-    return "" if path is None else Path(path).read_text(encoding="ascii")
+    # Text around the certificates, such as the names in them, may have any encoding; it is ignored.
+    return "" if path is None else Path(path).read_text(encoding="utf-8", errors="replace")

@@ -468,6 +468,19 @@ def test_a_server_with_tls_and_a_token_refuses_other_clients(tmp_path):
         reverie.Server([fifo()], tls=reverie.ServerTls(key, certificate))
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_certificate_files_may_hold_other_text_in_any_encoding(tmp_path):
+    certificate, key = certificates(tmp_path)
+    names = "# Főtanúsítvány\n".encode() + "# Autorité\n".encode("latin-1")
+    certificate.write_bytes(names + certificate.read_bytes())
+    tls = reverie.ServerTls(certificate, key)
+    with reverie.Server([fifo()], tls=tls, token="secret") as server:
+        client = reverie.Client(
+            f"localhost:{server.port}", token="secret", tls=reverie.ClientTls(certificate)
+        )
+        assert "t" in client.server_info(timeout=10)
+
+
 def test_items_of_an_open_step_can_be_sent(server, client):
     for door in (client, server.client()):
         with door.trajectory_writer(2, chunk_length=8) as writer:
