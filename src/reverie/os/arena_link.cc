@@ -81,6 +81,8 @@ Result<ArenaBytes> ArenaReceiver::at(ArenaRange range) {
 }
 
 void ArenaReceiver::release(const ArenaRange& range, std::span<std::byte> bytes) {
+  // The parent still has them; and a thread of it may have held the lock at the fork.
+  if (!fork_guard_.check("arena").ok()) return;
   // Pages written here would hide what the owner writes next. Pages that were only read stay
   // mapped, so the next array there causes no page faults.
   if (has_own_pages(bytes)) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
 #include "reverie/os/shared_arena.h"
@@ -78,8 +79,8 @@ class ArenaReceiver : public std::enable_shared_from_this<ArenaReceiver> {
 
   // Maps the arena. INVALID_ARGUMENT if `fd` is not an arena, or this receiver has one already.
   Status open(int fd, std::uint64_t id);
-  // The bytes of a range, which goes back when they are released. DATA_LOSS or UNAVAILABLE if it is
-  // not a range of the arena.
+  // The bytes of a range, which goes back when they are released, unless a forked child releases
+  // them. DATA_LOSS or UNAVAILABLE if it is not a range of the arena.
   Result<ArenaBytes> at(ArenaRange range);
   bool has_returns() const { return has_returns_.load(std::memory_order_relaxed); }
   // The ranges whose bytes were released, encoded.
@@ -92,6 +93,7 @@ class ArenaReceiver : public std::enable_shared_from_this<ArenaReceiver> {
   static constexpr std::size_t kReturnCountMax = 64;
   void release(const ArenaRange& range, std::span<std::byte> bytes);
 
+  const ForkGuard fork_guard_;
   Mutex mutex_;
   std::function<void()> is_due_ REVERIE_GUARDED_BY(mutex_);
   std::shared_ptr<const ArenaView> view_ REVERIE_GUARDED_BY(mutex_);

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace reverie {
 namespace {
@@ -93,6 +95,27 @@ TEST(ArenaLink, ReturnsAreDueOnceManyBytesArePending) {
   }
   EXPECT_EQ(sides.due, 1);
   EXPECT_TRUE(sides.out->give_back(sides.in->take_returns()).ok());
+}
+
+TEST(ArenaLink, AForkedChildReturnsNothing) {
+  Sides sides;
+  sides.out->set_taken();
+  const auto block = sides.block_of(1);
+  std::vector<ArenaBytes> kept;
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_TRUE(sides.out->lend(block));
+    kept.push_back(*sides.in->at(block->range()));
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    kept.clear();
+    ::_exit(sides.due == 0 && !sides.in->has_returns() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  kept.clear();
+  EXPECT_EQ(sides.due, 1);
 }
 
 TEST(ArenaLink, AFullArenaGivesNoBlock) {
