@@ -404,6 +404,29 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
         envs.step(np.zeros(COUNT, int))
 
 
+@pytest.mark.parametrize(("backend", "workers"), [("thread", 2), ("thread", 0), ("process", 2)])
+@pytest.mark.parametrize("between", ["get_attr", "masked reset"])
+def test_an_environment_that_replaced_a_failed_one_is_not_stepped_before_it_is_reset(
+    backend, workers, between
+):
+    fns = [lambda i=i: Fails(i) for i in range(COUNT)]
+    envs = reverie.gym.GymVectorEnv(fns, backend=backend, num_workers=workers)
+    envs.reset(seed=1)
+    with pytest.raises(EnvError, match="the wheel came off"):
+        envs.step(np.zeros(COUNT, int))
+    if between == "get_attr":
+        assert envs.get_attr("index") == (0, 1, 2)
+    else:
+        envs.reset(options={"reset_mask": np.array([True, False, True])})
+    with pytest.raises(EnvError, match="environment 1 was made anew") as told:
+        envs.step(np.zeros(COUNT, int))
+    assert told.value.env_id == 1
+    envs.reset(options={"reset_mask": np.array([False, True, False])})
+    with pytest.raises(EnvError, match="the wheel came off"):
+        envs.step(np.zeros(COUNT, int))
+    envs.close()
+
+
 def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     def broken():
         raise RuntimeError("no such level")

@@ -24,7 +24,12 @@ from typing import Any
 import numpy as np
 
 from reverie import trusted
-from reverie.errors import EnvError, InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import (
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnsupportedTypeError,
+)
 from reverie.specs import TensorSpec, signature_columns
 
 TERMINATED, TRUNCATED = 1, 2
@@ -166,6 +171,7 @@ class Row:
         self._mode = mode
         self._mail = mail
         self._is_over = False
+        self._is_reset = False  # never, where it stands in for one that raised
         self.spaces = spaces_of(env)
         observation_space, action_space = self.spaces
         self._gives_objects = columns_of(observation_space) is None
@@ -180,6 +186,11 @@ class Row:
         """A step, or the reset that stands in for one."""
         if self._is_first:
             self._mail.rewind()
+        if not self._is_reset:
+            raise FailedPreconditionError(
+                f"environment {self._index} was made anew after it had raised, and was not reset "
+                "since; reset it first"
+            )
         note: dict[str, Any] = {}
         if self._is_over and self._mode == "NextStep":
             observation, info = self._env.reset()
@@ -224,6 +235,7 @@ class Row:
             observation, info = self._env.reset()
         else:
             observation, info = self._env.reset(seed=seed, options=options)
+        self._is_reset = True
         return self._given(observation, 0.0, 0, info, {})[0], {}
 
     def close(self) -> None:
