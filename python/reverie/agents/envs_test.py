@@ -98,6 +98,35 @@ def test_an_episode_and_its_successors_can_be_repeated_from_a_seed():
     np.testing.assert_array_equal(env.reset()[0], second)
 
 
+@pytest.mark.parametrize(
+    ("space", "actions", "given"),
+    [
+        (gymnasium.spaces.Discrete(3, start=5), [2, 0], [7, 5]),
+        (gymnasium.spaces.MultiBinary(3), [[1, 0, 1], [0, 0, 1]], [[1, 0, 1], [0, 0, 1]]),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), [[1, 2], [0, 1]], [[1, 2], [0, 1]]),
+        (gymnasium.spaces.Box(-1, 1, (1, 2)), [[0.5, -1.0]], [[[0.5, -1.0]]]),
+    ],
+)
+def test_actions_of_every_space_are_played_again(space, actions, given):
+    taken = []
+
+    class Recorder(gymnasium.Env):
+        action_space = space
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            return 0, {}
+
+        def step(self, action):
+            assert self.action_space.contains(action), action
+            taken.append(action.tolist())
+            return len(taken), 0.0, False, False, {}
+
+    env = SeededEpisodes(Recorder(), {7: (0, actions)})
+    assert env.reset(seed=7)[0] == len(actions)
+    assert taken == given
+
+
 def test_gymnasium_environments_train_with_either_backend(tmp_path):
     runs = [
         train(

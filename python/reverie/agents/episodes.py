@@ -59,7 +59,7 @@ class SeededEpisodes:
     def _play(self, first: Any, actions: list[Any]) -> Any:  # noqa: ANN401
         space: Any = self._env.action_space if actions else None
         for count, action in enumerate(actions, start=1):
-            if hasattr(space, "n"):
+            if type(space).__name__ == "Discrete":  # a MultiBinary has an ``n`` too
                 made: Any = np.int64(action + int(getattr(space, "start", 0)))
             else:
                 made = np.array(action, space.dtype).reshape(space.shape)
