@@ -143,9 +143,13 @@ class PoolEnvs:
         self.rewards[:] = rows.reward
         self.terminated[:] = rows.terminated
         self.truncated[:] = rows.truncated
-        if self.terminated.any() or self.truncated.any():
-            self._spaces.flatten(rows.final_observation, self.final_obs)
-        self._last = self._rows(actions).copy(), self.terminated | self.truncated
+        is_over = rows.terminated | rows.truncated
+        if is_over.any():
+            # A row whose episode never ended may hold no observation of the space.
+            after = np.array(rows.observation)
+            after[is_over] = rows.final_observation[is_over]
+            self._spaces.flatten(after, self.final_obs)
+        self._last = self._rows(actions).copy(), is_over
 
     def _rows(self, actions: np.ndarray) -> np.ndarray:
         """The actions as the pool took them, of which an episode is played again, in flat rows."""

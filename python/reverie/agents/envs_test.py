@@ -11,6 +11,7 @@ import pytest
 from reverie.__main__ import main
 from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
 from reverie.agents.checkpoints import CHECKPOINTS
+from reverie.agents.envs import env_source
 from reverie.agents.episodes import SeededEpisodes, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
@@ -159,6 +160,33 @@ def test_discrete_observations_are_one_hot_encoded():
     pytest.importorskip("gymnasium.envs.toy_text.frozen_lake")
     result = train("dqn", "FrozenLake-v1", SHORT, env_backend="thread", final_episodes=1)
     assert result.policy.widths[0] == 16
+
+
+def test_an_environment_may_end_before_others_with_observations_that_begin_far_from_0():
+    class Far(gymnasium.Env):
+        observation_space = gymnasium.spaces.Discrete(3, start=9)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            return 9, {}
+
+        def step(self, action):
+            return 10, 1.0, bool(action), False, {}
+
+    gymnasium.register("Far-v0", Far, disable_env_checker=True)
+    _, source = env_source("Far-v0", None, backend="thread", count=2)
+    try:
+        envs = source.make(2, seed=1)
+        assert envs.reset() is None
+        envs.actions[:] = [0, 1]
+        assert envs.step() is None
+        np.testing.assert_array_equal(envs.terminated, [0, 1])
+        np.testing.assert_array_equal(envs.obs, [[0, 1, 0], [1, 0, 0]])
+        np.testing.assert_array_equal(envs.final_obs[1], [0, 1, 0])
+    finally:
+        source.close()
+        gymnasium.registry.pop("Far-v0", None)
 
 
 def test_bounds_and_shapes_of_actions_come_from_the_environment(faulty):
