@@ -294,6 +294,32 @@ TEST(ContinuousAgents, Td3UpdatesItsPolicyEveryOtherStep) {
   }
 }
 
+TEST(ContinuousAgents, SacUpdatesItsPolicyAndTemperatureEveryPolicyDelaySteps) {
+  TrainSettings settings = small(Algorithm::kSac);
+  settings.policy_delay = 3;
+  const auto agent = make_agent(Algorithm::kSac, two_numbers(), settings).value();
+  const auto learner = agent->make_learner(kBatch);
+  TransitionBatch batch(two_numbers(), kBatch);
+  Gradients gradients = agent->make_gradients(kBatch);
+  Random random(std::uint64_t{1});
+  fill(batch, 1);
+  for (int step = 1; step <= 6; ++step) {
+    std::vector<nn::Parameters> before;
+    for (const nn::Parameters* network : agent->weights().networks) {
+      before.push_back(network->copy());
+    }
+    learner->learn(agent->weights(), batch, random, gradients);
+    ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const bool is_delayed = i == 0 || i == 3;  // the policy and the temperature
+      const bool is_turn = !is_delayed || step % 3 == 0;
+      EXPECT_EQ(std::ranges::equal(before[i].span(), agent->weights().networks[i]->span()),
+                !is_turn)
+          << "step " << step << " network " << i;
+    }
+  }
+}
+
 TEST(ContinuousAgents, DiscreteOrUnboundedActionsAreRefused) {
   AgentSpec discrete;
   discrete.obs_width = 1;

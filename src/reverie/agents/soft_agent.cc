@@ -157,9 +157,11 @@ class SoftLearner final : public Learner {
     const float temperature = std::exp(weights.networks[kTemperature]->data()[0]);
     compute_targets(weights, batch, temperature, random);
     learn_critics(weights, batch, out);
-    learn_policy(weights, batch, temperature, random, out);
+    const bool updates_policy = (weights.version + 1) % settings_.policy_delay == 0;
+    if (updates_policy) learn_policy(weights, batch, temperature, random, out);
     std::ranges::fill(out.is_present, std::uint8_t{1});
-    if (settings_.temperature > 0) out.is_present[kTemperature] = 0;
+    out.is_present[kPolicy] = updates_policy ? 1 : 0;
+    out.is_present[kTemperature] = updates_policy && settings_.temperature == 0 ? 1 : 0;
   }
 
  private:

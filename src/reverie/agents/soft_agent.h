@@ -4,6 +4,7 @@
 //     critics       mean of w * Huber(Q(s, a) - y)       priority = mean of both |Q(s, a) - y|
 //     policy        mean of temperature log pi(a|s) - min of Q(s, a),   a ~ pi(s)
 //     temperature   - log(temperature) mean of (log pi(a|s) + target_entropy)
+//     the policy and the temperature every policy_delay steps
 //
 // The policy gives a mean and a log standard deviation for each element of the action, which a tanh
 // squashes. Networks: [0] policy, [1] [2] critics, [3] the temperature's logarithm, [4] [5] the
