@@ -16,7 +16,7 @@ import numpy as np
 from reverie import _reverie
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, MissingPackageError
 
 try:
     import torch
@@ -24,6 +24,7 @@ try:
 
     from reverie.agents import torch_state
     from reverie.agents.torch_device import checked_device
+    from reverie.agents.torch_networks import Network, Observations
 except ImportError as error:
     raise MissingPackageError(
         "reverie.agents.torch_agent needs PyTorch: pip install torch"
@@ -72,7 +73,7 @@ class TorchAgent:
         self._asks_at_once = self.device.type == "cpu"
         self._refused: dict[str, tuple[list[Tensor], Tensor]] = {}
         self._hidden = [int(width) for width in str(self._s["hidden"]).split(",") if width]
-        self._obs = _Observations(spec)
+        self._obs = Observations(spec)
         self._is_discrete = spec.action_count is not None
         _check_actions(algorithm, spec)
         seed = int(self._s.get("seed", 0))
@@ -137,8 +138,8 @@ class TorchAgent:
             for group in optimizer.param_groups
         ]
 
-    def _network(self, outputs: int, more_inputs: int = 0) -> _Network:
-        made: _Network = _Network(self._obs, self._hidden, outputs, more_inputs).to(self.device)
+    def _network(self, outputs: int, more_inputs: int = 0) -> Network:
+        made: Network = Network(self._obs, self._hidden, outputs, more_inputs).to(self.device)
         return made
 
     # --- Acting.
@@ -414,78 +415,6 @@ def _check_actions(algorithm: str, spec: EnvSpec) -> None:
             f"{spec.id} has actions without finite bounds; {algorithm} needs them: rescale them "
             "with a wrapper"
         )
-
-
-class _Observations:
-    """What observations are, and what a network's first layers make of them."""
-
-    def __init__(self, spec: EnvSpec) -> None:
-        shape = getattr(spec.observation, "shape", None)
-        if shape is None:
-            raise UnsupportedTypeError(
-                f"{spec.id} observes a nest; the algorithms take a single array: wrap it with "
-                "gymnasium.wrappers.FlattenObservation"
-            )
-        self.shape = tuple(int(n or 1) for n in shape)
-        dtype = np.dtype(spec.observation.dtype)
-        self.is_picture = len(self.shape) == 3 and dtype == np.uint8
-        # Channels first, or last as most environments have them.
-        self.is_last = self.is_picture and self.shape[2] <= 4 < self.shape[0]
-        plain = spec.spaces[0] if spec.spaces else {}
-        self.count = int(plain["n"]) if plain.get("kind") == "Discrete" else 0
-        self.first = int(plain.get("start", 0))
-
-
-class _Network(nn.Module):  # type: ignore[misc,unused-ignore]
-    """Dense layers with rectifiers, behind convolutions where observations are pictures."""
-
-    def __init__(
-        self, observations: _Observations, hidden: Sequence[int], outputs: int, more_inputs: int
-    ) -> None:
-        super().__init__()
-        self._obs = observations
-        self.front: nn.Module | None = None
-        width = observations.count or int(np.prod(observations.shape, dtype=np.int64))
-        if observations.is_picture:
-            shape = observations.shape
-            channels, height, across = (shape[2], *shape[:2]) if observations.is_last else shape
-            self.front = _convolutions(channels, min(height, across))
-            with torch.no_grad():
-                width = self.front(torch.zeros(1, channels, height, across)).shape[1]
-        layers: list[nn.Module] = []
-        for before, after in zip([width + more_inputs, *hidden], hidden, strict=False):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        layers.append(nn.Linear(hidden[-1] if hidden else width + more_inputs, outputs))
-        self.dense = nn.Sequential(*layers)
-
-    def forward(self, observation: Tensor, action: Tensor | None = None) -> Tensor:
-        """``[B, outputs]`` for ``[B, ...]`` observations, and ``[B, width]`` actions."""
-        if self._obs.count:
-            inputs = nn.functional.one_hot(observation.long() - self._obs.first, self._obs.count)
-            inputs = inputs.float()
-        elif self.front is not None:
-            picture = observation.permute(0, 3, 1, 2) if self._obs.is_last else observation
-            inputs = self.front(picture.float() / 255)
-        else:
-            inputs = observation.reshape(len(observation), -1).float()
-        if action is not None:
-            inputs = torch.cat([inputs, action], 1)
-        made: Tensor = self.dense(inputs)
-        return made
-
-
-def _convolutions(channels: int, side: int) -> nn.Module:
-    """Those of Mnih et al. 2015; smaller ones for pictures that these would not fit."""
-    if side >= 36:
-        sizes = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
-    else:
-        sizes = [(16, 3, 2 if side > 12 else 1), (32, 3, 2 if side > 8 else 1)]
-    padding = 0 if side >= 36 else 1
-    layers: list[nn.Module] = []
-    for outputs, kernel, stride in sizes:
-        layers += [nn.Conv2d(channels, outputs, kernel, stride, padding), nn.ReLU()]
-        channels = outputs
-    return nn.Sequential(*layers, nn.Flatten())
 
 
 def _copy(source: nn.Module, target: nn.Module, share: float) -> None:
