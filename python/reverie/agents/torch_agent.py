@@ -225,7 +225,7 @@ class TorchAgent:
                 value = after.gather(1, best).squeeze(1)
             else:
                 value = after.amax(1)
-            target = batch["reward"] + batch["discount"] * value
+            target = _td_target(batch, value)
         chosen = self.actor(batch["obs"]).gather(1, batch["action"].long().view(-1, 1)).squeeze(1)
         error = chosen - target
         loss = self._regression(error, batch)
@@ -242,7 +242,7 @@ class TorchAgent:
             value = torch.stack(values).amin(0).squeeze(1)
             if self.algorithm == "sac":
                 value = value - self._log_temperature.exp() * log_density
-            target = batch["reward"] + batch["discount"] * value
+            target = _td_target(batch, value)
         errors = [critic(batch["obs"], unit).squeeze(1) - target for critic in self.critics]
         loss = torch.stack([self._regression(error, batch) for error in errors]).sum()
         self._loss = loss.detach()
@@ -399,6 +399,12 @@ class TorchAgent:
                 self._acting.load_state_dict(state)
         except RuntimeError as error:
             raise InvalidArgumentError(f"the policy is of another shape: {error}") from None
+
+
+def _td_target(batch: dict[str, Tensor], value: Tensor) -> Tensor:
+    """Only r where d is 0, else r + d v: values behind an end mean nothing, NaN among them."""
+    reward, discount = batch["reward"], batch["discount"]
+    return torch.where(discount == 0, reward, reward + discount * value)
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:

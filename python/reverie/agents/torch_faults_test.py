@@ -159,6 +159,20 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_its_layer_named(
     assert any((one != other).any() for one, other in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize("algorithm", ["ddqn", "td3", "sac"])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_termination_cuts_off_values_that_are_not_finite(algorithm, value):
+    env = "CartPole-v1" if algorithm == "ddqn" else "Pendulum-v1"
+    agent = made(algorithm, TrainSettings(seed=1, hidden=(8,)), env)
+    with torch.no_grad():
+        for critic in agent._target_critics:
+            critic.dense[-1].bias.fill_(value)
+    batch = batch_for(agent, np.random.default_rng(1))
+    batch["discount"][:] = 0
+    assert agent.learn(batch, progress=0.0).isfinite().all()
+    assert all(one.isfinite().all() for one in weights(agent))
+
+
 def test_a_full_disk_keeps_the_old_checkpoint_and_policy(tmp_path):
     with TorchTrainer("ddqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
