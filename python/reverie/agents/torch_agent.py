@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,9 @@ _DISCRETE = ("dqn", "ddqn")
 _LOG_STD = (-20.0, 2.0)
 _PUBLISH = 16  # gradient steps between two copies for the actor
 _CHECK_STEPS = 64  # gradient steps between two looks at an accelerator's gradients
+
+# Losses by the name of what learns from them, each with the optimiser of its parameters.
+_Losses: TypeAlias = "dict[str, tuple[torch.optim.Optimizer, Tensor]]"
 
 
 class TorchAgent:
@@ -205,11 +208,11 @@ class TorchAgent:
         rule = self._learn_q if self._is_discrete else self._learn_continuous
         errors = rule(tensors)
         self._updates += 1
-        if not self._asks_at_once and self._updates % _CHECK_STEPS == 0:
-            self.check_finite()
         self._follow()
         if self._updates % _PUBLISH == 0:
             self.publish()
+        if not self._asks_at_once and self._updates % _CHECK_STEPS == 0:
+            self.check_finite()
         return errors
 
     def publish(self) -> None:
@@ -230,7 +233,7 @@ class TorchAgent:
         error = chosen - target
         loss = self._regression(error, batch)
         self._loss = loss.detach()
-        self._step(self._critic_step, loss, "the value network")
+        self._step({"the value network": (self._critic_step, loss)})
         return error.detach().abs()
 
     def _learn_continuous(self, batch: dict[str, Tensor]) -> Tensor:
@@ -246,26 +249,27 @@ class TorchAgent:
         errors = [critic(batch["obs"], unit).squeeze(1) - target for critic in self.critics]
         loss = torch.stack([self._regression(error, batch) for error in errors]).sum()
         self._loss = loss.detach()
-        self._step(self._critic_step, loss, "a critic")
+        losses: _Losses = {"a critic": (self._critic_step, loss)}
         if (self._updates + 1) % int(self._s["policy_delay"]) == 0:
-            self._learn_policy(batch["obs"])
+            losses |= self._policy_losses(batch["obs"])
+        self._step(losses)
         return torch.stack(errors).detach().abs().mean(0)
 
-    def _learn_policy(self, obs: Tensor) -> None:
-        self.critics.requires_grad_(False)
-        if self.algorithm == "sac":
-            action, log_density = self._sampled(self.actor(obs))
-            values = torch.stack([critic(obs, action) for critic in self.critics])
-            value = values.amin(0).squeeze(1)
-            temperature = self._log_temperature.detach().exp()
-            loss = (temperature * log_density - value).mean()
-        else:
+    def _policy_losses(self, obs: Tensor) -> _Losses:
+        if self.algorithm != "sac":
             loss = -self.critics[0](obs, self.actor(obs).tanh()).mean()
-        self._step(self._actor_step, loss, "the policy")
-        self.critics.requires_grad_(True)
-        if self.algorithm == "sac" and float(self._s["temperature"]) == 0:
+            return {"the policy": (self._actor_step, loss)}
+        action, log_density = self._sampled(self.actor(obs))
+        values = torch.stack([critic(obs, action) for critic in self.critics])
+        value = values.amin(0).squeeze(1)
+        temperature = self._log_temperature.detach().exp()
+        loss = (temperature * log_density - value).mean()
+        losses: _Losses = {"the policy": (self._actor_step, loss)}
+        if float(self._s["temperature"]) == 0:
             wanted = (log_density.detach() + self._target_entropy).mean()
-            self._step(self._temperature_step, -self._log_temperature * wanted, "the temperature")
+            loss = -self._log_temperature * wanted
+            losses["the temperature"] = (self._temperature_step, loss)
+        return losses
 
     def _target_action(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
         if self.algorithm == "sac":
@@ -302,22 +306,29 @@ class TorchAgent:
             )
         return (batch["weights"] * losses).mean()
 
-    def _step(self, optimizer: torch.optim.Optimizer, loss: Tensor, name: str) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    def _step(self, losses: _Losses) -> None:
+        """A step of each optimiser by its loss, from the same weights: all are taken, or none."""
+        found: dict[str, tuple[list[Tensor], Tensor]] = {}
+        for name, (optimizer, loss) in losses.items():
+            optimizer.zero_grad(set_to_none=True)
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            loss.backward(inputs=parameters)
+            found[name] = parameters, torch.stack(torch._foreach_norm([p.grad for p in parameters]))
+        refused = {name: (of, ~norms.isfinite()) for name, (of, norms) in found.items()}
+        if self._asks_at_once:
+            self._refuse(refused)
+        is_refused = torch.cat([which for _, which in refused.values()]).any().float()
         most = float(self._s["gradient_norm_max"]) or float("inf")
-        norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
-        refused = ~norms.isfinite()
-        if self._asks_at_once and bool(refused.any()):
-            raise self._not_finite(name, parameters, refused)
-        scale = (most / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_([p.grad for p in parameters], scale)
-        if not self._asks_at_once:
-            optimizer.found_inf = refused.any().float()
-            before = self._refused.get(name)
-            self._refused[name] = parameters, refused if before is None else before[1] | refused
-        optimizer.step()
+        for name, (optimizer, _) in losses.items():
+            parameters, norms = found[name]
+            scale = (most / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_([p.grad for p in parameters], scale)
+            if not self._asks_at_once:
+                optimizer.found_inf = is_refused
+                before = self._refused.get(name)
+                which = refused[name][1]
+                self._refused[name] = parameters, which if before is None else before[1] | which
+            optimizer.step()
 
     def check_finite(self) -> None:
         """Tells of a gradient whose step the device left out.
@@ -326,6 +337,9 @@ class TorchAgent:
             InvalidArgumentError: one was not finite; the message names its layer.
         """
         refused, self._refused = self._refused, {}
+        self._refuse(refused)
+
+    def _refuse(self, refused: dict[str, tuple[list[Tensor], Tensor]]) -> None:
         for name, (parameters, which) in refused.items():
             if bool(which.any()):
                 raise self._not_finite(name, parameters, which)

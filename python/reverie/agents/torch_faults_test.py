@@ -159,6 +159,54 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_its_layer_named(
     assert any((one != other).any() for one, other in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+@pytest.mark.parametrize("asks_at_once", [True, False])
+def test_critics_do_not_step_if_the_gradient_of_the_policy_is_not_finite(
+    monkeypatch, algorithm, asks_at_once
+):
+    if not asks_at_once:
+        monkeypatch.setattr(
+            TorchAgent, "_asks_at_once", property(lambda _: False, lambda *_: None), raising=False
+        )
+    agent = made(algorithm, TrainSettings(seed=1, hidden=(8,), policy_delay=1), "Pendulum-v1")
+    draw = np.random.default_rng(1)
+    agent.learn(batch_for(agent, draw), progress=0.0)
+    bias = agent.actor.dense[-1].bias
+    finite = bias.detach().clone()
+    with torch.no_grad():
+        bias[0] = np.nan
+    before = [p.detach().clone() for p in agent.critics.parameters()]
+    bad = batch_for(agent, draw)
+    bad["discount"][:] = 0  # the targets do not depend on the policy
+
+    def learn():
+        agent.learn(bad, progress=0.0)
+        agent.check_finite()
+
+    with pytest.raises(InvalidArgumentError, match="the policy is not finite in dense"):
+        learn()
+    after = list(agent.critics.parameters())
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    with torch.no_grad():
+        bias.copy_(finite)
+    agent.learn(batch_for(agent, draw), progress=0.0)
+    agent.check_finite()
+    assert not any(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(one.isfinite().all() for one in weights(agent))
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_the_gradient_of_the_policy_is_of_the_critics_before_their_step(algorithm):
+    """Else it depends on how far the critics step."""
+    gradients = []
+    for rate in (1e-4, 1.0):
+        settings = TrainSettings(seed=1, hidden=(8,), policy_delay=1, learning_rate=rate)
+        agent = made(algorithm, settings, "Pendulum-v1")
+        agent.learn(batch_for(agent, np.random.default_rng(1)), progress=0.0)
+        gradients.append([p.grad.clone() for p in agent.actor.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
 @pytest.mark.parametrize("algorithm", ["ddqn", "td3", "sac"])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_a_termination_cuts_off_values_that_are_not_finite(algorithm, value):
