@@ -297,6 +297,20 @@ def test_states_can_be_set_and_read(cart_pole):
         cart_pole.get_state(4)
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
+def test_an_environment_whose_episode_is_over_continues_from_a_state_that_is_set(mode):
+    with native.NativePool("CartPole-v1", 1, seed=1, num_threads=0, autoreset_mode=mode) as pool:
+        pool.reset().result()
+        start = pool.get_state(0)
+        expected = pool.step([1]).result()
+        assert any(pool.step([1]).result().terminated[0] for _ in range(100))
+        pool.set_state(0, start)
+        given = pool.step([1]).result()
+        np.testing.assert_array_equal(given.observation, expected.observation)
+        assert given.reward[0] == 1
+        assert not given.terminated[0]
+
+
 def test_the_step_count_is_part_of_the_state(cart_pole):
     for i in range(4):
         cart_pole.set_state(i, [0, 0, 0, 0, 498 + i % 2])

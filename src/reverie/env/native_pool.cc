@@ -298,6 +298,8 @@ Status NativePool::set_state(std::size_t index, std::size_t env, std::span<const
   REVERIE_ASSIGN_OR_RETURN(const Phase before, claim_idle(index, env));
   Batch& batch = *batches_[index];
   Status status = batch.envs->set_state(env, state, batch.arrays->rows);
+  // The next episode, which waits to be shown if the last one is over, is replaced.
+  if (status.ok() && !batch.is_over.empty()) batch.is_over[env] = 0;
   batch.phase.store(before, std::memory_order_release);
   return status;
 }
@@ -323,6 +325,7 @@ Status NativePool::replay_episode(std::size_t index, std::size_t env, const Rand
   Batch& batch = *batches_[index];
   const NativeRows& rows = batch.arrays->rows;
   batch.envs->begin_episode(env, random, rows);
+  if (!batch.is_over.empty()) batch.is_over[env] = 0;
   // The actions of the other rows are checked too, but these rows are not stepped.
   std::vector<std::byte> all(env_count() * row_bytes);
   Status status;
