@@ -352,17 +352,19 @@ bool Batcher::flush() {
   check_open();
   if (!open_ || open_->filled == 0) return false;
   make_room(0, open_->filled);
-  if (!open_ || open_->filled == 0) return false;  // another thread finished it meanwhile
-  const std::shared_ptr<Open> open = std::move(open_);
-  open_.reset();
   const TimePoint until = own_deadline();
-  const bool is_copied = without_gil([&] {
-    return finished_.wait_until([&] { return open->copying == 0; }, until, is_interrupted);
-  });
-  check_open();
-  if (!is_copied) {
+  // It stays the open batch meanwhile, so that a wait that ends early drops none of its rows.
+  while (open_ && open_->copying > 0) {
+    const std::shared_ptr<Open> awaited = open_;
+    const bool is_copied = without_gil([&] {
+      return finished_.wait_until([&] { return awaited->copying == 0; }, until, is_interrupted);
+    });
+    check_open();
+    if (is_copied) continue;
     raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
   }
+  if (!open_ || open_->filled == 0) return false;  // another thread finished it meanwhile
+  const std::shared_ptr<Open> open = std::move(open_);
   finish(open, open->filled);
   return true;
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -396,6 +397,34 @@ def test_a_full_queue_blocks_stack_until_its_timeout():
     thread.start()
     assert [patient.get().item() for _ in range(50)] == list(range(50))
     thread.join()
+
+
+def test_a_flush_that_times_out_during_a_copy_keeps_the_batch():
+    batcher = reverie.Batcher(2, timeout_s=0)
+    large = np.ones(1 << 26, np.uint8)
+
+    def is_flushed():
+        try:
+            return batcher.flush()
+        except DeadlineExceededError:
+            return False
+
+    for _ in range(50):  # until a flush comes during the copy, which takes some milliseconds
+        thread = threading.Thread(target=batcher.stack, args=(large,))
+        thread.start()
+        eventually(lambda: batcher.filled)
+        is_whole = is_flushed()
+        thread.join()
+        if not is_whole:
+            break
+        batcher.get()
+    else:
+        pytest.fail("no flush came during a copy")
+    assert batcher.filled == 1
+    assert batcher.flush()
+    found = batcher.get()
+    assert found.shape == (1, large.size)
+    assert found.all()
 
 
 def test_closing_ends_every_wait_and_keeps_finished_batches():
