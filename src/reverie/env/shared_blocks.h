@@ -48,7 +48,7 @@ struct WorkerBlock {
   std::atomic<std::uint32_t> at_batch;
   std::atomic<std::uint32_t> at_env;       // the environment that it is stepping, or kNoEnv
   std::atomic<std::uint32_t> ready_count;  // environments put into the ready list so far
-  // The first failure since the owner last checked.
+  // The first failure since the owner last checked; outdated once its environment was reset.
   std::atomic<std::uint32_t> has_failed;
   std::uint32_t failed_batch;
   std::uint32_t failed_env;

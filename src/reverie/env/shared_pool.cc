@@ -294,9 +294,11 @@ std::optional<EnvFailure> SharedPool::failure(std::size_t batch) const {
   failure.env = static_cast<std::size_t>(found - view_.row(view_.layout().batch(batch).states, 0));
   failure.worker = view_.layout().worker_of(failure.env);
   WorkerBlock& block = view_.worker(failure.worker);
-  if (block.has_failed.load() != 0) {
+  // A text of another batch waits for that one; one of an environment that was reset is outdated.
+  if (block.has_failed.load() != 0 && block.failed_batch == batch &&
+      view_.state(batch, block.failed_env) == EnvState::kBroken) {
     failure.text.assign(block.failure, std::min<std::size_t>(block.failure_bytes, kFailureTextMax));
-    if (block.failed_batch == batch) failure.env = block.failed_env;
+    failure.env = block.failed_env;
     block.has_failed.store(0);
   }
   return failure;

@@ -134,6 +134,38 @@ TEST(SharedPool, AFailedEnvironmentIsNamedUntilItIsReset) {
   EXPECT_FALSE(threads.pool.failure(1));
 }
 
+TEST(SharedPool, AFailureHasTheTextOfItsOwnBatchOrNone) {
+  const SharedLayout layout = SharedLayout::make(shape_of(2, 2, 1)).value();
+  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
+  const SharedView view(layout, memory.bytes());
+  SharedPool pool(view, Duration(0));
+  WorkerPort port(view, 0, Duration(0));
+  port.fail(0, 1, "of batch 0");
+  port.fail(1, 0, "of batch 1");
+  const EnvFailure second = pool.failure(1).value();
+  EXPECT_EQ(second.env, 0u);
+  EXPECT_EQ(second.text, "");  // only the worker's first is kept
+  const EnvFailure first = pool.failure(0).value();
+  EXPECT_EQ(first.env, 1u);
+  EXPECT_EQ(first.text, "of batch 0");
+}
+
+TEST(SharedPool, AFailureThatWasNotReadBeforeAResetDoesNotHideTheNext) {
+  const SharedLayout layout = SharedLayout::make(shape_of(3, 1, 1)).value();
+  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
+  const SharedView view(layout, memory.bytes());
+  SharedPool pool(view, Duration(0));
+  WorkerPort port(view, 0, Duration(0));
+  port.fail(0, 1, "in a step");
+  view.set_state(0, 1, EnvState::kRunning);
+  EXPECT_FALSE(pool.failure(0));
+  port.fail(0, 2, "in another step");
+  port.fail(0, 2, "in the reset after it");
+  const EnvFailure failure = pool.failure(0).value();
+  EXPECT_EQ(failure.env, 2u);
+  EXPECT_EQ(failure.text, "in the reset after it");
+}
+
 TEST(SharedPool, ADeadWorkerIsLateAndItsSuccessorStartsNewEpisodes) {
   PoolOfThreads threads(shape_of(4, 1, 2));
   ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());

@@ -9,7 +9,11 @@ namespace {
 
 PoolFailure describe_raised(const EnvFailure& failure) {
   PoolFailure made{failure.worker, failure.batch, failure.env, "", failure.text};
-  if (made.traceback.empty()) made.traceback = "it raised earlier, and was not reset since";
+  if (made.traceback.empty()) {
+    made.traceback =
+        "its traceback is not kept: it raised earlier and was not reset since, or while another "
+        "environment's was unread";
+  }
   made.text = format(
       "environment {} of batch {}, in worker {}, raised; pool.restart({}) or pool.reset() makes it "
       "anew:\n{}",

@@ -42,7 +42,11 @@ EnvRange WorkerPort::range_of(const PoolCommand& command) const {
 
 void WorkerPort::fail(std::size_t batch, std::size_t env, std::string_view text) {
   WorkerBlock& mine = block();
-  if (mine.has_failed.load() == 0) {
+  const bool is_outdated = mine.has_failed.load() == 0 ||
+                           (mine.failed_batch == batch && mine.failed_env == env) ||
+                           view_.state(mine.failed_batch, mine.failed_env) != EnvState::kBroken;
+  if (is_outdated) {
+    mine.has_failed.store(0);
     const std::size_t size = std::min(text.size(), kFailureTextMax);
     // Keeps the end of a traceback, which says the most.
     std::memcpy(mine.failure, text.data() + (text.size() - size), size);

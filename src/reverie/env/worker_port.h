@@ -31,7 +31,8 @@ class WorkerPort {
     block().at_batch.store(static_cast<std::uint32_t>(batch), std::memory_order_relaxed);
     block().at_env.store(static_cast<std::uint32_t>(env), std::memory_order_relaxed);
   }
-  // Marks an environment as broken and keeps the text, unless an earlier failure is still unread.
+  // Marks an environment as broken and keeps the text, unless that of another one, which was not
+  // reset since, is still unread.
   void fail(std::size_t batch, std::size_t env, std::string_view text);
   // Reports that the rows for `command` are written.
   void finish(const PoolCommand& command);
