@@ -25,8 +25,9 @@ class PyAtariFrames {
 
   AtariFrames frames;
 
-  // Adds the latest picture. With `fills` it fills the whole stack.
+  // Adds the latest picture. With `fills` it fills the whole stack, as the very first one does.
   nb::object add(bool fills) {
+    fills = fills || !buffer_.is_valid();
     const auto stack = static_cast<std::size_t>(shape_[0]);
     const std::size_t copies = fills ? stack : 1;
     if (!buffer_.is_valid() || next_ + copies > capacity()) begin_buffer(fills ? 0 : stack - 1);

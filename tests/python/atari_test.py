@@ -205,6 +205,14 @@ def test_invalid_screens_are_refused():
         frames.take(2, np.zeros((4, 4), np.uint8))
 
 
+def test_the_first_picture_fills_the_stack_before_any_reset():
+    frames = reverie._reverie.AtariFrames(2, 2, 2, 2, 4)
+    screen = np.full((2, 2), 7, np.uint8)
+    frames.learn(screen, screen)
+    assert frames.take(0, screen)
+    np.testing.assert_array_equal(frames.push(False, False), np.full((4, 2, 2), 7))
+
+
 def test_the_error_for_an_unknown_game_suggests_similar_names():
     with pytest.raises(NotFoundError, match="pong"):
         atari.make("ponk")
