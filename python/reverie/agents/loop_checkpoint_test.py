@@ -156,6 +156,38 @@ def test_a_training_can_be_saved_while_no_batch_is_due(tmp_path):
         loop.load(tmp_path)
 
 
+def test_a_thread_does_not_rest_for_a_save_that_has_ended():
+    """It sees that there is one, and the save is interrupted before the thread has the lock."""
+
+    class EndsBefore:
+        def __init__(self, loop):
+            self.loop, self.condition = loop, loop._changed
+
+        def __enter__(self):
+            self.condition.acquire()
+            if self.loop._is_saved:
+                self.loop._is_saved = False
+                self.loop._saves += 1
+
+        def __exit__(self, *error):
+            self.condition.release()
+
+        def __getattr__(self, name):
+            return getattr(self.condition, name)
+
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop._is_saved = True
+        loop._changed = EndsBefore(loop)
+        thread = threading.Thread(target=loop._rest)
+        thread.start()
+        thread.join(5.0)
+        is_resting = thread.is_alive()
+        loop.stop()
+        thread.join()
+    assert not is_resting
+
+
 def test_loops_that_cannot_be_saved_or_loaded_are_refused(tmp_path):
     class Forgetful:
         act, learn = Linear.act, Linear.learn

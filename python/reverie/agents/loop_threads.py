@@ -175,6 +175,8 @@ class LoopThreads:
         if not self._is_saved:
             return
         with self._changed:
+            if not self._is_saved:  # the save was ended meanwhile, by Ctrl-C for instance
+                return
             # Only for this save: between two saves in a row a step is taken.
             number = self._saves
             self._at_rest += 1
