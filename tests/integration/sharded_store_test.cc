@@ -604,6 +604,33 @@ TEST_F(ShardedStore, RequestsWaitWhenNoShardAnswers) {
   EXPECT_EQ(sizes(), (Counts{0, 1}));
 }
 
+TEST_F(ShardedStore, ARequestCancelledWhileItIsWokenDoesNotWaitForAShardAgain) {
+  open(1, table_of("Uniform"));
+  flaky_[0]->set(Mode::kGone);
+  EXPECT_FALSE(sample(1, in(0.01)).status.ok());  // it is down now
+  std::vector<RequestId> to_cancel;
+  // Woken first: it cancels the others and loses the shard, before these have their turn.
+  service_->info([&](const Result<std::vector<TableInfo>>&) {
+    for (const RequestId request : to_cancel) service_->cancel(request);
+    flaky_[0]->set(Mode::kGone);
+    SampleRequest losing;
+    losing.table = "t";
+    service_->sample(std::move(losing), [](const SampleResult&) {});
+  });
+  std::atomic<int> cancelled_count{0};
+  const auto note = [&](const Status& status) {
+    if (status.code() == StatusCode::kCancelled) ++cancelled_count;
+  };
+  to_cancel.push_back(
+      service_->info([&](const Result<std::vector<TableInfo>>& infos) { note(infos.status()); }));
+  Item item = make_item(1, 1.0);
+  to_cancel.push_back(service_->insert({"t", {&item, 1}, TimePoint::max()},
+                                       [&](const InsertResult& result) { note(result.status); }));
+  flaky_[0]->set(Mode::kUp);
+  EXPECT_TRUE(test::eventually([&] { return cancelled_count == 2; }));
+  service_->close();
+}
+
 TEST_F(ShardedStore, RequestsGiveUpAfterTheRetryTimeWhenNoShardAnswers) {
   options_.retry_time = std::chrono::milliseconds(30);
   open(2, table_of("Uniform"));

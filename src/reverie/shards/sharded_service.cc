@@ -27,6 +27,10 @@ Status ShardedService::closed_status() {
   return cancelled("the client is closed");
 }
 
+Status ShardedService::cancelled_status() {
+  return cancelled("the request was cancelled");
+}
+
 // One query to several shards.
 template <typename T>
 struct ShardedService::FanOut {
@@ -124,48 +128,52 @@ std::vector<ShardIndex> ShardedService::all_up() const {
 
 RequestId ShardedService::begin(std::function<void()> cancel) {
   MutexLock lock(mutex_);
-  cancels_.emplace(++last_id_, std::move(cancel));
+  pending_.emplace(++last_id_, Pending{std::move(cancel)});
   return last_id_;
 }
 
 void ShardedService::end(RequestId id) {
-  std::function<void()> dropped;  // freed after the lock: it may own much
+  Pending dropped;  // freed after the lock: it may own much
   MutexLock lock(mutex_);
-  const auto found = cancels_.find(id);
-  if (found == cancels_.end()) return;
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
   dropped = std::move(found->second);
-  cancels_.erase(found);
+  pending_.erase(found);
 }
 
 RequestId ShardedService::if_pending(RequestId id) {
   MutexLock lock(mutex_);
-  return cancels_.contains(id) ? id : 0;
+  return pending_.contains(id) ? id : 0;
 }
 
 void ShardedService::cancel(RequestId id) {
   std::function<void()> cancel;
   {
     MutexLock lock(mutex_);
-    const auto found = cancels_.find(id);
-    if (found == cancels_.end()) return;
-    cancel = found->second;
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    found->second.is_cancelled = true;
+    cancel = found->second.cancel;
   }
   cancel();
-  unpark(id, cancelled("the request was cancelled"));
+  unpark(id, cancelled_status());
 }
 
 // --- Waiting for any shard at all -----------------------------------------------------------
 
 void ShardedService::park(RequestId id, TimePoint deadline, std::function<void(const Status&)> go) {
-  bool is_closed = false;
+  Status ended;
   {
     MutexLock lock(mutex_);
-    is_closed = is_closed_;
-    if (!is_closed) {
+    if (is_closed_) {
+      ended = closed_status();
+    } else if (pending_.at(id).is_cancelled) {
+      ended = cancelled_status();
+    } else {
       parked_.add({id, deadline, retry_clock_.now() + retry_time_, std::move(go)});
     }
   }
-  if (is_closed) return go(closed_status());  // NOLINT(bugprone-use-after-move): not moved then
+  if (!ended.ok()) return go(ended);  // NOLINT(bugprone-use-after-move): not moved then
   retry_parked();
   if (!all_up().empty()) wake_parked();  // came up meanwhile
 }
@@ -259,14 +267,18 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
     for (const ShardConnections::Call& call : calls) connections_.cancel(call);
   };
   const bool is_own = id == 0;
+  bool was_cancelled = false;
   if (is_own) {
     id = begin(cancel);
   } else {
     MutexLock lock(mutex_);
-    cancels_[id] = cancel;
+    Pending& request = pending_.at(id);
+    request.cancel = cancel;
+    was_cancelled = request.is_cancelled;
   }
   {
     MutexLock lock(fan->mutex);
+    fan->is_cancelled |= was_cancelled;
     fan->left = to.size();
     fan->results.resize(connections_.size());
   }

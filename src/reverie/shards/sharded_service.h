@@ -93,6 +93,11 @@ class ShardedService final : public ReplayService, public TableDescriber {
   struct Insert;
   template <typename T>
   struct FanOut;
+  // A request that has not ended.
+  struct Pending {
+    std::function<void()> cancel;
+    bool is_cancelled = false;  // whatever it does next: it may be between two calls
+  };
   using Infos = std::vector<TableInfo>;
 
   ShardedService(std::vector<Shard> shards, const ShardedOptions& options);
@@ -102,6 +107,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
   RequestId if_pending(RequestId id);
   bool is_closed() const;
   static Status closed_status();
+  static Status cancelled_status();
 
   // --- sharded_inserts.cc
   void send(const std::shared_ptr<Insert>& insert);
@@ -143,7 +149,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
   mutable Mutex mutex_;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::map<RequestId, std::function<void()>> cancels_ REVERIE_GUARDED_BY(mutex_);
+  std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
   RetryQueue parked_ REVERIE_GUARDED_BY(mutex_);  // until a shard is up
   ShardPlacement placement_ REVERIE_GUARDED_BY(mutex_);
   Mutex keys_mutex_;
