@@ -167,6 +167,25 @@ TEST_F(ShardedStore, ABatchHasAPartOfEachShardAndNamesTheShards) {
   }
 }
 
+TEST_F(ShardedStore, AgesStayAsTheyWereWhenSamplesOfAStoreWithAnotherClockAreAppended) {
+  const auto draw = [](ShardIndex shard, std::int64_t drawn_at_ns, std::int64_t age_ns) {
+    SampledItem item;
+    item.inserted_at_ns = drawn_at_ns - age_ns;
+    SampleBatch drawn;
+    drawn.add(item);
+    drawn.set_drawn_at(TimePoint{drawn_at_ns});
+    SampleBatch batch;
+    batch.take(drawn, 0, 1, shard);
+    return batch;
+  };
+  SampleBatch batch = draw(/*shard=*/0, /*drawn_at_ns=*/1'000'000, /*age_ns=*/3);
+  SampleBatch more = draw(/*shard=*/1, /*drawn_at_ns=*/20, /*age_ns=*/5);
+  batch.append(more);
+  ASSERT_EQ(batch.size(), 2u);
+  EXPECT_EQ(batch.drawn_at_ns() - batch.inserted_at_ns()[0], 3);
+  EXPECT_EQ(batch.drawn_at_ns() - batch.inserted_at_ns()[1], 5);
+}
+
 TEST_F(ShardedStore, EvenSamplingGivesProbabilitiesOverAllShards) {
   open(2, table_of("Prioritized"));
   double masses[2] = {0, 0};

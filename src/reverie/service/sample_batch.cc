@@ -127,6 +127,11 @@ void SampleBatch::append(SampleBatch& other) {
     redelivered_.resize(size());
     other.redelivered_.resize(other.size());
   }
+  // With several stores each batch is on the clock of its first item's.
+  if (!shards_.empty()) {
+    const std::int64_t shift = other.drawn_at_ns_ - drawn_at_ns_;
+    for (std::int64_t& at : inserted_at_ns_) at += shift;
+  }
   const auto join = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   };

@@ -160,8 +160,8 @@ class SampleBatch {
   void take(SampleBatch& other, std::size_t begin, std::size_t count, std::uint16_t shard);
   // Removes the items at `indices`, which must ascend; the others keep their order.
   void remove(std::span<const std::size_t> indices);
-  // Appends all items of `other`, drawn later from the same service, with their pins. Requires that
-  // neither is brief.
+  // Appends all items of `other`, drawn later from the same service, with their pins. Ages of items
+  // that tell their stores do not change. Requires that neither is brief.
   void append(SampleBatch& other);
   void set_redelivered(std::size_t i) {
     redelivered_.resize(size());
