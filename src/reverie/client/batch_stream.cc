@@ -220,10 +220,10 @@ std::shared_ptr<BatchStream::Running> BatchStream::running() const {
 Result<std::int64_t> BatchStream::ask_max_times_sampled(const WaitOptions& wait) const {
   bool is_late = false;
   WaitOptions until_deadline = wait;
-  until_deadline.interrupted = [&is_late, until = answer_deadline(options_.timeout),
+  until_deadline.interrupted = [this, &is_late, until = answer_deadline(options_.timeout),
                                 asked = wait.interrupted] {
     is_late = Clock::system().now() >= until;
-    return is_late || (asked && asked());
+    return is_late || is_closed() || (asked && asked());
   };
   const auto infos = info_and_wait(*service_, until_deadline);
   const StatusCode code = infos.status().code();
@@ -241,9 +241,10 @@ Result<std::int64_t> BatchStream::ask_max_times_sampled(const WaitOptions& wait)
 Result<DrawnBatch> BatchStream::next(const WaitOptions& wait) {
   std::shared_ptr<Running> stream = running();
   if (stream == nullptr && !is_closed()) {
-    REVERIE_ASSIGN_OR_RETURN(const std::int64_t max_times_sampled, ask_max_times_sampled(wait));
+    const Result<std::int64_t> max_times_sampled = ask_max_times_sampled(wait);
+    if (!max_times_sampled.ok() && !is_closed()) return max_times_sampled.status();
     MutexLock lock(mutex_);
-    if (!is_closed_ && running_ == nullptr) start(max_times_sampled);
+    if (!is_closed_ && running_ == nullptr) start(*max_times_sampled);
     if (!is_closed_) stream = running_;
   }
   if (stream == nullptr) return cancelled("this stream of batches is closed");

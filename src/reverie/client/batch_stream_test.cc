@@ -1,5 +1,6 @@
 #include "reverie/client/batch_stream.h"
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -107,6 +108,10 @@ class SilentFaucet final : public ReplayService {
     MutexLock lock(mutex_);
     is_silent_ = false;
   }
+  bool is_asked() {
+    MutexLock lock(mutex_);
+    return !waiting_.empty();
+  }
 
   RequestId sample(SampleRequest request, Done<SampleResult> done) override {
     return faucet_->sample(std::move(request), std::move(done));
@@ -195,6 +200,30 @@ TEST_F(BatchStreamTest, NothingIsDrawnUntilItIsKnownWhetherSamplesRemoveItems) {
   EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
   stream.close();
   EXPECT_EQ(service_->asked.size(), 1u);
+}
+
+TEST_F(BatchStreamTest, ClosingEndsTheWaitForTheTablesDescription) {
+  const auto silent = std::make_shared<SilentFaucet>(service_);
+  BatchStreamOptions patient = options(3);
+  patient.timeout = {};
+  BatchStream stream(silent, patient);
+  std::atomic<bool> is_given_up = false;
+  WaitOptions wait;
+  wait.interrupted = [&] { return is_given_up.load(); };
+  std::atomic<bool> has_ended = false;
+  Status ended;
+  std::thread user([&] {
+    ended = stream.next(wait).status();
+    has_ended = true;
+  });
+  EXPECT_TRUE(eventually([&] { return silent->is_asked(); }));
+  stream.close();
+  EXPECT_TRUE(eventually([&] { return has_ended.load(); }));
+  is_given_up = true;
+  user.join();
+  EXPECT_EQ(ended.code(), StatusCode::kCancelled);
+  EXPECT_EQ(ended.message(), "this stream of batches is closed");
+  EXPECT_TRUE(service_->asked.empty());
 }
 
 TEST_F(BatchStreamTest, UntakenSamplesAreReturned) {
