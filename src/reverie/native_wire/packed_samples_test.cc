@@ -362,6 +362,25 @@ TEST_F(PackedSamplesTest, LargeBatchesAreSplitIntoMessages) {
   expect_all();
 }
 
+TEST_F(PackedSamplesTest, MoreRowsThanAChunkMayHaveAreSentAsSeveralChunks) {
+  constexpr std::uint32_t kRows = 1u << 22u;
+  const Ref<const ChunkSchema> empty = make_ref<ChunkSchema>(
+      std::vector<TensorSpec>{{"x", DType::kFloat32, {0}}});  // rows without bytes
+  const Ref<Chunk> chunk = Chunk::open(empty, {}, kRows, 0, Allocator::heap()).value();
+  chunk->publish(kRows);
+  const Ref<const Layout> whole =
+      make_ref<Layout>(std::vector<LayoutColumn>{column(empty, 0, 0, 1)}, "s");
+  for (int i = 0; i < 5; ++i) draw(whole, {{chunk.get(), 0, kRows}});  // the bound is 4 times that
+  const std::vector<std::string> messages = write();
+  ASSERT_EQ(messages.size(), 1u);
+  const Status status = read(messages.front());
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(read_.size(), 5u);
+  for (const TrajectoryView& trajectory : read_.trajectories()) {
+    EXPECT_EQ(trajectory.pieces().front().length, kRows);
+  }
+}
+
 TEST_F(PackedSamplesTest, ADamagedColumnIsSentUnchanged) {
   const auto kind = schema(3);
   Ref<Chunk> good = encoded_chunk(kind, 4, 1, CodecId::kReverb);

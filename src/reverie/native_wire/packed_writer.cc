@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reverie/codec/column_codec.h"
+#include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/reverb_wire/requests.h"
 
 namespace reverie {
@@ -126,9 +127,9 @@ std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
   return static_cast<std::uint32_t>(layouts_.size() - 1);
 }
 
-PackedWriter::Rows& PackedWriter::rows_of(std::uint32_t part) {
+PackedWriter::Rows& PackedWriter::rows_for(const Piece& piece, std::uint32_t part) {
   Part& of = parts_[part];
-  if (of.rows_chunk == kNone) {
+  if (of.rows_chunk == kNone || rows_[of.rows_chunk].row_count + piece.length > kRowsMax) {
     of.rows_chunk = static_cast<std::uint32_t>(rows_.size());
     rows_.emplace_back().part = part;
   }
@@ -205,7 +206,7 @@ bool PackedWriter::map(const Piece& piece, std::uint32_t part, RawRows& raw) {
 Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   const Chunk& chunk = *piece.chunk;
   const auto gather = [&](bool is_raw) {
-    Rows& rows = rows_of(part);
+    Rows& rows = rows_for(piece, part);
     places_.push_back({Kind::kRows, parts_[part].rows_chunk, rows.row_count, piece.length});
     rows.segments.push_back({&chunk, piece.offset, piece.length, is_raw});
     rows.row_count += piece.length;

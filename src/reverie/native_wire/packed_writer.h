@@ -57,7 +57,7 @@ class PackedWriter {
   struct Part {
     const ChunkSchema* schema;
     std::vector<std::uint16_t> columns;
-    std::uint32_t rows_chunk;  // index in rows_ for this schema; kNone: none yet
+    std::uint32_t rows_chunk;  // index in rows_ of the latest of this schema; kNone: none yet
   };
   // What is known about items with this layout and these schemas.
   struct KnownLayout {
@@ -66,7 +66,7 @@ class PackedWriter {
     std::vector<std::uint32_t> parts;          // likewise
     std::vector<std::uint16_t> chunk_columns;  // of each column, within its part
   };
-  // Rows of one part that are gathered into one chunk of the message.
+  // Rows of one part that are gathered into one chunk of the message: as many as its reader takes.
   struct Rows {
     struct Segment {
       const Chunk* chunk;
@@ -109,7 +109,7 @@ class PackedWriter {
   std::uint32_t layout_of(const TrajectoryView& trajectory);
   std::uint32_t part_of(const ChunkSchema& schema, std::vector<std::uint16_t> columns);
   Status place(const Piece& piece, std::uint32_t part);
-  Rows& rows_of(std::uint32_t part);
+  Rows& rows_for(const Piece& piece, std::uint32_t part);
   Status encode(const Piece& piece, std::uint32_t part);
   bool is_mapped_whole(const ChunkSchema& schema, std::span<const std::uint16_t> columns) const;
   bool map(const Piece& piece, std::uint32_t part, RawRows& raw);
