@@ -340,12 +340,13 @@ class SampleDataset:
                     yield None
                     continue
                 *infos, progress.redelivered, groups = fed
-                progress.end = 0
+                progress.end = progress.used = 0
                 for group in groups:
                     progress.begin, progress.end = progress.end, progress.end + group[0]
-                    progress.used = progress.end
                     items = slice(progress.begin, progress.end)
-                    yield self._batch([info[items] for info in infos], group)
+                    batch = self._batch([info[items] for info in infos], group)
+                    progress.used = progress.end
+                    yield batch
         finally:
             stream.close(progress.used)
 
@@ -363,6 +364,7 @@ class SampleDataset:
         fold, structure = _reverie.fold, self._structure
         for batch in batches:
             assert batch is not None
+            progress.used = progress.begin  # none of the batch's items, if they cannot be built
             infos, arrays = batch
             columns: list[Any] = list(arrays)
             if self._convert is not None:
@@ -375,8 +377,8 @@ class SampleDataset:
             marks = progress.redelivered
             for i, info in enumerate(zip(*(array.tolist() for array in infos), strict=True)):
                 item = begin + i // steps
-                progress.used = item + 1
                 data = fold(structure, [column[i] for column in columns])
+                progress.used = item + 1
                 is_marked = marks is not None and marks[item]
                 yield ReplaySample((RedeliveredInfo if is_marked else SampleInfo)(*info), data)
             progress.used = progress.end

@@ -147,6 +147,15 @@ def test_unused_items_return_to_a_queue(client, used, end):
     assert (starts if client.server_address is None else sorted(starts)) == expected
 
 
+def test_items_that_do_not_match_the_dataset_return_to_their_queue(client):
+    fill(client, "bare", [1] * 10)
+    wrong = iter(whole(client, "bare", dtypes=DTYPES | {"a": np.float64}))
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="'a' of the dataset is"):
+        next(wrong)
+    left = list(whole(client, "bare", rate_limiter_timeout_ms=500))
+    assert sorted(int(sample.data["b"][0][0]) for sample in left) == [10 * i for i in range(10)]
+
+
 def test_an_item_with_a_used_step_does_not_return_to_the_queue(client):
     fill(client, "queue", [3] * 10)
     dataset = reverie.TimestepDataset(
