@@ -425,6 +425,13 @@ TEST_F(ReverbWireOracle, TablesAreReadAndWrittenAlike) {
   }
 }
 
+TEST_F(ReverbWireOracle, MoreSamplesOfAnItemThanFitAreWrittenAsTheLargestNumber) {
+  wire::ServerInfoResponse ours;
+  ours.tables.emplace_back().options.max_times_sampled = (std::int64_t{1} << 32) + 1;
+  const auto theirs = parsed<proto::ServerInfoResponse>(wire::write_info_response(ours));
+  EXPECT_EQ(theirs.table_info(0).max_times_sampled(), 0x7fffffff);
+}
+
 // What is left of a specification without its original bytes: no bounds and no names.
 void strip(proto::StructuredValue& value) {
   if (value.has_bounded_tensor_spec_value()) {

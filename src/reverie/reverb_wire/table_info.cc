@@ -1,6 +1,8 @@
 // Tested in tests/integration/reverb_wire_oracle_test.cc.
 #include "reverie/reverb_wire/table_info.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "reverie/reverb_wire/selector.h"
@@ -131,7 +133,10 @@ std::string write_table_info(const TableInfo& info) {
   put_message(out, 1, write_selector(options.sampler));
   put_message(out, 2, write_selector(options.remover));
   put_int(out, 3, options.max_size);
-  put_int(out, 4, static_cast<std::int32_t>(options.max_times_sampled));
+  // More draws of one item are not counted (TableCore), so that the largest number says the same.
+  using Limits = std::numeric_limits<std::int32_t>;
+  put_int(out, 4,
+          std::clamp<std::int64_t>(options.max_times_sampled, Limits::min(), Limits::max()));
   put_message(out, 5, write_limiter(info));
   if (options.signature) {
     const Result<std::string> signature = write_signature(*options.signature);
