@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "python/bindings/convert.h"
 #include "python/bindings/numpy_api.h"
@@ -40,7 +41,11 @@ NestKind kind_of_type(PyObject* object, Leaves& leaves) {
   leaves.hold();
   const nb::object held = nb::borrow(object);
   const NestKind kind = find_kind(type);
-  if (known->size() >= kKnownTypesMax) known->clear();
+  if (known->size() >= kKnownTypesMax) {
+    // A class may go with its entry, and code that watches it may come here again.
+    std::vector<KnownType> gone;
+    gone.swap(*known);
+  }
   known->push_back({nb::borrow(reinterpret_cast<PyObject*>(type)), kind});
   return kind;
 }

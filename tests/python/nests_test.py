@@ -5,9 +5,12 @@ import collections.abc
 import contextlib
 import dataclasses
 import enum
+import gc
 import json
 import random
+import sys
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -314,6 +317,39 @@ def test_a_nest_may_be_built_while_one_of_its_classes_registers_others():
     for _ in range(10):
         built = [dataclasses.astuple(part) for part in _reverie.fold(text, leaves)]
         assert built == [(i, i + 1, i + 2) for i in range(100)]
+
+
+def test_nests_may_be_read_when_a_class_goes_since_its_kind_was_forgotten():
+    class Alone(type):
+        """Makes classes that go with the last reference: they are not in their own order."""
+
+        def mro(cls):
+            return [base for base in super().mro() if base is not cls or "alone" not in vars(cls)]
+
+    class Base:
+        __slots__ = ()
+
+    class Other:
+        __slots__ = ()
+
+    class Kept:
+        pass
+
+    def read_other_classes(count):
+        for _ in range(count):
+            _reverie.flatten([type("New", (), {})()])
+
+    references = sys.getrefcount(Kept)
+    lone = Alone("Lone", (Base,), {"__slots__": ()})
+    lone.alone = True
+    lone.__bases__ = (Other,)  # its order is made again
+    watch = weakref.ref(lone, lambda _: read_other_classes(1))
+    _reverie.flatten([Kept(), lone()])
+    del lone
+    read_other_classes(300)  # more than are known at a time
+    gc.collect()
+    assert watch() is None
+    assert sys.getrefcount(Kept) == references
 
 
 def changing(kind, change):
