@@ -146,7 +146,7 @@ Batch PyBatch::lend() {
   return batch;
 }
 
-void PyBatch::take(DrawnBatch drawn) {
+void PyBatch::take(DrawnBatch& drawn) {
   std::vector<Column> columns;
   std::vector<nb::object> leaves;
   for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
@@ -165,22 +165,22 @@ void PyBatch::take(DrawnBatch drawn) {
   data = fold(structure_, leaves);
 
   if (std::exchange(is_converted_, false)) weights = lengths = nb::none();
-  samples = std::move(drawn.samples);
-  refill(keys, samples.keys());
-  refill(tickets, samples.tickets());
-  refill(probabilities, samples.probabilities());
-  refill(priorities, samples.priorities());
-  refill(times_sampled, samples.times_sampled());
-  refill(versions, samples.versions());
-  redelivered = samples.redelivered().empty() ? nb::none() : flags_to_array(samples.redelivered());
-  if (samples.shards().empty()) {
+  const SampleBatch& items = drawn.samples;
+  refill(keys, items.keys());
+  refill(tickets, items.tickets());
+  refill(probabilities, items.probabilities());
+  refill(priorities, items.priorities());
+  refill(times_sampled, items.times_sampled());
+  refill(versions, items.versions());
+  redelivered = items.redelivered().empty() ? nb::none() : flags_to_array(items.redelivered());
+  if (items.shards().empty()) {
     shards = nb::none();
   } else {
-    refill(shards, samples.shards());
+    refill(shards, items.shards());
   }
-  refill(ages_s, std::span<const double>(python::ages_s(samples)));
-  table_size = samples.table_size();
-  rate_limited = samples.rate_limited();
+  refill(ages_s, std::span<const double>(python::ages_s(items)));
+  table_size = items.table_size();
+  rate_limited = items.rate_limited();
   if (drawn.weights.empty()) {
     weights = nb::none();
   } else {
@@ -191,7 +191,22 @@ void PyBatch::take(DrawnBatch drawn) {
   } else {
     refill(lengths, std::span<const std::int64_t>(drawn.batch.lengths));
   }
+  samples = std::move(drawn.samples);
   samples.clear();
+}
+
+void take_or_hand_back(PyBatch& batch, ReplayService& service, std::string_view table,
+                       DrawnBatch& drawn) {
+  try {
+    batch.take(drawn);
+  } catch (const nb::python_error& error) {
+    // A structure that cannot be read would be drawn again.
+    const nb::object corrupt = make_error(data_loss("the structure cannot be read"));
+    if (!error.matches(corrupt.type())) {
+      without_gil([&] { hand_back_of_failed_call(service, table, std::move(drawn.samples)); });
+    }
+    throw;
+  }
 }
 
 void PyBatch::convert(nb::handle convert) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -35,8 +36,9 @@ class PyBatch {
   // The buffers of its arrays, to fill in place. They are borrowed from the arrays, and the batch
   // counts as in use until take().
   Batch lend();
-  // Takes over what was drawn. Keeps arrays whose buffers were filled in place.
-  void take(DrawnBatch drawn);
+  // Takes over what was drawn. Keeps arrays whose buffers were filled in place. If it raises, as
+  // code of the nest's classes may, the samples are still in `drawn`.
+  void take(DrawnBatch& drawn);
   // Replaces each array of data, weights and lengths, except text, by convert(array).
   void convert(nb::handle convert);
 
@@ -69,6 +71,11 @@ class PyBatch {
   // convert() may have replaced `weights` and `lengths`, so they cannot be filled in place.
   bool is_converted_ = false;
 };
+
+// batch.take(drawn). If that raises, but for a corrupt structure, the samples are handed back as by
+// draw_briefly().
+void take_or_hand_back(PyBatch& batch, ReplayService& service, std::string_view table,
+                       DrawnBatch& drawn);
 
 // An array of one column's buffer; text becomes an array of objects.
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer);

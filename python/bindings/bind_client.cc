@@ -79,18 +79,19 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   DrawnBatch drawn;
   drawn.batch = filled.lend();
   request.batch = std::move(filled.samples);
-  Waiting waiting(*self.service(), request.table);
+  const std::string_view name = request.table;
+  Waiting waiting(*self.service(), name);
   const WaitOptions wait = waiting.options();
   const Status status =
       draw_briefly(*self.service(), std::move(request), {options, weighing, self.on_corrupt()},
                    wait, self.local() != nullptr, drawn);
   if (status.ok()) {
-    filled.take(std::move(drawn));
+    take_or_hand_back(filled, *self.service(), name, drawn);
     return batch;
   }
   nb::object error = make_error(status);
   if (!drawn.samples.empty() && status.code() == StatusCode::kDeadlineExceeded) {
-    filled.take(std::move(drawn));
+    take_or_hand_back(filled, *self.service(), name, drawn);
     error.attr("batch") = batch;
   }
   raise_object(error);

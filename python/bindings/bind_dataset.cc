@@ -114,7 +114,7 @@ class TableStream {
     Waiting waiting(*service_, table_);
     DrawnBatch drawn = stream_.next(waiting.options());
     nb::object batch = nb::cast(PyBatch());
-    nb::cast<PyBatch&>(batch).take(std::move(drawn));
+    take_or_hand_back(nb::cast<PyBatch&>(batch), *service_, table_, drawn);
     return batch;
   }
   void close() { stream_.close(); }

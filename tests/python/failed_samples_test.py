@@ -1,8 +1,10 @@
 """A call that fails after it drew from a queue returns the items to the queue."""
 
+import dataclasses
 import os
 import signal
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +48,37 @@ def test_items_that_do_not_form_a_batch_return_to_their_queue(open_client):
     assert size(client) == 3
     singly = [client.sample_batch("q", 1, timeout_s=10) for _ in range(3)]
     assert [values(batch) for batch in singly] == [[0], [1], [2]], "in their order"
+
+
+@pytest.mark.parametrize("way", ["call", "dataset"])
+def test_items_whose_nest_cannot_be_built_return_to_their_queue(way):
+    errors_left = []
+
+    @dataclasses.dataclass
+    class Refusing:
+        x: Any = None
+
+    def set_x(self, value):
+        if errors_left:
+            raise errors_left.pop()
+        vars(self)["kept"] = value
+
+    Refusing.x = property(lambda self: vars(self)["kept"], set_x)
+    with reverie.Store([reverie.Table.queue("q", 100)]) as store:
+        client = store.client()
+        for i in range(3):
+            client.insert(Refusing(np.full(1, i, np.float32)), {"q": 1.0})
+        errors_left.append(ValueError("not now"))
+        if way == "call":
+            with pytest.raises(ValueError, match="not now"):
+                client.sample_batch("q", 3, timeout_s=10)
+        else:
+            with client.dataset("q", batch_size=3, timeout_s=10) as batches:
+                with pytest.raises(ValueError, match="not now"):
+                    next(iter(batches))
+        assert not errors_left
+        assert size(client) == 3
+        assert client.sample_batch("q", 3, timeout_s=10).data.x.reshape(3).tolist() == [0, 1, 2]
 
 
 def test_an_interrupted_call_returns_its_items_to_the_queue(open_client):
