@@ -214,8 +214,14 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   // With a goodbye, so that no call is lost; without one if the peer does not react.
   void send_final_goaway(std::string_view why) {
     say_goodbye();
-    after(kGoodbyeTime, [text = std::string(why)](Session& session) {
-      if (!session.has_call()) session.close(unavailable("{}", text));
+    close_without_call(std::string(why));
+  }
+  // A peer that has acknowledged the goodbye closes after its last call. Another might begin calls
+  // for ever.
+  void close_without_call(std::string why) {
+    after(kGoodbyeTime, [why = std::move(why)](Session& session) {
+      if (session.has_call()) return session.close_without_call(why);
+      session.close(unavailable("{}", why));
     });
   }
   void leave_if_idle() {
