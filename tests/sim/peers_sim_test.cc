@@ -261,6 +261,13 @@ class PeersWorld {
     if (oracle_.wrong.empty() && oracle_.answers != answers + 2) {
       oracle_.wrong = "a well network carries no calls";
     }
+    for (const auto& one : peers_) {
+      std::size_t requests = 0;
+      for (const PeerInfo& info : one->peer().peers()) requests += info.requests;
+      if (oracle_.wrong.empty() && one->peer().pending_requests() != requests) {
+        oracle_.wrong = "a peer miscounts the calls that it has not answered";
+      }
+    }
   }
 
   Oracle oracle_;

@@ -282,7 +282,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       mutex_.assert_held();
       for (Answer& answer : answers) {
         if (answer.request.session == 0) continue;
-        note_answered();
         core_.answer(answer.request, std::move(answer.payload), now);
       }
     });
@@ -292,7 +291,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (!fork_guard_.check("peer").ok()) return;
     turn([&](TimePoint now) {
       mutex_.assert_held();
-      note_answered();
       core_.fail(request, error, now);
     });
   }
@@ -421,7 +419,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
   void deliver(Request request) override {
     mutex_.assert_held();
-    ++inbound_;
     deliveries_.push_back(std::move(request));
   }
   void withdraw(InboundId request) override {
@@ -532,8 +529,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
                 link.peer_name, why);
     }
   }
-
-  void note_answered() REVERIE_REQUIRES(mutex_) { inbound_ -= inbound_ > 0 ? 1 : 0; }
 
   Result<std::string> open_door(const std::string& address) {
     REVERIE_ASSIGN_OR_RETURN(const std::vector<std::string> opened, door_.listen({address}));
@@ -744,7 +739,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   void flush_dirty() REVERIE_REQUIRES(mutex_) {
     const bool is_loop = io_.loop(0).is_current();
-    const bool is_lone = core_.pending_calls() + inbound_ <= kLoneCalls;
+    const bool is_lone = core_.pending_calls() + core_.pending_requests() <= kLoneCalls;
     for (const LinkId id : dirty_) {
       const auto place = links_.find(id);
       if (place == links_.end()) continue;
@@ -832,7 +827,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::vector<Request> deliveries_ REVERIE_GUARDED_BY(mutex_);
   std::vector<InboundId> withdrawals_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::pair<CallId, CallResult>> completions_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t inbound_ REVERIE_GUARDED_BY(mutex_) = 0;  // requests that were not answered
   TimePoint armed_for_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
 };
 

@@ -203,6 +203,7 @@ void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, Tim
 bool PeerCore::end_request(Session& session, std::uint64_t call) {
   const auto place = session.running.find(call);
   if (place == session.running.end()) return false;
+  --request_count_;
   request_bytes_ -= place->second;
   session.running.erase(place);
   return true;
@@ -213,6 +214,7 @@ void PeerCore::withdraw_all(std::uint64_t key, Session& session) {
     request_bytes_ -= size;
     effects_.withdraw({key, call});
   }
+  request_count_ -= session.running.size();
   session.running.clear();
 }
 

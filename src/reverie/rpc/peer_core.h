@@ -171,6 +171,8 @@ class PeerCore {
   // Sends a goodbye; all calls fail. Later calls and events have no effect.
   void close(TimePoint now);
   std::size_t pending_calls() const { return calls_.size(); }
+  // Calls of others that were neither answered nor withdrawn.
+  std::size_t pending_requests() const { return request_count_; }
   // The present link to the peer, or to the caller of the request; 0 if there is none.
   LinkId link_to(const std::string& peer) const;
   LinkId link_to(InboundId request) const;
@@ -308,7 +310,8 @@ class PeerCore {
   std::unordered_map<std::string, std::uint64_t> session_by_name_;
   std::unordered_map<CallId, Call> calls_;
   std::size_t call_bytes_ = 0;
-  std::size_t request_bytes_ = 0;  // of calls of others, not answered
+  std::size_t request_count_ = 0;  // calls of others, not answered
+  std::size_t request_bytes_ = 0;  // of these
   std::size_t answer_bytes_ = 0;   // of answers that others have not received
   std::map<std::string, Wanted> wanted_;
   std::set<std::string> functions_;

@@ -99,6 +99,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
   }
   // Only the first call of a number is served: the answer would end all of them.
   if (!session.running.emplace(call, size).second) return;
+  ++request_count_;
   request_bytes_ += size;
   effects_.deliver({{key, call}, session.peer_name, function, std::move(frame.message)});
 }

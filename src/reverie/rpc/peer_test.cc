@@ -57,6 +57,12 @@ class Results {
   std::vector<CallResult> results_ REVERIE_GUARDED_BY(mutex_);
 };
 
+std::size_t count_of(const std::vector<CallResult>& results, StatusCode code) {
+  return static_cast<std::size_t>(
+      std::count_if(results.begin(), results.end(),
+                    [code](const CallResult& result) { return result.status.code() == code; }));
+}
+
 Peer::Options named(std::string name, std::string token = {}, bool uses_unix = true,
                     bool uses_tcp = true) {
   Peer::Options options;
@@ -352,6 +358,54 @@ TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
   server_->set_withdrawn(nullptr);
 }
 
+// While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
+// if few calls are in progress.
+TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
+  std::atomic<int> held{0};
+  std::atomic<int> withdrawn{0};
+  std::atomic<bool> is_busy{false};
+  std::atomic<bool> may_go_on{false};
+  std::atomic<bool> has_arrived{false};
+  ASSERT_TRUE(client_->define("hold", [&](const Request&) { ++held; }).ok());
+  ASSERT_TRUE(client_
+                  ->define("busy",
+                           [&](const Request& request) {  // on the client's I/O thread
+                             is_busy = true;
+                             EXPECT_TRUE(test::eventually([&] { return may_go_on.load(); }, 300));
+                             client_->answer(request.id, {});
+                           })
+                  .ok());
+  ASSERT_TRUE(server_
+                  ->define("arrive",
+                           [&](const Request& request) {
+                             has_arrived = true;
+                             server_->answer(request.id, {});
+                           })
+                  .ok());
+  client_->set_withdrawn([&](InboundId) { ++withdrawn; });
+  ASSERT_EQ(client_->sync("server", "double", number_payload(1), {}).kind,
+            CallResult::Kind::kAnswer);
+  Results cancelled;
+  std::vector<CallId> calls;
+  for (int i = 0; i < 3; ++i) {
+    const Result<CallId> call = server_->call("client", "hold", {}, {}, cancelled.next());
+    ASSERT_TRUE(call.ok());
+    calls.push_back(*call);
+  }
+  EXPECT_TRUE(test::eventually([&] { return held == 3; }));
+  for (const CallId call : calls) server_->cancel(call);
+  EXPECT_TRUE(test::eventually([&] { return withdrawn == 3; }));
+  Results results;
+  EXPECT_TRUE(server_->call("client", "busy", {}, {}, results.next()).ok());
+  EXPECT_TRUE(test::eventually([&] { return is_busy.load(); }));
+  EXPECT_TRUE(client_->call("server", "arrive", {}, {}, results.next()).ok());
+  EXPECT_TRUE(test::eventually([&] { return has_arrived.load(); }));
+  may_go_on = true;
+  EXPECT_EQ(count_of(results.all(), StatusCode::kOk), 2u);
+  EXPECT_EQ(count_of(cancelled.all(), StatusCode::kCancelled), 3u);
+  client_->set_withdrawn(nullptr);
+}
+
 // Sends a frame within a stranger's limits, then random bytes, then nothing.
 TEST_P(PeerSuite, RandomBytesDoNotAffectOtherPeers) {
   if (GetParam() != "tcp") GTEST_SKIP() << "one way in is enough";
@@ -453,12 +507,6 @@ Payload large_payload(std::size_t size) {
   const std::vector<std::byte> bytes(size);
   ValueWriter(payload).bytes(bytes);
   return payload;
-}
-
-std::size_t count_of(const std::vector<CallResult>& results, StatusCode code) {
-  return static_cast<std::size_t>(
-      std::count_if(results.begin(), results.end(),
-                    [code](const CallResult& result) { return result.status.code() == code; }));
 }
 
 TEST(Peer, CallsThatAreNotAnsweredAreBoundedInBytes) {
