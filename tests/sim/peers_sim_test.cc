@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/format.h"
+#include "reverie/rpc/handshake.h"
 #include "reverie/sim/shrink.h"
 #include "tests/scale.h"
 #include "tests/support/number_values.h"
@@ -116,6 +117,35 @@ class RepeatingPeer final : public SimPeer {
  private:
   void on_request(Request) override {}
   void on_result(CallId, CallResult) override {}
+};
+
+// Tells the others new addresses of its own, at which no peer listens.
+class TellingPeer final : public SimPeer {
+ public:
+  using SimPeer::SimPeer;
+  void tell() {
+    peer().add_address("10.0.0.9:7000", now());
+    settle();
+  }
+  void send(LinkId link, const FrameHeader& header,
+            std::shared_ptr<const Message> message) override {
+    if (header.kind == FrameKind::kFound && message->name == peer().options().name) {
+      std::vector<std::string> addresses;
+      for (std::size_t i = 0; i < kAddressesMax; ++i, ++told_) {
+        addresses.push_back(format("10.1.{}.{}:7000", told_ / 256, told_ % 256));
+      }
+      Message found = encode_addresses(addresses, "");
+      found.name = message->name;
+      message = std::make_shared<const Message>(std::move(found));
+    }
+    SimPeer::send(link, header, std::move(message));
+  }
+
+ private:
+  void on_request(Request) override {}
+  void on_result(CallId, CallResult) override {}
+
+  std::size_t told_ = 0;
 };
 
 // A fault, and its time.
@@ -397,6 +427,38 @@ TEST(PeersOnASimulatedNetwork, CallsThatShareANumberTakeNoRoomFromOtherPeers) {
   oracle.next_number = std::int64_t{1} << 60;  // a call that takes more room than a small one
   honest.call(name_of(0), false);
   go_on_for(std::chrono::seconds(1));
+  EXPECT_EQ(oracle.answers, 1);
+}
+
+// More addresses than a peer keeps, as it learns them over a long time from peers that come and go.
+TEST(PeersOnASimulatedNetwork, FindAPeerAfterManyAddressesThatLedNowhere) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  for (int i = 0; i < 4; ++i) network.add(nullptr);
+  CallingPeer broker(network, oracle, 0, name_of(0), "secret");
+  CallingPeer caller(network, oracle, 1, name_of(1), "secret");
+  CallingPeer sought(network, oracle, 2, name_of(2), "secret");
+  TellingPeer telling(network, 3, name_of(3), "secret");
+  network.replace(0, &broker);
+  network.replace(1, &caller);
+  network.replace(2, &sought);
+  network.replace(3, &telling);
+  broker.listen(address_of(0));
+  caller.listen(address_of(1));
+  sought.listen(address_of(2));
+  caller.connect(address_of(0));
+  sought.connect(address_of(0));
+  telling.connect(address_of(1));
+  const auto go_on_for = [&network](Duration time) {
+    const TimePoint end = network.now() + time;
+    while (network.now() < end && network.step()) {
+    }
+  };
+  go_on_for(std::chrono::seconds(1));
+  for (int i = 0; i < 1025; ++i) telling.tell();  // 16,400 addresses
+  go_on_for(std::chrono::seconds(1));
+  caller.call(name_of(2), false);
+  go_on_for(std::chrono::seconds(3));
   EXPECT_EQ(oracle.answers, 1);
 }
 

@@ -245,6 +245,8 @@ class PeerCore {
   bool is_needed(const Route& route) const;
   // The addresses that the peer has announced.
   void note_addresses(Session& session, const std::vector<std::string>& addresses);
+  // Drops learned addresses that no present peer tells and no call waits for.
+  void drop_stale_routes();
   void add_routes(const std::string& peer, const std::vector<std::string>& addresses,
                   const std::string& host);
   void step_wanted(TimePoint now);

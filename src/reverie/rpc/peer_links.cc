@@ -109,9 +109,20 @@ void PeerCore::step_routes(TimePoint now) {
   for (const std::string& address : due) dial(address, now);
 }
 
+void PeerCore::drop_stale_routes() {
+  std::erase_if(routes_, [this](const auto& entry) {
+    const auto& [address, route] = entry;
+    if (route.is_explicit || route.link != 0 || wanted_.contains(route.peer)) return false;
+    const Session* const session = session_of_name(route.peer);
+    return session == nullptr ||
+           std::ranges::find(session->peer_addresses, address) == session->peer_addresses.end();
+  });
+}
+
 void PeerCore::add_routes(const std::string& peer, const std::vector<std::string>& addresses,
                           const std::string& host) {
   const bool is_same_host = !host.empty() && host == options_.host;
+  if (routes_.size() + addresses.size() > kRoutesMax) drop_stale_routes();
   for (const std::string& address : addresses) {
     // Skips addresses that only processes of the other machine can reach.
     if ((is_unix(address) || is_loopback(address)) && !is_same_host) continue;
@@ -122,16 +133,6 @@ void PeerCore::add_routes(const std::string& peer, const std::vector<std::string
     route.peer = peer;
     route.failures = 0;
   }
-}
-
-std::string PeerCore::dial_failures(const std::string& peer) const {
-  std::string text;
-  for (const auto& [address, route] : routes_) {
-    if (route.last.ok() || (!route.peer.empty() && route.peer != peer)) continue;
-    if (!text.empty()) text += "; ";
-    text += route.last.message();
-  }
-  return text.empty() ? "it is not connected" : text;
 }
 
 // --- Links.

@@ -75,6 +75,16 @@ void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
   step_routes(now);
 }
 
+std::string PeerCore::dial_failures(const std::string& peer) const {
+  std::string text;
+  for (const auto& [address, route] : routes_) {
+    if (route.last.ok() || (!route.peer.empty() && route.peer != peer)) continue;
+    if (!text.empty()) text += "; ";
+    text += route.last.message();
+  }
+  return text.empty() ? "it is not connected" : text;
+}
+
 Status PeerCore::unknown_reason(const std::string& name, const Wanted& wanted,
                                 std::optional<Duration>& fails_after, TimePoint now) const {
   fails_after.reset();
