@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
-
-#include <pthread.h>
-#include <signal.h>
 
 #include "reverie/base/cores.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/signals_blocked.h"
 
 namespace reverie {
 namespace {
@@ -55,14 +54,13 @@ class Helpers {
  private:
   void start() REVERIE_REQUIRES(mutex_) {
     is_started_ = true;
-    thread_count_ = std::min(kHelpersMax, available_cores() - 1);
-    // Signals belong to the threads of the program: a handler of theirs never runs on ours.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (unsigned i = 0; i < thread_count_; ++i) std::thread([this] { loop(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const unsigned wanted = std::min(kHelpersMax, available_cores() - 1);
+    const SignalsBlocked blocked;
+    try {
+      for (; thread_count_ < wanted; ++thread_count_) std::thread([this] { loop(); }).detach();
+    } catch (const std::system_error&) {
+      // The callers do the parts of those that cannot be started.
+    }
   }
 
   void loop() {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -44,6 +45,18 @@ TEST(Helpers, ASlowPartDoesNotDelayTheOthers) {
     EXPECT_TRUE(test::eventually([&] { return is_alone || others == 4; }));
   });
   EXPECT_EQ(others.load(), 4);
+}
+
+// The last one: a process starts its helpers once.
+TEST(Helpers, ThatCannotStartLeaveAllPartsToTheCallerAndItsSignalsAsTheyWere) {
+  const std::vector<int> before = test::blocked_signals();
+  std::vector<int> done(8);
+  {
+    const test::NoNewThreads none;
+    run_in_parts(8, [&](std::size_t part) { ++done[part]; });
+  }
+  EXPECT_EQ(done, std::vector<int>(8, 1));
+  EXPECT_EQ(test::blocked_signals(), before);
 }
 
 }  // namespace

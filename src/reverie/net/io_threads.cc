@@ -7,8 +7,8 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
-#include <pthread.h>
-#include <signal.h>
+
+#include "reverie/base/signals_blocked.h"
 
 namespace reverie {
 namespace {
@@ -19,17 +19,6 @@ constexpr int kOneThread = 1;
 constexpr Duration kTimerMax = std::chrono::hours(24 * 365);
 
 thread_local const IoLoop* current_loop = nullptr;
-
-// Signals belong to the threads of the program: a handler of theirs never runs on ours.
-template <typename Start>
-void with_signals_blocked(Start start) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  start();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
 
 }  // namespace
 
@@ -146,9 +135,13 @@ bool IoLoop::run_and_wait(const std::function<void()>& work) {
 IoThreads::IoThreads(std::size_t thread_count) {
   REVERIE_CHECK(thread_count >= 1);
   for (std::size_t i = 0; i < thread_count; ++i) loops_.push_back(std::make_unique<IoLoop>());
-  with_signals_blocked([this] {
+  const SignalsBlocked blocked;
+  try {
     for (auto& loop : loops_) loop->thread_ = std::thread([&l = *loop] { l.run(); });
-  });
+  } catch (...) {
+    stop();  // joins those that were started
+    throw;
+  }
 }
 
 IoLoop& IoThreads::next() {

@@ -98,7 +98,7 @@ class IoLoop {
 // Thread-safe. Outlives whatever uses its loops.
 class IoThreads {
  public:
-  // Requires thread_count >= 1.
+  // Requires thread_count >= 1. Throws std::system_error if a thread cannot be started.
   explicit IoThreads(std::size_t thread_count = 1);
   ~IoThreads() { stop(); }
   IoThreads(const IoThreads&) = delete;

@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -54,6 +57,15 @@ TEST(IoThreads, AStoppedLoopRefusesFunctions) {
   threads.stop();
   EXPECT_FALSE(threads.loop(0).post([] { ADD_FAILURE(); }));
   EXPECT_FALSE(threads.loop(0).run_and_wait([] { ADD_FAILURE(); }));
+}
+
+TEST(IoThreads, ThatCannotStartThrowAndLeaveTheSignalsOfTheCallerAsTheyWere) {
+  const std::vector<int> before = test::blocked_signals();
+  {
+    const test::NoNewThreads none;
+    EXPECT_THROW(IoThreads threads(2), std::system_error);
+  }
+  EXPECT_EQ(test::blocked_signals(), before);
 }
 
 TEST(LoopTimer, RunsOnceAndNeverAfterBeingCancelledOrReplaced) {
