@@ -24,6 +24,9 @@ constexpr int kRingReadsAtOnce = 64;
 constexpr std::size_t kRingFramesAtOnce = 64;
 constexpr std::size_t kRingScratchBytes = std::size_t{8} << 10;
 constexpr std::size_t kSocketScratchBytes = std::size_t{64} << 10;
+// No sequence bounds the replies to what the other side sends. It bounds them itself if it reads:
+// a peer that reads nothing ends its connection long before so many wait.
+constexpr std::size_t kRepliesMax = 65'536;
 constexpr std::array<std::byte, kBulkAlignment> kPadding{};
 
 // The pieces of a frame from byte `from` on, as many as there is room for. True if all were added.
@@ -60,6 +63,12 @@ bool is_of_link(FrameKind kind) {
 // Kinds that arrive through a ring.
 bool is_of_ring(FrameKind kind) {
   return kind == FrameKind::kReturn || kind == FrameKind::kArenaTaken;
+}
+
+// Kinds by which the other side's frames are answered, without a sequence.
+bool is_reply(FrameKind kind) {
+  return kind == FrameKind::kAck || kind == FrameKind::kShared || kind == FrameKind::kReturn ||
+         kind == FrameKind::kArenaTaken;
 }
 
 // The content of a frame about memory.
@@ -106,6 +115,10 @@ void WireLink::end() {
 // --- Out.
 
 void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> message) {
+  if (is_reply(header.kind)) {
+    if (reply_count_ >= kRepliesMax) return lose_unread();
+    ++reply_count_;
+  }
   Out& out = out_.emplace_back();
   out.is_in_arena = bulk_out_ && message->payload.block && bulk_out_->lend(message->payload.block);
   out.header = encode_frame_header(header, *message, out.is_in_arena);
@@ -119,6 +132,18 @@ void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> m
   out.brings_share = header.kind == FrameKind::kShare;
   out.is_switch = header.kind == FrameKind::kSwitch;
   out.is_bell = header.kind == FrameKind::kBell;
+  out.is_reply = is_reply(header.kind);
+}
+
+// Later and on the loop's thread, since the event needs the owner's lock.
+void WireLink::lose_unread() {
+  if (std::exchange(is_unread_, true)) return;
+  connection_->loop().post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->is_over()) return;
+    self->lose(resource_exhausted("{} sends and does not read: {} replies wait for it",
+                                  self->connection_->peer(), kRepliesMax));
+  });
 }
 
 // Collects what is written next. With `stops`, only up to a frame that must be written alone.
@@ -140,6 +165,7 @@ void WireLink::took(std::size_t size_bytes) {
   while (!out_.empty() && written_ >= out_.front().size_bytes) {
     written_ -= out_.front().size_bytes;
     queued_bytes_ -= out_.front().size_bytes;
+    reply_count_ -= out_.front().is_reply ? 1 : 0;
     is_out_ring_ = is_out_ring_ || out_.front().is_switch;
     out_.pop_front();
   }

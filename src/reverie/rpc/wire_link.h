@@ -69,6 +69,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void trust() { is_trusted_.store(true, std::memory_order_release); }
 
   // --- Under the owner's lock.
+  // A connection whose other side sends without reading what it is answered is lost, with
+  // RESOURCE_EXHAUSTED.
   void queue(const FrameHeader& header, std::shared_ptr<const Message> message);
   bool has_output() const { return !out_.empty(); }
   std::size_t queued_bytes() const { return queued_bytes_ - written_; }
@@ -80,7 +82,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // After end(): the frames that were not written, which the link no longer holds. There may be
   // many, so the caller releases them under no lock.
   auto take_unsent() {
-    queued_bytes_ = written_ = 0;
+    queued_bytes_ = written_ = reply_count_ = 0;
     return std::exchange(out_, {});
   }
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
@@ -152,9 +154,11 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     bool brings_share;  // is sent alone, with the descriptor
     bool is_switch;     // the last one on the socket
     bool is_bell;
+    bool is_reply;
   };
   Status check_cleartext(std::span<const std::byte> first);
   bool flush_ring();
+  void lose_unread();
   void gather(bool stops);
   void took(std::size_t size_bytes);
   void try_switch();
@@ -181,6 +185,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::deque<Out> out_;
   std::size_t queued_bytes_ = 0;  // of all in out_
   std::size_t written_ = 0;       // of the first
+  std::size_t reply_count_ = 0;   // in out_
+  bool is_unread_ = false;        // there were too many of these: the connection is lost
   std::vector<std::span<const std::byte>> pieces_;
 
   std::unique_ptr<LinkShare> share_;  // set once

@@ -1,11 +1,14 @@
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 namespace reverie {
 namespace {
@@ -100,6 +103,35 @@ TEST(WireLink, SendsNoDoorbellInTheMiddleOfAFrame) {
     EXPECT_EQ(quick.received[0].message.payload.head, slow.sent);
     EXPECT_GE(quick.bells, 1) << "the ring's writer was never told that there is room";
   });
+}
+
+// Each of its frames is answered, and it reads none of the answers.
+TEST(WireLink, LosesAConnectionWhoseOtherSideSendsAndDoesNotRead) {
+  IoThreads threads;
+  IoLoop& loop = threads.loop(0);
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  std::unique_ptr<Side> side;
+  loop.run_and_wait([&] {
+    side = std::make_unique<Side>(loop, fds[0], 1);
+    side->link->flush();
+  });
+  // Offers of shared memory that bring none.
+  const auto frame = encode_frame_header({FrameKind::kShare, 0, 0, 1}, {});
+  std::vector<std::byte> frames;
+  for (int i = 0; i < 100'000; ++i) frames.insert(frames.end(), frame.begin(), frame.end());
+  std::span<const std::byte> left = frames;
+  while (!left.empty() && !side->link->is_over()) {
+    const ssize_t sent = ::send(fds[1], left.data(), left.size(), MSG_NOSIGNAL);
+    if (sent > 0) left = left.subspan(static_cast<std::size_t>(sent));
+    loop.run_and_wait([&] {
+      if (!side->link->is_over()) side->turn();
+    });
+  }
+  loop.run_and_wait([] {});  // what was posted before has run
+  EXPECT_EQ(side->lost.code(), StatusCode::kResourceExhausted) << side->lost.to_string();
+  loop.run_and_wait([&] { side.reset(); });
+  ::close(fds[1]);
 }
 
 }  // namespace
