@@ -20,7 +20,12 @@ struct TimePoint {
   static constexpr TimePoint max() { return {std::numeric_limits<std::int64_t>::max()}; }
 
   friend constexpr auto operator<=>(TimePoint, TimePoint) = default;
-  friend constexpr Duration operator-(TimePoint a, TimePoint b) { return Duration(a.ns - b.ns); }
+  // Saturates: a deadline long past is not years ahead.
+  friend constexpr Duration operator-(TimePoint a, TimePoint b) {
+    std::int64_t difference = 0;
+    if (!__builtin_sub_overflow(a.ns, b.ns, &difference)) return Duration(difference);
+    return a < b ? Duration::min() : Duration::max();
+  }
   // Saturates: a deadline far away is "never", not the past.
   friend constexpr TimePoint operator+(TimePoint t, Duration d) {
     std::int64_t sum = 0;

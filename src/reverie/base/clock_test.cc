@@ -33,6 +33,16 @@ TEST(TimePoint, AddingADurationSaturatesInsteadOfOverflowing) {
   EXPECT_LT(now, TimePoint::max());
 }
 
+TEST(TimePoint, SubtractingSaturatesInsteadOfOverflowing) {
+  const TimePoint now{100};
+  const TimePoint later{101};
+  const TimePoint long_past = now + Duration::min();
+  EXPECT_EQ(long_past - now, Duration::min());
+  EXPECT_EQ(long_past - later, Duration::min());
+  EXPECT_EQ(later - long_past, Duration::max());
+  EXPECT_EQ(now - later, Duration(-1));
+}
+
 TEST(SystemClock, NeverGoesBackwards) {
   TimePoint last = Clock::system().now();
   for (int i = 0; i < 1'000; ++i) {
@@ -52,6 +62,14 @@ TEST(SystemClock, WaitUntilReturnsFalsePastTheDeadline) {
   while (clock.wait_until(condition, mutex, soon)) {
   }
   EXPECT_GE(clock.now(), soon);
+}
+
+TEST(SystemClock, WaitUntilReturnsFalsePastADeadlineThatIsAsEarlyAsCanBe) {
+  Mutex mutex;
+  CondVar condition;
+  MutexLock lock(mutex);
+  Clock& clock = Clock::system();
+  EXPECT_FALSE(clock.wait_until(condition, mutex, clock.now() + Duration::min()));
 }
 
 TEST(ManualClock, AdvancesOnlyWhenTold) {
