@@ -154,6 +154,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return {};
   }
 
+  // Its locks may be held for ever, by threads that only the parent has.
+  bool is_forked() const { return !fork_guard_.check("peer").ok(); }
+
   // Whether its certificate and key can be used.
   Status check_door() { return door_.check({}); }
 
@@ -235,16 +238,19 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void set_withdrawn(Withdrawn withdrawn) {
+    if (is_forked()) return;
     MutexLock lock(mutex_);
     withdrawn_ = std::move(withdrawn);
   }
 
   void add_withdrawn(Withdrawn withdrawn) {
+    if (is_forked()) return;
     MutexLock lock(mutex_);
     more_withdrawn_.push_back(std::move(withdrawn));
   }
 
   void set_on_event(OnEvent on_event) {
+    if (is_forked()) return;
     MutexLock lock(mutex_);
     on_event_ = std::move(on_event);
   }
@@ -263,7 +269,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void cancel(CallId call) {
-    if (!fork_guard_.check("peer").ok()) return;
+    if (is_forked()) return;
     turn([&](TimePoint now) {
       mutex_.assert_held();
       core_.cancel(call, now);
@@ -271,7 +277,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void answer(std::span<Answer> answers, bool copies_bulk) {
-    if (!fork_guard_.check("peer").ok()) return;
+    if (is_forked()) return;
     for (Answer& answer : answers) {
       const Status placed = place_bulk(answer.payload, copies_bulk, answer.request);
       if (placed.ok()) continue;
@@ -288,7 +294,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void fail(InboundId request, const RemoteError& error) {
-    if (!fork_guard_.check("peer").ok()) return;
+    if (is_forked()) return;
     turn([&](TimePoint now) {
       mutex_.assert_held();
       core_.fail(request, error, now);
@@ -296,16 +302,20 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   bool is_wanted(InboundId request) {
+    if (is_forked()) return false;
     MutexLock lock(mutex_);
     return core_.is_wanted(request);
   }
 
   bool wait(const std::function<bool()>& is_done, TimePoint until, bool yields) {
-    return fork_guard_.check("peer").ok() ? polls_.wait(clock_, is_done, until, yields) : is_done();
+    return is_forked() ? is_done() : polls_.wait(clock_, is_done, until, yields);
   }
-  void wake() { polls_.wake(); }
+  void wake() {
+    if (!is_forked()) polls_.wake();
+  }
 
   std::vector<PeerInfo> peers() {
+    if (is_forked()) return {};
     MutexLock lock(mutex_);
     std::vector<PeerInfo> found = core_.peers();
     for (PeerInfo& info : found) {
@@ -317,14 +327,17 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return found;
   }
   std::vector<std::string> functions() {
+    if (is_forked()) return {};
     MutexLock lock(mutex_);
     return core_.functions();
   }
   std::vector<std::string> addresses() {
+    if (is_forked()) return {};
     MutexLock lock(mutex_);
     return addresses_;
   }
   std::size_t pending_calls() {
+    if (is_forked()) return 0;
     MutexLock lock(mutex_);
     return core_.pending_calls();
   }
@@ -332,7 +345,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   // False in a forked child, whose parent continues.
   bool close() {
-    if (!fork_guard_.check("peer").ok()) return false;
+    if (is_forked()) return false;
     {
       MutexLock lock(mutex_);
       if (std::exchange(is_closed_, true)) return true;

@@ -34,7 +34,8 @@ struct PeerTls {
   std::string server_name;
 };
 
-// Thread-safe. After a fork each call in the child returns FAILED_PRECONDITION.
+// Thread-safe. After a fork each call in the child returns FAILED_PRECONDITION, or nothing and
+// without effect if it returns no status.
 class Peer {
  public:
   struct Options {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "reverie/base/mutex.h"
@@ -592,6 +593,30 @@ TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
   EXPECT_EQ(count_of(ended, StatusCode::kOk), 1u);
   client->close();  // ends the unanswered call while `results` is alive
   server->close();
+}
+
+TEST(Peer, AForkedChildGetsNothingFromItsParentsPeer) {
+  const auto peer = make_peer(named("a", "", /*uses_unix=*/false));
+  ASSERT_TRUE(peer->define("never", [](const Request&) {}).ok());
+  listening(*peer, "127.0.0.1:0");
+  Results results;
+  ASSERT_TRUE(peer->call("b", "f", {}, {}, results.next()).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    peer->set_withdrawn(nullptr);
+    peer->add_withdrawn(nullptr);
+    peer->set_on_event(nullptr);
+    peer->wake();
+    const bool has_nothing = peer->functions().empty() && peer->addresses().empty() &&
+                             peer->peers().empty() && peer->pending_calls() == 0 &&
+                             !peer->is_wanted({1, 1});
+    ::_exit(has_nothing ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(peer->functions().size(), 1u);
+  peer->close();  // ends the call while `results` is alive
 }
 
 TEST(Peer, RefusesInvalidNamesAndBounds) {
