@@ -283,6 +283,53 @@ TEST(Tls, AWriteContinuesAfterAReadCompletesTheHandshake) {
   }));
 }
 
+// The socket stays open, so it gives no event for what the read of the text has taken as well.
+TEST(Tls, AnEndThatArrivesWithTheLastBytesIsToldToTheReader) {
+  struct Events final : ConnectionEvents {
+    void on_readable() override { is_readable = true; }
+    void on_writable() override {}
+    bool is_readable = false;
+  };
+  IoThreads threads(1);
+  IoLoop& loop = threads.loop(0);
+  const std::string text = "the last words";
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  for (const bool is_damaged : {false, true}) {
+    std::string up;
+    std::string down;
+    Events events;
+    std::unique_ptr<Connection> client;
+    std::unique_ptr<Connection> server;
+    std::byte into[64];
+    ASSERT_TRUE(loop.run_and_wait([&] {
+      client = make_tls_connection(std::make_unique<Pipe>(loop, down, up),
+                                   TlsContext::client(client_tls(), {"test"}).value(), "localhost");
+      server = make_tls_connection(std::make_unique<Pipe>(loop, up, down),
+                                   TlsContext::server(server_tls(), {"test"}).value(), {});
+      server->set_events(&events);
+      EXPECT_EQ(client->read(into).size_bytes, 0u);                   // sends the client's hello
+      EXPECT_EQ(server->read(into).size_bytes, 0u);                   // answers it
+      EXPECT_EQ(client->write({&piece, 1}).size_bytes, text.size());  // ends the handshake
+      if (is_damaged) {
+        up += std::string("\x17\x03\x03\x00\x20", 5) + std::string(32, 'x');  // a record
+      } else {
+        client.reset();  // says goodbye
+      }
+      EXPECT_EQ(server->read(into).size_bytes, text.size());
+      server->want_read();
+    }));
+    ASSERT_TRUE(loop.run_and_wait([&] {
+      EXPECT_TRUE(events.is_readable);  // a task that was posted before has run
+      const IoResult end = server->read(into);
+      EXPECT_EQ(end.size_bytes, 0u);
+      EXPECT_EQ(end.is_end, !is_damaged);
+      EXPECT_EQ(end.status.code(), is_damaged ? StatusCode::kUnavailable : StatusCode::kOk);
+      client.reset();
+      server.reset();
+    }));
+  }
+}
+
 TEST(Tls, AStrangersCertificateIsRefused) {
   TlsServerOptions server = server_tls();
   server.certificate_chain = tls_text("stranger.pem");

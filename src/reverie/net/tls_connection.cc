@@ -156,6 +156,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   void set_events(ConnectionEvents* events) override { events_ = events; }
 
   IoResult read(std::span<std::byte> into) override {
+    has_unread_end_ = false;
     if (!lost_.ok()) return {.status = lost_};
     IoResult result;
     // One record at a time, as many as fit.
@@ -175,7 +176,11 @@ class TlsConnection final : public Connection, private ConnectionEvents {
         does_read_want_write_ = true;
         break;
       }
-      if (result.size_bytes > 0) break;  // earlier bytes are delivered first
+      if (result.size_bytes > 0) {  // earlier bytes are delivered first
+        if (error != SSL_ERROR_ZERO_RETURN) (void)lost();
+        has_unread_end_ = true;
+        break;
+      }
       if (error == SSL_ERROR_ZERO_RETURN) return {.is_end = true};
       return lost();
     }
@@ -229,8 +234,8 @@ class TlsConnection final : public Connection, private ConnectionEvents {
 
   void want_read() override {
     if (std::exchange(is_reading_, true)) return;
-    if (SSL_pending(ssl_.get()) > 0) {
-      // The bytes are here already, so the socket gives no event.
+    if (has_unread_end_ || SSL_pending(ssl_.get()) > 0) {
+      // The bytes, or the end, are here already, so the socket gives no event.
       loop().post([this, alive = alive_] {
         if (*alive) tell_readable();
       });
@@ -370,6 +375,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   bool does_read_want_write_ = false;
   bool does_write_want_read_ = false;
   Status lost_;
+  bool has_unread_end_ = false;  // of the stream, or its loss: the next read returns it
   std::vector<std::byte> gathered_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
