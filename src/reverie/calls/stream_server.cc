@@ -12,10 +12,12 @@ namespace reverie {
 // --- One stream.
 
 void ServedStream::set_changed(Changed changed) {
+  auto other = std::make_shared<Changed>(std::move(changed));
   {
     MutexLock lock(mutex_);
-    changed_ = std::make_shared<Changed>(std::move(changed));
+    changed_.swap(other);
   }
+  other.reset();  // what it holds is released under no lock
   tell();
 }
 

@@ -315,6 +315,23 @@ TEST_F(StreamTest, AFailureReachesTheReaderAfterTheValuesBeforeIt) {
   EXPECT_NE(failed.status().message().find("no more of them"), std::string::npos);
 }
 
+TEST_F(StreamTest, WhatACallbackHoldsMayUseTheStreamWhenAnotherCallbackReplacesIt) {
+  struct LastValue {
+    std::shared_ptr<ServedStream> stream;
+    ~LastValue() { EXPECT_TRUE(stream->put(number_payload(7)).ok()); }
+  };
+  std::shared_ptr<ServedStream> served;
+  define("later",
+         [&](const std::shared_ptr<ServedStream>& stream, const Request&) { served = stream; });
+  const auto stream = open("later");
+  EXPECT_EQ(stream->next(Clock::system().now()).status().code(), StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(test::eventually([&] { return served->has_room(); }));
+  served->set_changed(
+      [last = std::shared_ptr<LastValue>(new LastValue{served})](ServedStream&) {});
+  served->set_changed([](ServedStream&) {});
+  EXPECT_EQ(number_of(**stream->next(in_a_minute())), 7);
+}
+
 TEST_F(StreamTest, AWaitEndsAtItsDeadlineAndTheStreamContinues) {
   std::shared_ptr<ServedStream> served;
   define("later",
