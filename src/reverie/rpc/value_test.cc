@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -89,6 +91,32 @@ TEST(Values, SurviveARoundTrip) {
   EXPECT_EQ(tensor.maker, TensorMaker::kTorch);
   EXPECT_EQ(std::memcmp(tensor.bytes.data(), numbers, sizeof(numbers)), 0);
   EXPECT_EQ(text_of(next()), "\1\2\3");
+  EXPECT_TRUE(reader.done());
+}
+
+// A writer counts only the pieces that were added since its last tensor.
+TEST(Values, ManyTensorsAreFoundWhicheverWriterOfThePayloadAddedThem) {
+  constexpr std::size_t kCount = 10'000;
+  const auto bytes_of = [](std::size_t i) {
+    return std::vector<std::byte>(1 + i % 70, static_cast<std::byte>(i));
+  };
+  Payload payload;
+  ValueWriter first(payload);
+  ValueWriter second(payload);
+  first.begin(ValueKind::kList, kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::vector<std::byte> bytes = bytes_of(i);
+    const std::int64_t shape[] = {static_cast<std::int64_t>(bytes.size())};
+    (i % 3 == 0 ? first : second).tensor(DType::kUInt8, shape, bytes, TensorMaker::kNumpy);
+  }
+  const Payload got = received(payload);
+  ValueReader reader(got);
+  ASSERT_EQ(reader.next()->count, kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const Result<ValueToken> tensor = reader.next();
+    ASSERT_TRUE(tensor.ok()) << tensor.status().to_string();
+    ASSERT_TRUE(std::ranges::equal(tensor->bytes, bytes_of(i))) << i;
+  }
   EXPECT_TRUE(reader.done());
 }
 

@@ -88,6 +88,13 @@ void ValueWriter::begin_record(std::string_view names, std::size_t count) {
   begin_named(ValueKind::kRecord, names, count);
 }
 
+std::size_t ValueWriter::next_bulk() {
+  for (; bulk_count_ < payload_.bulk.size(); ++bulk_count_) {
+    bulk_bytes_ = Payload::padded(bulk_bytes_) + payload_.bulk[bulk_count_].bytes.size();
+  }
+  return Payload::padded(bulk_bytes_);
+}
+
 void ValueWriter::tensor(DType dtype, std::span<const std::int64_t> shape,
                          std::span<const std::byte> bytes, TensorMaker maker) {
   auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
@@ -103,7 +110,7 @@ void ValueWriter::lent_tensor(DType dtype, std::span<const std::int64_t> shape,
   payload_.head.push_back(static_cast<std::byte>(maker));
   number(shape.size());
   for (const std::int64_t extent : shape) number(static_cast<std::uint64_t>(extent));
-  number(Payload::padded(payload_.bulk_bytes()));
+  number(next_bulk());
   if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep), may_change});
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,7 +20,7 @@
 
 namespace reverie {
 
-// Not thread-safe.
+// Not thread-safe. Others may add to the payload meanwhile, but not take away from it.
 class ValueWriter {
  public:
   explicit ValueWriter(Payload& payload) : payload_(payload) {}
@@ -57,8 +58,13 @@ class ValueWriter {
   void sized(ValueKind kind, std::span<const std::byte> bytes);
   void begin_named(ValueKind kind, std::string_view names, std::size_t count);
   void raw(std::span<const std::byte> bytes);
+  // Where the next piece of bulk begins.
+  std::size_t next_bulk();
 
   Payload& payload_;
+  // What next_bulk() has counted: a sum over all pieces for each tensor would be quadratic.
+  std::size_t bulk_count_ = 0;
+  std::size_t bulk_bytes_ = 0;
 };
 
 }  // namespace reverie
