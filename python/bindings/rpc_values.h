@@ -8,10 +8,10 @@
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/leaf_view.h"
-#include "reverie/rpc/message.h"
 #include "reverie/rpc/peer.h"
 #include "reverie/rpc/value_reader.h"
 #include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie::python {
 

@@ -45,7 +45,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/group/membership.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

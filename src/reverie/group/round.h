@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

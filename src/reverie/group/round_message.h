@@ -20,7 +20,7 @@
 
 #include "reverie/base/status.h"
 #include "reverie/reduce/share_segment.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

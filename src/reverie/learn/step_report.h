@@ -17,7 +17,7 @@
 #include "reverie/learn/return_log.h"
 #include "reverie/learn/step_sink.h"
 #include "reverie/learn/transition_batch.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

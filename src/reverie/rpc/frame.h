@@ -21,8 +21,8 @@
 
 #include "reverie/base/status.h"
 #include "reverie/os/arena_link.h"
-#include "reverie/rpc/message.h"
 #include "reverie/tensor/buffer.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

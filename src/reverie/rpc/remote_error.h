@@ -1,8 +1,8 @@
 // The values of an ERROR frame: code, class, text, traceback.
 #pragma once
 
-#include "reverie/rpc/message.h"
 #include "reverie/rpc/peer_core.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/message.h"
 #include "reverie/rpc/value_kind.h"
 #include "reverie/tensor/dtype.h"
+#include "reverie/tensor/payload.h"
 #include "reverie/tensor/shape.h"
 
 namespace reverie {

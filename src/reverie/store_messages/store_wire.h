@@ -23,8 +23,8 @@
 #include "reverie/record/store_origin.h"
 #include "reverie/record/table_info.h"
 #include "reverie/reverb_wire/item.h"
-#include "reverie/rpc/message.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie::store_wire {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 #include "reverie/weights/held_version.h"
 
 namespace reverie {

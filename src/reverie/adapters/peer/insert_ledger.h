@@ -18,7 +18,7 @@
 #include "reverie/adapters/peer/store_bytes.h"
 #include "reverie/base/clock.h"
 #include "reverie/record/item.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 

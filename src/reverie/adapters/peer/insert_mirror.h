@@ -21,7 +21,7 @@
 #include "reverie/door/byte_budget.h"
 #include "reverie/record/item.h"
 #include "reverie/reverb_wire/item.h"
-#include "reverie/rpc/message.h"
+#include "reverie/tensor/payload.h"
 
 namespace reverie {
 
