@@ -162,6 +162,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     // One record at a time, as many as fit.
     while (result.size_bytes < into.size()) {
       std::size_t got = 0;
+      was_handshake_done_ = is_handshake_done();
       ERR_clear_error();
       const int outcome = SSL_read_ex(ssl_.get(), into.data() + result.size_bytes,
                                       into.size() - result.size_bytes, &got);
@@ -190,6 +191,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
 
   IoResult write(std::span<const std::span<const std::byte>> pieces) override {
     if (!lost_.ok()) return {.status = lost_};
+    was_handshake_done_ = is_handshake_done();
     IoResult result;
     std::size_t index = 0;
     std::size_t offset = 0;
@@ -257,7 +259,9 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   bool is_peer_local() const override { return inner_->is_peer_local(); }
   std::string peer() const override { return inner_->peer(); }
   bool is_encrypted() const override { return true; }
-  bool is_handshake_done() const override { return SSL_is_init_finished(ssl_.get()) != 0; }
+  bool is_handshake_done() const override {
+    return was_handshake_done_ || SSL_is_init_finished(ssl_.get()) != 0;
+  }
   std::string protocol() const override {
     const unsigned char* name = nullptr;
     unsigned int size = 0;
@@ -375,7 +379,8 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   bool does_read_want_write_ = false;
   bool does_write_want_read_ = false;
   Status lost_;
-  bool has_unread_end_ = false;  // of the stream, or its loss: the next read returns it
+  bool was_handshake_done_ = false;  // OpenSSL forgets it after an error
+  bool has_unread_end_ = false;      // of the stream, or its loss: the next read returns it
   std::vector<std::byte> gathered_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
