@@ -72,8 +72,8 @@ class PyBatch {
   bool is_converted_ = false;
 };
 
-// batch.take(drawn). If that raises, but for a corrupt structure, the samples are handed back as by
-// draw_briefly().
+// batch.take(drawn). If that raises, except for a corrupt structure, the samples are handed back as
+// by draw_briefly().
 void take_or_hand_back(PyBatch& batch, ReplayService& service, std::string_view table,
                        DrawnBatch& drawn);
 

@@ -144,9 +144,9 @@ nb::object build(const Fold& fold, const nb::object*& next) {
   return nb::none();
 }
 
-// Never destroyed, and rebuilt when a name refers to another class. Python code may run while a text
-// is parsed, while a nest is built from it and when classes go, and parse other texts: what is used
-// is held, and the cache is whole whenever such code runs.
+// Never destroyed, and rebuilt when a name refers to another class. Python code may run while a
+// text is parsed, while a nest is built from it and when classes go, and parse other texts: what is
+// used is held, and the cache is whole whenever such code runs.
 std::shared_ptr<const Fold> parsed(const std::string& text) {
   using Cache = std::unordered_map<std::string, std::shared_ptr<const Fold>>;
   static auto* const cache = new Cache;

@@ -73,9 +73,9 @@ def test_items_whose_nest_cannot_be_built_return_to_their_queue(way):
             with pytest.raises(ValueError, match="not now"):
                 client.sample_batch("q", 3, timeout_s=10)
         else:
-            with client.dataset("q", batch_size=3, timeout_s=10) as batches:
-                with pytest.raises(ValueError, match="not now"):
-                    next(iter(batches))
+            batches = client.dataset("q", batch_size=3, timeout_s=10)
+            with batches, pytest.raises(ValueError, match="not now"):
+                next(iter(batches))
         assert not errors_left
         assert size(client) == 3
         assert client.sample_batch("q", 3, timeout_s=10).data.x.reshape(3).tolist() == [0, 1, 2]

@@ -39,29 +39,24 @@ _BUSY = "while True:\n    sum(range(1000))\n"
 )
 def test_no_member_is_lost_on_overloaded_cores(size, rounds):
     cores = sorted(os.sched_getaffinity(0))[:2]
-
-    def on_two_cores():
-        os.sched_setaffinity(0, cores)
-
+    on_two_cores = ("taskset", "-c", ",".join(map(str, cores)))
     processes = []
     with reverie.Broker() as broker:
         address = broker.listen()
         try:
             busy = [
-                subprocess.Popen([sys.executable, "-c", _BUSY], preexec_fn=on_two_cores)
-                for _ in range(4)
+                subprocess.Popen([*on_two_cores, sys.executable, "-c", _BUSY]) for _ in range(4)
             ]
             processes += busy
             members = [
                 subprocess.Popen(
                     [
-                        *(sys.executable, "-c", _MEMBER, address, str(index)),
+                        *(*on_two_cores, sys.executable, "-c", _MEMBER, address, str(index)),
                         *(str(MEMBERS), str(size), str(rounds)),
                     ],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
-                    preexec_fn=on_two_cores,
                 )
                 for index in range(MEMBERS)
             ]

@@ -36,17 +36,20 @@ tables: {
 """
 
 
+# If this test run ignores SIGHUP, as under nohup, its children would too. Not by `preexec_fn`:
+# Python code in a fork of a process with threads may never return.
+DEFAULT_HUP = ("env", "--default-signal=HUP")
+
+
 class Served:
     """A process of ``reverie serve``, and its output."""
 
     def __init__(self, *arguments, program=("-m", "reverie", "serve"), **keywords):
         self.process = subprocess.Popen(
-            [sys.executable, *program, *(str(word) for word in arguments)],
+            [*DEFAULT_HUP, sys.executable, *program, *(str(word) for word in arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # If this test run ignores SIGHUP, as under nohup, its children would too.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             **keywords,
         )
 

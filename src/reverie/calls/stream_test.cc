@@ -326,8 +326,7 @@ TEST_F(StreamTest, WhatACallbackHoldsMayUseTheStreamWhenAnotherCallbackReplacesI
   const auto stream = open("later");
   EXPECT_EQ(stream->next(Clock::system().now()).status().code(), StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(test::eventually([&] { return served->has_room(); }));
-  served->set_changed(
-      [last = std::shared_ptr<LastValue>(new LastValue{served})](ServedStream&) {});
+  served->set_changed([last = std::shared_ptr<LastValue>(new LastValue{served})](ServedStream&) {});
   served->set_changed([](ServedStream&) {});
   EXPECT_EQ(number_of(**stream->next(in_a_minute())), 7);
 }
