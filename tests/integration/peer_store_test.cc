@@ -14,6 +14,7 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
+#include "reverie/store_messages/store_wire.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
@@ -107,6 +108,19 @@ TEST_F(PeerStoreTest, ASampleLargerThanAMessageArrivesInParts) {
   ASSERT_EQ(result.batch.size(), 40u);
   expect_large(result.batch);
   EXPECT_EQ(server_->peers().leased_bytes, 0u);
+}
+
+TEST_F(PeerStoreTest, ARequestForMoreSamplesThanFitInMemoryIsRefusedAlone) {
+  serve();
+  const auto peer = client();
+  insert_large(*peer, 1, 1);
+  for (const std::uint64_t count :
+       {store_wire::kRequestSamplesMax + 1, std::uint64_t{1} << 40, std::uint64_t{1} << 62}) {
+    const SampleResult result = sample(*peer, count);
+    EXPECT_EQ(result.status.code(), StatusCode::kInvalidArgument) << result.status.message();
+    EXPECT_TRUE(result.batch.empty());
+  }
+  EXPECT_EQ(sample(*peer, 2).batch.size(), 2u) << "the connection and the server go on";
 }
 
 TEST_F(PeerStoreTest, ALargeSampleStaysInTheServersMemoryUntilItIsReleased) {

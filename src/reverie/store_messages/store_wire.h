@@ -59,6 +59,8 @@ inline constexpr std::size_t kRequestsMax = 4096;
 inline constexpr std::size_t kWritersMax = 4096;
 inline constexpr std::size_t kItemsUnderWayMax = 16'384;  // of one writer
 inline constexpr std::size_t kMessageItemsMax = 4096;
+// The samples of one request, which are in memory together.
+inline constexpr std::uint64_t kRequestSamplesMax = std::uint64_t{1} << 22;
 
 std::shared_ptr<const Message> message_of(Payload payload);
 

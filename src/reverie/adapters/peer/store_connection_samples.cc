@@ -57,6 +57,14 @@ Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const store_wire::SampleMessage ask, store_wire::read_sample(payload));
   receive_up_to(ask.received);
   take_back(ask.returned);
+  if (ask.count > store_wire::kRequestSamplesMax) {
+    store_wire::SamplePart part;
+    part.status =
+        invalid_argument("{} samples were asked for at once; the bound is {}; ask for fewer",
+                         ask.count, store_wire::kRequestSamplesMax);
+    answer(id, store_wire::StoreCall::kSample, store_wire::write_part(part));
+    return {};
+  }
   WaitingDraw asked{id, std::string(ask.table), ask, TimePoint::max()};
   if (ask.timeout) asked.deadline = store_->clock.now() + *ask.timeout;
   {
