@@ -13,6 +13,7 @@
 // *breath*); copying, checking, freeing and completing happen outside it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -219,6 +220,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // Fixed before the table is used.
   StoreLog* log_ = nullptr;
   std::uint32_t log_index_ = 0;
+  std::atomic<Slot> restored_slots_{0};  // those of a checkpoint's items are below this
   Mutex mutex_;
   const std::shared_ptr<const TableRules> rules_;
   const std::unique_ptr<TableCore> core_ REVERIE_PT_GUARDED_BY(mutex_);

@@ -218,6 +218,34 @@ TEST(TableFreezing, ItsEndAdmitsInsertsThatWaitForTheBytesOfATableResetMeanwhile
   EXPECT_TRUE(test::eventually([&] { return is_in.load(); }));
 }
 
+TEST(TableFreezing, ItemsOfALargerTableTakeUpdatesByTicketInASmallerOne) {
+  ManualClock clock;
+  Worked large({seeded("Prioritized", "Fifo")}, clock);
+  for (ItemKey key = 0; key < 3'000; ++key) {
+    Item item = make_item(key, 1.0);
+    ASSERT_TRUE(insert_and_wait(*large.service, {"t", {&item, 1}, TimePoint{0}}).status.ok());
+  }
+  auto snapshots = large.service->freeze().value();
+  RestoredTable table = restored_from(*snapshots[0]);
+  TableOptions options = seeded("Prioritized", "Fifo");
+  options.max_size = 10;
+  Worked small({options}, clock);
+  ASSERT_TRUE(small.service->table("t").value()->restore(table).ok());
+  SampleRequest request;
+  request.table = "t";
+  request.count = 4;
+  request.deadline = TimePoint{0};
+  const SampleResult drawn = sample_and_wait(*small.service, std::move(request));
+  const std::vector<double> priorities(drawn.batch.size(), 2.0);
+  MutateRequest update;
+  update.table = "t";
+  update.tickets = drawn.batch.tickets();
+  update.ticket_priorities = priorities;
+  const MutateResult result = mutate_and_wait(*small.service, update);
+  EXPECT_TRUE(result.status.ok()) << result.status.message();
+  EXPECT_EQ(result.updated, 4u);
+}
+
 TEST(TableFreezing, AUsedTableRefusesACheckpoint) {
   ManualClock clock;
   Worked store({seeded("Fifo", "Fifo")}, clock);

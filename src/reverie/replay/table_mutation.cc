@@ -16,7 +16,9 @@ MutateResult Table::mutate(const MutateRequest& request) {
   MutateResult result;
   result.status = check_log();
   if (result.status.ok()) result.status = check_mutate_request(request);
-  if (result.status.ok()) result.status = rules_->check_tickets(request.tickets);
+  if (result.status.ok()) {
+    result.status = rules_->check_tickets(request.tickets, restored_slots_);
+  }
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
     if (result.status.ok()) result.status = rules_->check_priorities(priorities);
   }

@@ -94,9 +94,13 @@ Status TableRules::check_item(const Item& item) const {
   return check("the store's", store_max_bytes_);
 }
 
-Status TableRules::check_tickets(std::span<const std::uint64_t> tickets) const {
+Status TableRules::check_tickets(std::span<const std::uint64_t> tickets,
+                                 Slot restored_slots) const {
   // Slots are dense, and generations start at 1; items that are handed back take a few more slots.
-  const std::uint64_t slot_count = 2 * static_cast<std::uint64_t>(options_.max_size) + 1024;
+  const std::uint64_t most = std::max<std::uint64_t>(
+      std::min<std::uint64_t>(static_cast<std::uint64_t>(options_.max_size), kNoSlot),
+      restored_slots);
+  const std::uint64_t slot_count = 2 * most + 1024;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const Ticket ticket = Ticket::unpack(tickets[i]);
     if (ticket.generation != 0 && ticket.slot < slot_count) [[likely]] {

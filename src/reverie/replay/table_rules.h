@@ -49,8 +49,9 @@ class TableRules {
   Status check_priority(double priority) const;
   // Checks all of them; names the first that is refused.
   Status check_priorities(std::span<const double> priorities) const;
-  // Refuses numbers that cannot be tickets of this table, such as a key or an index.
-  Status check_tickets(std::span<const std::uint64_t> tickets) const;
+  // Refuses numbers that cannot be tickets of this table, such as a key or an index. Restored items
+  // are in slots below `restored_slots`, however few of them the table keeps.
+  Status check_tickets(std::span<const std::uint64_t> tickets, Slot restored_slots = 0) const;
 
  private:
   static std::unique_ptr<TextLayouts> text_layouts_for(const TableOptions& options);

@@ -1,6 +1,7 @@
 // What a table refuses before it takes its lock. table_core_test.cc tests signatures.
 #include "reverie/replay/table_rules.h"
 
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -124,7 +125,18 @@ TEST(TableRules, AKeyOrAnIndexIsRefusedAsATicket) {
   const TableRules rules = rules_of(options_of(10));
   EXPECT_TRUE(rules.check_tickets(std::vector<std::uint64_t>{Ticket{3, 1}.packed()}).ok());
   EXPECT_FALSE(rules.check_tickets(std::vector<std::uint64_t>{7}).ok());
-  EXPECT_FALSE(rules.check_tickets(std::vector<std::uint64_t>{Ticket{1u << 30, 1}.packed()}).ok());
+  const std::vector<std::uint64_t> far = {Ticket{1u << 30, 1}.packed()};
+  EXPECT_FALSE(rules.check_tickets(far).ok());
+  EXPECT_TRUE(rules.check_tickets(far, (1u << 30) + 1).ok()) << "it may have been restored";
+}
+
+TEST(TableRules, ATableOfAnySizeTakesItsTickets) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t max_size : {kMost, kMost - 500, kMost / 2 + 1}) {
+    const TableRules rules = rules_of(options_of(max_size));
+    EXPECT_TRUE(rules.check_tickets(std::vector<std::uint64_t>{Ticket{5'000, 1}.packed()}).ok())
+        << max_size;
+  }
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ Status Table::restore(RestoredTable& table) {
     MutexLock lock(mutex_);
     REVERIE_RETURN_IF_ERROR(
         core_->restore(table, context_->clock.now(), context_->calendar_offset_ns));
+    restored_slots_ = table.image.slots.used;
     missing_updates_ = table.image.missing_updates;
     corrupt_items_ = table.image.corrupt_items;
   }
