@@ -143,7 +143,14 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
     state_->sampler->reserve(slots.reach());
     state_->remover->reserve(slots.reach());
   }
-  max_priority_ = image.max_priority;
+  if (rules_->check_priority(image.max_priority).ok()) {
+    max_priority_ = image.max_priority;
+  } else {
+    // The highest that the stored table has seen; this one's selectors may hold less.
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      if (is_in[i] != 0) max_priority_ = std::max(max_priority_, records[i].priority);
+    }
+  }
   num_deleted_episodes_ = image.num_deleted_episodes;
   num_unique_samples_ = image.num_unique_samples;
   for (std::size_t e = 0; e < extensions_.size(); ++e) {

@@ -246,6 +246,36 @@ TEST(TableFreezing, ItemsOfALargerTableTakeUpdatesByTicketInASmallerOne) {
   EXPECT_EQ(result.updated, 4u);
 }
 
+TEST(TableFreezing, TheHighestPriorityOfARestoredTableIsOneThatItsSelectorsHold) {
+  ManualClock clock;
+  Worked first({seeded("Prioritized", "Fifo")}, clock);
+  Item item = make_item(1, 1e30);
+  ASSERT_TRUE(insert_and_wait(*first.service, {"t", {&item, 1}, TimePoint{0}}).status.ok());
+  const std::vector<ItemKey> keys = {1};
+  const std::vector<double> priorities = {2.0};
+  MutateRequest update;
+  update.table = "t";
+  update.keys = keys;
+  update.key_priorities = priorities;
+  ASSERT_EQ(mutate_and_wait(*first.service, update).updated, 1u);
+  auto snapshots = first.service->freeze().value();
+  RestoredTable table = restored_from(*snapshots[0]);
+  table.sampler.reset();  // as for a sampler with other options
+  TableOptions options = seeded("Prioritized", "Fifo");
+  options.sampler.options["priority_exponent"] = 2.0;  // holds priorities up to 1.8e19
+
+  Worked second({options}, clock);
+  ASSERT_TRUE(second.service->table("t").value()->restore(table).ok());
+  EXPECT_EQ(info_and_wait(*second.service).value()[0].max_priority, 2.0);
+  Item next = make_item(2, std::nullopt);
+  ASSERT_TRUE(insert_and_wait(*second.service, {"t", {&next, 1}, TimePoint{0}}).status.ok());
+  auto later = second.service->freeze().value();
+  RestoredTable again = restored_from(*later[0]);
+  Worked third({options}, clock);
+  const Status status = third.service->table("t").value()->restore(again);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
 TEST(TableFreezing, AUsedTableRefusesACheckpoint) {
   ManualClock clock;
   Worked store({seeded("Fifo", "Fifo")}, clock);
