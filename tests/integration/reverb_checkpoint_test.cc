@@ -505,9 +505,15 @@ TEST_F(MadeReverbCheckpoint, IsReadAndItsErrorsAreNamed) {
   table = table_;
   table.clear_sampler();
   expect_refused(read({table}, {}, {}), StatusCode::kDataLoss, "no sampler");
+  table = table_;
+  table.mutable_rate_limiter()->set_sample_count(-1);
+  expect_refused(read({table}, {}, {}), StatusCode::kDataLoss, "-1 samples");
   auto chunk = chunk_;
   chunk.clear_data();
   expect_refused(read({table_}, {}, {chunk}), StatusCode::kDataLoss, "");
+  chunk = chunk_;
+  chunk.mutable_data()->mutable_tensors(0)->set_tensor_content("not compressed");
+  expect_refused(read({table_}, {item_}, {chunk}), StatusCode::kDataLoss, "chunk 7, column 0");
   EXPECT_EQ(read({table_, table_}, {}, {}).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(read({table_}, {}, {chunk_, chunk_}).status().code(), StatusCode::kDataLoss);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/codec/column_codec.h"
 #include "reverie/codec/stored_time.h"
 #include "reverie/reverb_files/reverb_checkpoint.h"
 #include "reverie/reverb_files/reverb_names.h"
@@ -98,6 +99,18 @@ Status read_table_fields(Bytes message, TableImage& image) {
   });
 }
 
+// dm-reverb stores what its clients send, without a look at the contents.
+Status check_columns(const Chunk& chunk) {
+  for (std::size_t c = 0; c < chunk.schema().column_count(); ++c) {
+    const Status status = check_column(chunk.encoded_column(c).codec, chunk.schema().column(c),
+                                       chunk.rows(), chunk.encoded_bytes(c));
+    if (!status.ok()) {
+      return data_loss("chunk {}, column {}: {}", chunk.key(), c, status.message());
+    }
+  }
+  return {};
+}
+
 class ReverbReader {
  public:
   ReverbReader(FileSystem& files, std::string folder, Allocator& allocator,
@@ -153,6 +166,11 @@ class ReverbReader {
     // Each new item gets a higher generation than these.
     image.slots.first_generation = image.slots.newest_generation = 1;
     REVERIE_RETURN_IF_ERROR(read_table_fields(record, image));
+    const RateLimiter::Counts& counts = image.limiter;
+    if (counts.inserts < 0 || counts.samples < 0 || counts.deletes < 0) {
+      return data_loss("table '{}' counts {} inserts, {} samples and {} deletes",
+                       image.options.name, counts.inserts, counts.samples, counts.deletes);
+    }
     if (image.options.sampler.name.empty() || image.options.remover.name.empty()) {
       return data_loss("table '{}' has no {}", image.options.name,
                        image.options.sampler.name.empty() ? "sampler" : "remover");
@@ -168,6 +186,7 @@ class ReverbReader {
     REVERIE_ASSIGN_OR_RETURN(Buffer message, allocator_.allocate(record.size()));
     std::copy(record.begin(), record.end(), message.data());
     REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, wire::read_chunk(std::move(message), schemas_));
+    REVERIE_RETURN_IF_ERROR(check_columns(*chunk));
     const ChunkKey key = chunk->key();
     if (!chunks_.emplace(key, std::move(chunk)).second) {
       return data_loss("there are two chunks of key {}", key);
