@@ -1,6 +1,8 @@
 """How vector environments behave: one suite for Gymnasium's two and ours."""
 
+import _thread
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -328,6 +330,41 @@ def test_reading_attributes_does_not_change_the_episode(make):
         envs.get_attr("size")
 
 
+@pytest.mark.parametrize("asked", ["call", "masked reset"])
+def test_ctrl_c_while_environments_are_asked_resets_no_other(asked):
+    is_asked, may_end, last_has_begun = (threading.Event() for _ in range(3))
+
+    class Waits(Scripted):
+        def __init__(self, index):
+            super().__init__()
+            self.index = index
+
+        def reset(self, **options):
+            self.wait()
+            return super().reset(**options)
+
+        def wait(self):
+            if is_asked.is_set() and self.index == 0:
+                _thread.interrupt_main()
+                assert may_end.wait(30.0)
+            if is_asked.is_set() and self.index == 2:
+                last_has_begun.set()
+
+    fns = [lambda i=i: Waits(i) for i in range(3)]
+    with reverie.gym.GymVectorEnv(fns, backend="thread", num_workers=1) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros(3, int))
+        is_asked.set()
+        mask = np.array([True, False, True])
+        with pytest.raises(KeyboardInterrupt):
+            envs.call("wait") if asked == "call" else envs.reset(options={"reset_mask": mask})
+        may_end.set()
+        assert last_has_begun.wait(30.0)
+        is_asked.clear()
+        assert envs.get_attr("steps") == ((1, 1, 1) if asked == "call" else (0, 1, 0))
+        envs.step(np.zeros(3, int))
+
+
 def test_gymnasium_vector_wrappers_work(make):
     def wrapped(vector):
         vector = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
@@ -439,8 +476,6 @@ def test_the_error_for_an_environment_that_cannot_be_created_names_it():
 
 
 def test_without_workers_the_calling_thread_steps_the_environments():
-    import threading
-
     class Tells(Scripted):
         def thread(self):
             return threading.get_ident()

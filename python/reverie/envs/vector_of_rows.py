@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.caller import CallerPool
 from reverie.envs.process import ProcessPool
 from reverie.envs.thread import ThreadPool
-from reverie.errors import InvalidArgumentError
+from reverie.errors import EnvError, InvalidArgumentError
 
 _Infos = list[tuple[int, dict[str, Any]]]
 
@@ -66,6 +66,8 @@ class RowsEngine:
         share = [index for index, count in enumerate(self._pool.shares()) for _ in range(count)]
         self._mail_of = [self._pool.mails[index] for index in share]
         self._is_copied = copy
+        # What was asked last, if the wait for it was given up.
+        self._late: Any = None
 
     def reset(
         self,
@@ -75,14 +77,13 @@ class RowsEngine:
     ) -> tuple[Any, _Infos]:
         """Start environments anew."""
         if options is None and mask is None and not isinstance(seed, list):
-            return self._observed(self._pool.reset(seed).result().observation)[:2]
+            return self._observed(self._asked(None, lambda: self._pool.reset(seed)))[:2]
         if isinstance(seed, int):
             seeds: list[int | None] = [seed + i for i in range(self.num_envs)]
         else:
             seeds = seed or [None] * self.num_envs
         request = {"seeds": seeds, "options": options, "mask": mask}
-        with self._asked(request):
-            return self._observed(self._pool.reset().result().observation)[:2]
+        return self._observed(self._asked(request, self._pool.reset))[:2]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         """Step every environment."""
@@ -92,9 +93,11 @@ class RowsEngine:
                 raise InvalidArgumentError(
                     f"actions has {len(given)} entries for {self.num_envs} environments"
                 )
-            with self._asked({"actions": given}):
-                nest = self._pool.step(np.zeros(self.num_envs, np.int64)).result().observation
+            blank = np.zeros(self.num_envs, np.int64)
+            nest = self._asked({"actions": given}, lambda: self._pool.step(blank))
         else:
+            if self._late is not None:
+                self._end_late()
             if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
                 actions = _as_actions(actions, self._dtype)
             nest = self._pool.step(actions).result().observation
@@ -110,8 +113,7 @@ class RowsEngine:
         It is asked for as a reset is, so that a step of all does not look for what is asked.
         """
         request = {"actions": list(actions), "chosen": chosen}
-        with self._asked(request):
-            return self._stepped(self._pool.reset().result().observation)
+        return self._stepped(self._asked(request, self._pool.reset))
 
     def _stepped(self, nest: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         observation, infos, flags = self._observed(nest)
@@ -131,19 +133,46 @@ class RowsEngine:
         """End the workers."""
         self._pool.close()
 
-    @contextmanager
-    def _asked(self, request: dict[str, Any]) -> Iterator[None]:
-        for mail in self._pool.mails:
-            mail.post(request)
+    def _asked(self, request: dict[str, Any] | None, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """What the environments give once they have done what ``begin`` begins.
+
+        One that is reset and finds no request begins a new episode. So the request is there until
+        all have answered, also if the wait for them is given up.
+        """
+        self._end_late()
         try:
-            yield
+            if request is not None:
+                for mail in self._pool.mails:
+                    mail.post(request)
+            self._late = begin()
+            return self._answered()
         finally:
-            for mail in self._pool.mails:
-                mail.withdraw()
+            if self._late is None and request is not None:
+                self._withdraw()
+
+    def _answered(self) -> Any:  # noqa: ANN401
+        try:
+            nest = self._late.result().observation
+        except EnvError:
+            self._late = None
+            raise
+        self._late = None
+        return nest
+
+    def _end_late(self) -> None:
+        """Waits for what an earlier call gave up, whose caller was told so."""
+        if self._late is None:
+            return
+        with contextlib.suppress(EnvError):
+            self._answered()
+        self._withdraw()
+
+    def _withdraw(self) -> None:
+        for mail in self._pool.mails:
+            mail.withdraw()
 
     def _answers(self, request: dict[str, Any]) -> tuple[Any, ...]:
-        with self._asked(request):
-            nest = self._pool.reset().result().observation
+        nest = self._asked(request, self._pool.reset)
         answers = []
         for index in range(self.num_envs):
             note = self._note(nest, index)
