@@ -1,6 +1,7 @@
 """How vector environments behave: one suite for Gymnasium's two and ours."""
 
 import _thread
+import contextlib
 import copy
 import threading
 
@@ -473,6 +474,29 @@ def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     assert told.value.env_id == 2
     with pytest.raises(EnvError, match=r"environment 2 of batch 0(.|\n)*no such level"):
         ours([scripted(), scripted(), broken], num_workers=0)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda envs: envs.get_attr("size"),
+        lambda envs: envs.reset(options={"level": 2}),
+        lambda envs: envs.step(envs.action_space.sample()),
+    ],
+)
+def test_a_closed_vector_of_processes_writes_to_no_other_file(use, tmp_path):
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    fns = [scripted(action_space=spaces.Tuple([box, box]))]
+    envs = reverie.gym.GymVectorEnv(fns, backend="process")
+    envs.reset(seed=1)
+    envs.close()
+    paths = [tmp_path / str(number) for number in range(8)]
+    with contextlib.ExitStack() as stack:
+        for path in paths:  # these get the descriptors that the environments had
+            stack.enter_context(path.open("w"))
+        with pytest.raises(FailedPreconditionError, match="closed"):
+            use(envs)
+    assert [path.read_bytes() for path in paths] == [b""] * len(paths)
 
 
 def test_without_workers_the_calling_thread_steps_the_environments():

@@ -65,7 +65,13 @@ class Mail:
     # --- The program's side, while the worker waits.
 
     def post(self, request: object) -> None:
-        """Leave a request, which the worker sees until it is withdrawn."""
+        """Leave a request, which the worker sees until it is withdrawn.
+
+        Raises:
+            FailedPreconditionError: it is closed; its descriptors may be those of other files now.
+        """
+        if self._head.closed:
+            raise FailedPreconditionError("this pool is closed; make another")
         data = trusted.dumps(request, "what is asked of the environments")
         os.pwrite(self._requests, data, _HEAD.size)
         self._count += 1
@@ -73,7 +79,8 @@ class Mail:
 
     def withdraw(self) -> None:
         """Ends the request."""
-        self._head[:] = _HEAD.pack(self._count, 0)
+        if not self._head.closed:
+            self._head[:] = _HEAD.pack(self._count, 0)
 
     def note(self, at: int, size: int) -> Any:  # noqa: ANN401
         """What a row wrote."""
