@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import copy
+import os
 import threading
 
 import numpy as np
@@ -474,6 +475,20 @@ def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     assert told.value.env_id == 2
     with pytest.raises(EnvError, match=r"environment 2 of batch 0(.|\n)*no such level"):
         ours([scripted(), scripted(), broken], num_workers=0)
+
+
+def test_a_vector_whose_environments_cannot_be_created_leaves_no_file_open():
+    def broken():
+        raise RuntimeError("no such level")
+
+    def try_to_make():
+        with pytest.raises(EnvError, match="no such level"):
+            reverie.gym.GymVectorEnv([broken] * 2, backend="process", num_workers=2)
+
+    try_to_make()  # what is loaded once may open files
+    before = set(os.listdir("/proc/self/fd"))
+    try_to_make()
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,8 @@ class ProcessPool:
             self._core = self._start()
         except BaseException:
             self._workers.end_all(0.0)
+            for mail in self.mails:
+                mail.close()
             raise
         self.spec = spaces.env_spec(self._described)
         self._core.set_results(EnvBatch, self._described["structure"], copy)
