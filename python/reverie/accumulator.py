@@ -120,6 +120,7 @@ class Accumulator(ProcessBound, Closing):
         self._wants = False
         self._wants_state = False
         self._reduced: list[np.ndarray[Any, Any]] | None = None
+        self._arriving: tuple[list[Any], Any] | None = None  # of a round, and not all are taken
         self._stats = {"num_gradients": 0, "num_skipped": 0, "batch_size": 0}
         self._state: tuple[Any] | None = None
         self._refreshed_s = time.monotonic()
@@ -233,10 +234,10 @@ class Accumulator(ProcessBound, Closing):
     def update(self) -> None:
         """Update the state: call it often. The results of all other methods change only here."""
         self._check("update")
-        # If adopting a model fails, there is none to go on with until a later call adopts it.
+        # If a model or gradients cannot be taken, nothing goes on until a later call takes them.
         self._leader, self._is_connected, self._wants, self._wants_state = "", False, False, False
         try:
-            view = self._native.update(self.has_gradients())
+            view = self._native.update(self.has_gradients() or self._arriving is not None)
             if view[5] is not None:
                 self._check_kinds()  # before another member's model is copied into them
         except InvalidArgumentError:  # another model
@@ -248,7 +249,9 @@ class Accumulator(ProcessBound, Closing):
             self._take_state(*state[0])
             self._native.adopted()
         if result is not None:
-            self._take_gradients(*result)
+            self._arriving = [], result
+        if self._arriving is not None:
+            self._take_gradients(*self._arriving)
         self._leader, self._is_connected, wants, self._wants_state, self._version = view[:5]
         self._wants = wants and not self.has_gradients()
 
@@ -479,22 +482,17 @@ class Accumulator(ProcessBound, Closing):
             _model_arrays.assign(mine, theirs)
         self._state = (state,)
 
-    def _take_gradients(
-        self, contributions: int, skipped: int, samples: int, done: _reverie.GroupRound
-    ) -> None:
-        self._stats = {
-            "num_gradients": contributions,
-            "num_skipped": skipped,
-            "batch_size": samples,
-        }
+    def _take_gradients(self, means: list[Any], result: Any) -> None:  # noqa: ANN401
+        contributions, skipped, samples, done = result
+        self._stats.update(num_gradients=contributions, num_skipped=skipped, batch_size=samples)
         number = {"samples": samples, "contributions": contributions, "sum": 1}[self._average]
         divisor = max(number, 1)
-        self._reduced = []
         for i, parameter in enumerate(self._parameters):
-            total = done.array(i + 1)  # memory of this round, which no other object uses
-            if total.dtype.kind not in "fc":
-                total = total / total.dtype.type(divisor)
-            elif divisor != 1:
-                np.divide(total, total.dtype.type(divisor), out=total)
-            self._reduced.append(total)
-            _model_arrays.set_grad(parameter, self._reduced[i])
+            if i == len(means):  # else an update() that failed has divided it
+                means.append(done.array(i + 1))  # memory of this round, which no other object uses
+                if means[i].dtype.kind not in "fc":
+                    means[i] = means[i] / means[i].dtype.type(divisor)
+                elif divisor != 1:
+                    np.divide(means[i], means[i].dtype.type(divisor), out=means[i])
+            _model_arrays.set_grad(parameter, means[i])
+        self._reduced, self._arriving = means, None

@@ -12,7 +12,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors
+from reverie import _model_arrays, errors
 
 SHAPES = [(3, 2), (4,)]
 
@@ -141,6 +141,37 @@ def test_a_model_that_could_not_be_adopted_is_adopted_by_a_later_update(make):
     together([high, low])
     assert low.bytes == high.bytes
     assert low.states
+
+
+def test_gradients_that_could_not_be_taken_are_taken_by_a_later_update(make, monkeypatch):
+    members = [make("a"), make("b")]
+    together(members)
+    for member in members:
+        member.accumulator.set_virtual_batch_size(10)
+    set_count = 0
+
+    def set_grad(_parameter, _array):
+        nonlocal set_count
+        set_count += 1
+        if set_count == 2:  # the first array of a model is taken, the second is not
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_model_arrays, "set_grad", set_grad)
+    until(members, members[0].accumulator.wants_gradients)
+    members[0].give(3.0, 10)
+
+    def turned():
+        for member in members:
+            member.turn()
+
+    with pytest.raises(KeyboardInterrupt):
+        eventually(turned)
+    (late,) = [member for member in members if not member.accumulator.connected()]
+    assert not late.accumulator.has_gradients()
+    assert not late.accumulator.wants_gradients()
+    until(members, lambda: all(member.steps == 1 for member in members))
+    for member in members:
+        assert all((parameter == -1.5).all() for parameter in member.parameters)
 
 
 def test_all_members_apply_the_same_mean_whoever_contributes(make):
