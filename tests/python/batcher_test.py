@@ -2,6 +2,8 @@
 
 import _thread
 import asyncio
+import contextlib
+import gc
 import random
 import threading
 import warnings
@@ -440,6 +442,34 @@ def test_closing_ends_every_wait_and_keeps_finished_batches():
     timer.start()
     with pytest.raises(CancelledError):
         batcher.get()
+
+
+def test_awaiting_a_batcher_keeps_nothing_until_the_next_batch():
+    batcher = reverie.Batcher(2)
+
+    def event_count():
+        gc.collect()
+        return sum(type(one) is asyncio.Event for one in gc.get_objects())
+
+    async def wait_in_vain():
+        for _ in range(20):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(batcher, 0.01)
+
+    async def take():
+        awaited = [asyncio.ensure_future(batcher) for _ in range(2)]
+        await asyncio.wait(awaited, timeout=0.01)  # they run until they wait
+        for number in range(4):
+            batcher.stack(number)
+        return sorted([(await one).tolist() for one in awaited])
+
+    before = event_count()
+    asyncio.run(wait_in_vain())
+    assert event_count() == before
+    assert asyncio.run(take()) == [[0, 1], [2, 3]]
+    batcher.close()
+    with pytest.raises(CancelledError):
+        asyncio.run(wait_in_vain())
 
 
 def test_await_returns_batches_in_order():
