@@ -1,7 +1,12 @@
 #include "reverie/codec/column_codec.h"
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
+#include "reverie/codec/block_codec.h"
 #include "tests/conformance/codec_suite.h"
 
 namespace reverie {
@@ -82,6 +87,17 @@ TEST(ColumnCodec, BoundsTheDecodedSizeOfAChunk) {
   EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax, 1));
   EXPECT_FALSE(may_unfold_to(kUnfoldedBytesMax + 8, kUnfoldedBytesMax / kUnfoldedRatioMax));
   EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax * 4, kUnfoldedBytesMax / 2));
+}
+
+// No byte of the row is read, so the system gives it no memory.
+TEST(ColumnCodec, AColumnThatIsTooLargeToBeCompressedIsRefusedWithItsBound) {
+  constexpr std::size_t kBound = kBlockBytesMax / 2;
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(kBound + 1);
+  const TensorSpec spec{"x", DType::kUInt8, {kBound + 1}};
+  const RowSpan row(memory.get(), kBound + 1);
+  std::vector<std::byte> out;
+  expect_refused(encode_column(CodecId::kLz4, spec, {&row, 1}, out), StatusCode::kResourceExhausted,
+                 {"'x'", std::to_string(kBound + 1), "may have " + std::to_string(kBound) + ";"});
 }
 
 TEST(ColumnCodec, RefusesAnUnknownCodec) {

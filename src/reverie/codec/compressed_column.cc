@@ -45,10 +45,10 @@ std::vector<std::byte> row_diffs(std::size_t row_count, std::size_t row_bytes,
   return records;
 }
 
-Status too_large(const TensorSpec& spec, std::size_t size) {
+Status too_large(const TensorSpec& spec, std::size_t size, std::size_t bound) {
   return resource_exhausted(
       "column '{}' has {} bytes; a compressed one may have {}; use a smaller chunk_length",
-      spec.name, size, kBlockBytesMax);
+      spec.name, size, bound);
 }
 
 }  // namespace
@@ -64,7 +64,8 @@ PlaneShape plane_shape(DType dtype, std::size_t row_count, std::size_t row_bytes
 Status compress_rows(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                      std::size_t row_bytes, std::span<const std::byte> rows,
                      std::vector<std::byte>& out) {
-  if (rows.size() > kBlockBytesMax / 2) return too_large(spec, rows.size());
+  constexpr std::size_t kBound = kBlockBytesMax / 2;
+  if (rows.size() > kBound) return too_large(spec, rows.size(), kBound);
   const std::size_t begin = out.size();
   const PlaneShape planes = plane_shape(spec.dtype, row_count, row_bytes);
   if (row_bytes >= RowDiff::kBlockBytes && !rows.empty()) {
@@ -96,7 +97,7 @@ Status compress_rows(CodecId codec, const TensorSpec& spec, std::size_t row_coun
 
 Status compress_raw(CodecId codec, const TensorSpec& spec, std::span<const std::byte> raw,
                     std::vector<std::byte>& out) {
-  if (raw.size() > kBlockBytesMax) return too_large(spec, raw.size());
+  if (raw.size() > kBlockBytesMax) return too_large(spec, raw.size(), kBlockBytesMax);
   pack(codec, Filter::kNone, raw.size(), raw, out);
   return {};
 }
