@@ -356,7 +356,7 @@ class TrajectoryWriter:
 
         Args:
             table: its name.
-            priority: the item's; None for the largest that the table has seen.
+            priority: the item's; None for the largest that the table has seen, or for 1 over gRPC.
             trajectory: a nest of columns picked from ``history``.
             version: that of the weights that acted, int64: it comes back as ``Batch.versions``.
             timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.

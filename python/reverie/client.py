@@ -92,7 +92,8 @@ class Client(Closing):
     Raises:
         InvalidArgumentError: an address is malformed or is given twice, ``tls`` holds no
             certificates, ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no
-            such ``sampling`` or ``on_corrupt``, or ``seed`` is given with several shards.
+            such ``sampling``, ``on_corrupt`` or ``protocol``, ``seed`` is given with several
+            shards, or ``protocol="peer"`` with ``tls`` or several addresses.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
@@ -235,7 +236,7 @@ class Client(Closing):
         Args:
             data: a nest of arrays; the columns of the items get a leading axis of 1.
             priorities: by the name of the table, at least one; None for the largest that the table
-                has seen.
+                has seen, or for 1 over gRPC, which cannot ask for that.
             timeout_s: how long to wait for the rate limiters.
 
         Raises:
@@ -268,7 +269,8 @@ class Client(Closing):
             table: its name.
             items: ``[N, 2]``, the first row of each item and one past its last; None for one item
                 over all rows.
-            priorities: ``[N]``, or one for all; None for the largest that the table has seen.
+            priorities: ``[N]``, or one for all; None for the largest that the table has seen, or
+                for 1 over gRPC.
             timeout_s: how long to wait for the rate limiter.
 
         Returns:
@@ -276,7 +278,8 @@ class Client(Closing):
 
         Raises:
             InvalidArgumentError: columns that differ in rows, a range outside them, a priority that
-                is not a number, more than 128 MiB of rows with an external column.
+                is not a number, more than 128 MiB of rows with an external column, or more than
+                4,092 MiB for a table with a journal.
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; the message says how many items are inserted.
         """
@@ -658,7 +661,7 @@ class Client(Closing):
                 else.
 
         Returns:
-            How many items were updated; without waiting, how many were sent.
+            How many items were updated; over gRPC, or without waiting, how many were sent.
 
         Raises:
             InvalidArgumentError: the lengths differ, a priority is out of range, or ``tickets``
@@ -742,7 +745,10 @@ class Client(Closing):
         return self._table(_checks.text("table", table)).max_priority
 
     def delete(self, table: str, keys: Keys, *, timeout_s: float | None = None) -> int:
-        """Deletes items; returns how many there were. Missing keys are ignored."""
+        """Deletes items; returns how many there were. Missing keys are ignored.
+
+        Over gRPC, which does not tell that, it returns the number of ``keys``.
+        """
         return self._mutate(table, _keys.keys_of("keys", keys), timeout_s=timeout_s)[1]
 
     def reset(self, table: str, *, timeout_s: float | None = None) -> None:

@@ -155,7 +155,7 @@ class Rpc(ProcessBound, Closing):
 
         Raises:
             InvalidArgumentError: a malformed address, or one that other machines can reach although
-                there is no token.
+                there is neither a token nor ``tls``, and ``insecure`` is not set.
             AlreadyExistsError: another process listens there.
         """
         return self._native.listen(address)

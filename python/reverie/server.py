@@ -29,12 +29,12 @@ _GRACE_S = 1.0
 class ServerLimits(NamedTuple):
     """How much a server holds for its clients, for each and for all together.
 
-    A call beyond a limit ends with ``ResourceExhaustedError`` (a further connection is closed);
-    other clients are not affected. The contents of the tables are bound by their ``max_size`` and
-    ``max_bytes``, and by the server's ``max_bytes``.
+    A call that would send too much ends with ``ResourceExhaustedError``; where a limit says so, it
+    waits or its connection is closed instead. Other clients are not affected. The contents of the
+    tables are bound by their ``max_size`` and ``max_bytes``, and by the server's ``max_bytes``.
 
     Attributes:
-        connections: how many at a time.
+        connections: how many at a time; a further one is closed.
         calls: how many one connection may have at a time; a call that waits counts. Further ones
             wait at their client.
         message_bytes: the largest message; at most 2**32 - 1.

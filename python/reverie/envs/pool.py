@@ -41,7 +41,7 @@ class EnvPool(ProcessBound, Closing):
             ``"native"`` one of ``reverie.envs.native.ids()`` in C++, ``"vector"`` a vector
             environment in this process; ``"auto"`` is native if there is one and otherwise
             processes. ``"thread"`` is for environments that wait rather than compute: threads of
-            this process, one per environment unless ``num_workers`` is given.
+            this process, one per environment but at most 32 unless ``num_workers`` is given.
         env_kwargs: keyword arguments of the environment.
         seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
         batch_size: less than ``num_envs``: a result then has the first ``batch_size`` environments
