@@ -104,8 +104,9 @@ class Trainer(ProcessBound, Scoped):
             a pool of them for each actor; ``"process"``, ``"thread"`` and ``"native"`` insist.
         env_timeout_s: how long a step may take, of an environment that is not native.
         resume: a folder that `save` wrote to, or one checkpoint of it; the training goes on from
-            the newest there. Algorithm, environment and all settings must be those of the training
-            that was saved, its seed among them.
+            the newest there. Algorithm, environment and settings must be those of the training that
+            was saved, its seed among them, except for those of its length, evaluations, step sizes
+            and noise; the error for any other difference lists them.
         listen: where actors of other processes join (`act`), as ``"127.0.0.1:4432"``; a port 0
             takes a free one. ``actors`` are then threads of this process besides, and may be 0.
         token: a secret that these actors have too; as for an ``Rpc``, like the next two.

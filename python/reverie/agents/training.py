@@ -116,7 +116,8 @@ def train(
         out: a folder for the curve, the policy and the settings (see `TrainResult.save`), and for
             its checkpoints.
         resume: go on from the newest checkpoint in ``out``, if there is one; everything else must
-            be as it was then. An omitted seed is that of the checkpoint. If False, an unfinished
+            be as it was then, except for the settings that the error for another
+            difference lists. An omitted seed is that of the checkpoint. If False, an unfinished
             training in ``out`` is an error.
         checkpoint_every_s: how often one is written; another one at the end, also after Ctrl-C.
         final_episodes: the number of episodes of the final evaluation.
