@@ -40,7 +40,10 @@ class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
 
 
 class NotFoundError(ReverieError, KeyError, ValueError, RuntimeError):
-    """There is no table with that name. Reverb raises either builtin, depending on the call."""
+    """There is nothing of that name: a table, a peer, a function, a checkpoint.
+
+    Reverb raises either builtin, depending on the call.
+    """
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 

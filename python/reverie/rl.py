@@ -196,7 +196,7 @@ def clipped_double_q_targets(
         second_values: ``[B]``, of the other.
 
     Returns:
-        ``[B]`` targets. NaN where either critic gives NaN.
+        ``[B]`` targets. NaN where either critic gives NaN, unless the discount is 0.
 
     Source:
         Fujimoto et al. 2018, equation 10.

@@ -258,7 +258,8 @@ class NativePool(ProcessBound, Closing):
     def set_state(self, env_index: int, state: npt.ArrayLike, batch: int = 0) -> None:
         """Put an environment into a state that ``get_state`` gave.
 
-        Its observation appears in the next step, or in a result that is taken before it.
+        Its observation appears in the next step, or in a result that is taken before it. An
+        episode that was over, and not reset yet, continues from that state.
 
         Raises:
             InvalidArgumentError: a wrong number of values, or one that is not finite.
