@@ -73,7 +73,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     train.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the newest checkpoint in --out, with all other settings as they were",
+        help="continue from the newest checkpoint in --out, with its settings; the error for one "
+        "that must not differ lists those that may",
     )
     train.add_argument(
         "--checkpoint-every",
