@@ -16,8 +16,9 @@ void TimerQueue::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
-    thread = std::move(thread_);
     changed_.notify_all();
+    if (thread_.get_id() == std::this_thread::get_id()) return;  // a later call joins it
+    thread = std::move(thread_);
   }
   if (thread.joinable()) thread.join();
 }

@@ -21,7 +21,8 @@ class TimerQueue {
   explicit TimerQueue(Clock& clock) : clock_(clock) {}
   ~TimerQueue() { stop(); }
 
-  // Runs no more callbacks, and waits for one that is running. Idempotent. Not from a callback.
+  // Runs no more callbacks, and waits for one that is running. Idempotent. A callback may call it,
+  // and does not wait for itself; it must not be the last to.
   void stop();
 
   // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id, never 0.

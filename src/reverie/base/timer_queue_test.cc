@@ -100,6 +100,18 @@ TEST_F(TimerQueueTest, RunsNothingAfterStop) {
   EXPECT_EQ(runs_.numbers(), Numbers{});
 }
 
+TEST_F(TimerQueueTest, ACallbackMayStopItsQueue) {
+  timers_.schedule(in(1), [&] {
+    timers_.stop();
+    runs_.add(1)();
+  });
+  timers_.schedule(in(1), runs_.add(2));
+  clock_.advance(seconds(1));
+  ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));
+  timers_.stop();
+  EXPECT_EQ(runs_.numbers(), Numbers{1});
+}
+
 TEST_F(TimerQueueTest, AnAlarmRingsAtTheEarliestOfItsTimesAndCanBeSetAgain) {
   Alarm alarm(timers_, runs_.add(1));
   alarm.set(in(10));

@@ -216,6 +216,9 @@ void LocalService::close() {
   if (!fork_guard_.check("store").ok()) return;
   closed_ = true;
   for (const auto& table : tables_) table->close();
+  // A deadline that has just passed may be completing requests, which hold what their caller ends
+  // next: a server's connections, and this store itself.
+  context_->timers.stop();
   if (log_) log_->close();
   // This also releases the folder of the log.
   if (checkpoints_) checkpoints_->stop();

@@ -74,6 +74,8 @@ class LocalService final : public ReplayService {
   RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
+  // Also waits for completions that another thread of the store runs: that of the deadlines, and
+  // those of a log and of checkpoints, on which it must not be called.
   void close() override;
 
   // Only an embedded store offers this. NOT_FOUND lists the existing tables.

@@ -1,6 +1,7 @@
 #include "reverie/replay/local_service.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -170,6 +171,51 @@ TEST(LocalService, AWaitCanBeInterrupted) {
   const SampleResult result = sample_and_wait(*service, std::move(request), wait);
   EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
   EXPECT_EQ(info_and_wait(*service).value()[0].pending_samples, 0);
+}
+
+TEST(LocalService, ClosingWaitsForTheCompletionsOfADeadlineThatHasPassed) {
+  ManualClock clock;
+  std::promise<void> has_begun;
+  std::promise<void> may_end;
+  std::atomic<bool> has_ended{false};
+  StoreOptions options;
+  options.clock = &clock;
+  const auto service = open({fifo("a")}, options);
+  SampleRequest request;
+  request.table = "a";
+  request.deadline = clock.now() + seconds(1);
+  service->sample(std::move(request), [&](const SampleResult&) {
+    has_begun.set_value();
+    may_end.get_future().wait();
+    has_ended = true;
+  });
+  clock.advance(seconds(1));
+  has_begun.get_future().wait();
+  auto closing = std::async(std::launch::async, [&] {
+    service->close();
+    return has_ended.load();
+  });
+  EXPECT_EQ(closing.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  may_end.set_value();
+  EXPECT_TRUE(closing.get());
+}
+
+TEST(LocalService, TheCompletionOfADeadlineMayCloseItsStore) {
+  ManualClock clock;
+  std::promise<void> is_closed;
+  StoreOptions options;
+  options.clock = &clock;
+  const auto service = open({fifo("a")}, options);
+  SampleRequest request;
+  request.table = "a";
+  request.deadline = clock.now() + seconds(1);
+  service->sample(std::move(request), [&](const SampleResult&) {
+    service->close();
+    is_closed.set_value();
+  });
+  clock.advance(seconds(1));
+  is_closed.get_future().wait();
+  EXPECT_FALSE(service->check_open().ok());
 }
 
 TEST(LocalService, CallbacksReportAWaitAndNotACallServedAtOnce) {
