@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -146,6 +147,42 @@ TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterG
   insert();
   ASSERT_NO_FATAL_FAILURE(step_until(12));
   EXPECT_EQ(tries[11] - tries[10], std::chrono::seconds(1)) << "a checkpoint ends the pauses";
+}
+
+// Otherwise another store could open the folder, whose journal's last bytes come later, and whose
+// ring is removed then, by its name.
+TEST(ClosingAStore, TheFolderIsHeldUntilTheFirstOfTwoCallersHasEndedTheJournal) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-closing-{}", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  testing::HookedFileSystem files{FileSystem::system()};
+  WorkerOptions options;
+  options.path = folder.string();
+  options.checkpointer.files = &files;
+  options.checkpointer.journal = {.durability = Durability::kInterval, .has_thread = false};
+  const auto service =
+      open_checkpointed(
+          {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, {}, options)
+          .value();
+  Item item = testing::make_item(1, 1.0);
+  ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}}).status.ok());
+
+  std::promise<void> is_ending;
+  std::promise<void> may_end;
+  files.before_sync_file = [&] {
+    is_ending.set_value();
+    may_end.get_future().wait();
+  };
+  auto first = std::async(std::launch::async, [&] { service->close(); });
+  is_ending.get_future().wait();
+  auto second = std::async(std::launch::async, [&] { service->close(); });
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(Checkpointer::open(folder.string(), {}).status().code(),
+            StatusCode::kFailedPrecondition);
+  may_end.set_value();
+  first.get();
+  second.get();
+  EXPECT_TRUE(Checkpointer::open(folder.string(), {}).ok());
 }
 
 }  // namespace

@@ -219,8 +219,9 @@ void LocalService::close() {
   // A deadline that has just passed may be completing requests, which hold what their caller ends
   // next: a server's connections, and this store itself.
   context_->timers.stop();
+  const MutexLock lock(close_mutex_);
   if (log_) log_->close();
-  // This also releases the folder of the log.
+  // This also releases the folder, in which the log must have written its last byte.
   if (checkpoints_) checkpoints_->stop();
 }
 

@@ -75,7 +75,8 @@ class LocalService final : public ReplayService {
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   // Also waits for completions that another thread of the store runs: that of the deadlines, and
-  // those of a log and of checkpoints, on which it must not be called.
+  // those of a log and of checkpoints, on which it must not be called. A second caller waits for
+  // the first.
   void close() override;
 
   // Only an embedded store offers this. NOT_FOUND lists the existing tables.
@@ -127,6 +128,7 @@ class LocalService final : public ReplayService {
   std::unique_ptr<StoreLog> log_;
   std::vector<SessionNumbers> known_sessions_;
   std::unique_ptr<StoreCheckpoints> checkpoints_;
+  Mutex close_mutex_;  // held while the log and the checkpoints end
   ForkGuard fork_guard_;
 };
 
