@@ -39,13 +39,18 @@ class Prefetcher {
   Prefetcher(std::size_t depth, Make make)
       : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
   // One thread for each; batches come in the order in which they are finished. Requires at least
-  // one.
+  // one. Throws std::system_error if a thread cannot be started.
   Prefetcher(std::size_t depth, std::vector<Make> makes, bool ignores_unwanted = false)
       : depth_(depth),
         ignores_unwanted_(ignores_unwanted),
         makes_(std::move(makes)),
         running_(makes_.size()) {
-    for (const Make& make : makes_) threads_.emplace_back([this, &make] { run(make); });
+    try {
+      for (const Make& make : makes_) threads_.emplace_back([this, &make] { run(make); });
+    } catch (...) {
+      close();  // joins those that were started
+      throw;
+    }
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

@@ -4,12 +4,14 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -37,6 +39,24 @@ TEST(Prefetcher, HandsOutValuesInOrderAndThenTheError) {
     EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100") << "time after time";
   }
   EXPECT_EQ(made, 101) << "the thread has stopped";
+}
+
+TEST(Prefetcher, AThreadThatCannotStartEndsThoseBeforeItAndThrows) {
+  constexpr std::size_t kThreads = 64;
+  std::vector<Prefetcher<int>::Make> makes(kThreads, wait_for_ever);
+  makes[0] = [](const WaitOptions& wait) {
+    const test::NoNewThreads none;
+    return wait_for_ever(wait);
+  };
+  // Again, should all threads have been started before the first one ran.
+  EXPECT_TRUE(test::eventually([&] {
+    try {
+      const Prefetcher<int> whole(kThreads, makes);
+      return false;
+    } catch (const std::system_error&) {
+      return true;
+    }
+  }));
 }
 
 TEST(Prefetcher, NextNowTakesAReadyValueWithoutWaiting) {
