@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/calls/peer_turns.h"
 #include "reverie/rpc/value_writer.h"
 
 namespace reverie {
@@ -120,7 +121,7 @@ void ServedStream::on_close() {
 
 void ServedStream::carry_out(StreamCore::Answers answers) {
   if (answers.empty()) return;
-  const std::shared_ptr<Peer> peer = peer_.lock();
+  const PeerTurn peer(*turns_);
   if (!peer) return;
   std::vector<Peer::Answer> given;
   for (StreamCore::Answer& answer : answers) {
@@ -166,7 +167,9 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   };
   using Watch = std::pair<std::uint64_t, std::uint64_t>;  // session and call
 
-  std::weak_ptr<Peer> peer;
+  explicit State(Peer* peer) : turns(std::make_shared<PeerTurns>(peer)) {}
+
+  const std::shared_ptr<PeerTurns> turns;  // its streams may be used longer
   mutable Mutex mutex;
   std::unordered_map<std::uint64_t, Place> streams REVERIE_GUARDED_BY(mutex);
   std::map<Watch, std::uint64_t> watches REVERIE_GUARDED_BY(mutex);
@@ -197,9 +200,9 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   }
 
   void begin(const Begin& begin, Request request) {
-    const std::shared_ptr<Peer> here = peer.lock();
+    const PeerTurn here(*turns);
     if (!here) return;
-    const std::shared_ptr<ServedStream> stream(new ServedStream(peer, request.caller));
+    const std::shared_ptr<ServedStream> stream(new ServedStream(turns, request.caller));
     const InboundId id = request.id;
     const std::uint64_t number = add(stream, id);
     if (number == 0) {
@@ -217,7 +220,7 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   }
 
   void serve(Request request) {
-    const std::shared_ptr<Peer> here = peer.lock();
+    const PeerTurn here(*turns);
     if (!here) return;
     Result<StreamMessage> message = decode_stream_message(std::move(request.message.payload));
     if (!message.ok()) {
@@ -273,8 +276,7 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
 };
 
 Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<Peer>& peer) {
-  const auto state = std::make_shared<State>();
-  state->peer = peer;
+  const auto state = std::make_shared<State>(peer.get());
   const std::weak_ptr<State> weak = state;
   REVERIE_RETURN_IF_ERROR(peer->define(std::string(kStreamsFunction), [weak](Request request) {
     if (const auto open = weak.lock()) open->serve(std::move(request));
@@ -282,10 +284,14 @@ Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<P
   peer->add_withdrawn([weak](InboundId request) {
     if (const auto open = weak.lock()) open->withdraw(request);
   });
-  return std::unique_ptr<StreamServer>(new StreamServer(state));
+  return std::unique_ptr<StreamServer>(new StreamServer(peer, state));
 }
 
 StreamServer::~StreamServer() {
+  if (!fork_guard_.check("stream server").ok()) {  // a thread of the parent may hold a lock
+    leave_to_parent(std::move(state_));
+    return;
+  }
   std::unordered_map<std::uint64_t, State::Place> gone;
   std::vector<std::string> functions;
   {
@@ -294,17 +300,14 @@ StreamServer::~StreamServer() {
     gone.swap(state_->streams);
     functions.swap(state_->functions);
   }
-  if (const std::shared_ptr<Peer> peer = state_->peer.lock()) {
-    for (const std::string& function : functions) peer->undefine(function);
-    peer->undefine(std::string(kStreamsFunction));
-  }
+  for (const std::string& function : functions) peer_->undefine(function);
+  peer_->undefine(std::string(kStreamsFunction));
   for (const auto& [number, place] : gone) place.stream->on_close();
+  state_->turns->close();
 }
 
 Status StreamServer::define(const std::string& function, Begin begin) {
-  const std::shared_ptr<Peer> peer = state_->peer.lock();
-  if (!peer) return failed_precondition("the peer of these streams is gone");
-  REVERIE_RETURN_IF_ERROR(peer->define(
+  REVERIE_RETURN_IF_ERROR(peer_->define(
       function, [weak = std::weak_ptr(state_), begin = std::move(begin)](Request request) {
         if (const auto open = weak.lock()) open->begin(begin, std::move(request));
       }));

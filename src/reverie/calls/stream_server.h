@@ -21,12 +21,15 @@
 #include <string>
 #include <unordered_map>
 
+#include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
 #include "reverie/calls/stream_core.h"
 #include "reverie/rpc/peer.h"
 
 namespace reverie {
+
+class PeerTurns;
 
 // One stream of a caller. Thread-safe.
 class ServedStream final : public std::enable_shared_from_this<ServedStream> {
@@ -56,14 +59,14 @@ class ServedStream final : public std::enable_shared_from_this<ServedStream> {
 
  private:
   friend class StreamServer;
-  ServedStream(std::weak_ptr<Peer> peer, std::string caller)
-      : peer_(std::move(peer)), caller_(std::move(caller)) {}
+  ServedStream(std::shared_ptr<PeerTurns> turns, std::string caller)
+      : turns_(std::move(turns)), caller_(std::move(caller)) {}
   void on_message(StreamMessage message, InboundId request);
   void on_close();
   void carry_out(StreamCore::Answers answers);
   void tell();
 
-  const std::weak_ptr<Peer> peer_;
+  const std::shared_ptr<PeerTurns> turns_;
   const std::string caller_;
   mutable Mutex mutex_;
   StreamCore core_ REVERIE_GUARDED_BY(mutex_);
@@ -72,7 +75,8 @@ class ServedStream final : public std::enable_shared_from_this<ServedStream> {
   bool has_news_ REVERIE_GUARDED_BY(mutex_) = false;  // since the call that runs began
 };
 
-// The streams of one peer. Thread-safe. May end before the peer: then all streams are closed.
+// The streams of one peer, which it holds. Thread-safe. When it ends, all streams are closed; it
+// waits for a Begin that is running, and so must not end within one, nor within a Changed.
 class StreamServer final {
  public:
   // Streams that are served at the same time; a further one is refused.
@@ -94,8 +98,11 @@ class StreamServer final {
 
  private:
   struct State;
-  explicit StreamServer(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  const std::shared_ptr<State> state_;
+  StreamServer(std::shared_ptr<Peer> peer, std::shared_ptr<State> state)
+      : peer_(std::move(peer)), state_(std::move(state)) {}
+  const ForkGuard fork_guard_;
+  const std::shared_ptr<Peer> peer_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace reverie

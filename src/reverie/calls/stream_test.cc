@@ -385,5 +385,31 @@ TEST_F(StreamTest, TheServerMayEndBeforeItsReaders) {
             StatusCode::kNotFound);
 }
 
+TEST_F(StreamTest, AServerAndItsPeerMayEndWhileAStreamBegins) {
+  std::shared_ptr<Peer> peer = peer_of_streams("another");
+  const Result<std::string> address =
+      peer->listen("unix:@reverie-" + std::to_string(random_seed()));
+  ASSERT_TRUE(address.ok()) << address.status().to_string();
+  ASSERT_TRUE(caller_->connect(*address).ok());
+  std::unique_ptr<StreamServer> streams = StreamServer::make(peer).value();
+  std::promise<void> has_begun;
+  std::promise<void> may_go_on;
+  const auto begin = [&](const std::shared_ptr<ServedStream>&, const Request&) {
+    has_begun.set_value();
+    may_go_on.get_future().wait();
+  };
+  ASSERT_TRUE(streams->define("slow", begin).ok());
+  ASSERT_TRUE(caller_->call("another", "slow", {}, {}, [](const CallResult&) {}).ok());
+  has_begun.get_future().wait();
+  // The last share of the peer must not end on its own thread, where the stream begins.
+  auto ended = std::async(std::launch::async, [&] {
+    streams.reset();
+    peer.reset();
+  });
+  EXPECT_EQ(ended.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  may_go_on.set_value();
+  ended.get();
+}
+
 }  // namespace
 }  // namespace reverie

@@ -6,7 +6,7 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/random.h"
 #include "reverie/base/timer_queue.h"
-#include "reverie/group/peer_turns.h"
+#include "reverie/calls/peer_turns.h"
 
 namespace reverie {
 namespace {

@@ -7,9 +7,9 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/random.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/calls/peer_turns.h"
 #include "reverie/group/gather_round.h"
 #include "reverie/group/group_share.h"
-#include "reverie/group/peer_turns.h"
 #include "reverie/os/host_id.h"
 #include "reverie/tensor/batch_memory.h"
 

@@ -11,7 +11,7 @@
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/group/peer_turns.h"
+#include "reverie/calls/peer_turns.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/policy_channel.h"
 #include "reverie/learn/step_report.h"
