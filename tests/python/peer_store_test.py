@@ -312,7 +312,8 @@ def test_killed_clients_leave_nothing_behind(server):
     before = held()
     for _ in range(3):
         kill_a_client()
-    eventually(lambda: held() == before)
+    # Other tests that run now have files in /dev/shm too, and the first client's may still close.
+    eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
     assert server.figures["peer_leased_bytes"] == 0
     report = server.client().why_blocked("t")
     assert report.inserts.waiting == 0
