@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 from reverie import _checks, _reverie
+from reverie._awaiting import Awaiting
 from reverie._closing import Closing
 from reverie._hot_methods import take_methods
 from reverie._process_bound import ProcessBound
@@ -15,20 +15,6 @@ from reverie.frameworks import OUTPUTS
 from reverie.packages import import_package
 
 __all__ = ["Batcher", "unbatch"]
-
-
-class _Awaiting:
-    """Those that await a batcher's next batch. Does not hold the batcher, which calls it."""
-
-    def __init__(self) -> None:
-        self.wakes: set[Callable[[], object]] = set()
-        self.is_told = False  # the next batch calls wake_all()
-
-    def wake_all(self) -> None:
-        """Has each look for a batch."""
-        self.is_told = False
-        for wake in tuple(self.wakes):
-            wake()
 
 
 class Batcher(ProcessBound, Closing):
@@ -83,7 +69,7 @@ class Batcher(ProcessBound, Closing):
             import_package("torch")
         core = _reverie.Batcher(size, dim, queue_size, timeout_s, output or "", place)
         self._core = core
-        self._awaiting = _Awaiting()
+        self._awaiting = Awaiting()
         take_methods(self, Batcher, core, ("stack", "cat", "get"))
 
     def stack(self, nest: object) -> None:
@@ -121,37 +107,14 @@ class Batcher(ProcessBound, Closing):
         return self._take().__await__()
 
     async def _take(self) -> Any:  # noqa: ANN401
-        import asyncio  # costs more to import than all of this package
-
-        loop = asyncio.get_running_loop()
-        finished = asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(finished.set)
-
-        self._awaiting.wakes.add(wake)
-        try:
+        with self._awaiting.woken() as finished:
             while True:
                 finished.clear()
-                self._be_told()
+                self._awaiting.be_told(self._core.call_when_finished)
                 batch = self._core.get_now()
                 if batch is not None:
                     return batch
                 await finished.wait()
-        finally:
-            self._awaiting.wakes.discard(wake)
-
-    def _be_told(self) -> None:
-        """Have the next batch wake those that await it; once, however many await it in vain."""
-        if self._awaiting.is_told:
-            return
-        self._awaiting.is_told = True
-        try:
-            self._core.call_when_finished(self._awaiting.wake_all)
-        except BaseException:
-            self._awaiting.is_told = False
-            raise
 
     def flush(self) -> bool:
         """Finish the open batch with the rows it has. False if it has none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from reverie import _checks, rpc, rpc_batches
+from reverie._awaiting import Awaiting
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
@@ -118,7 +119,7 @@ class Queue(ProcessBound):
         self._calls: rpc_batches.Queue | None = None
         self._changed = threading.Condition()
         self._entries: deque[_Entry] = deque()
-        self._wakes: set[Callable[[], None]] = set()
+        self._awaiting = Awaiting()
 
     @classmethod
     def _of(cls, calls: rpc_batches.Queue) -> Queue:
@@ -151,9 +152,7 @@ class Queue(ProcessBound):
         with self._changed:
             self._entries.append((return_callback, args, kwargs))
             self._changed.notify()
-            wakes, self._wakes = self._wakes, set()
-        for wake in wakes:
-            wake()
+        self._awaiting.wake_all()
 
     def __len__(self) -> int:
         """How many entries wait."""
@@ -176,26 +175,14 @@ class Queue(ProcessBound):
         return (self._take() if self._calls is None else self._calls._take()).__await__()
 
     async def _take(self) -> _Entry:
-        import asyncio  # costs more to import than all of this package
-
         self._fork_guard.check("queue")
-        loop = asyncio.get_running_loop()
-        while True:
-            came = asyncio.Event()
-
-            def wake(came: asyncio.Event = came) -> None:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(came.set)
-
-            with self._changed:
-                if self._entries:
-                    return self._entries.popleft()
-                self._wakes.add(wake)
-            try:
-                await came.wait()
-            finally:
+        with self._awaiting.woken() as came:
+            while True:
+                came.clear()
                 with self._changed:
-                    self._wakes.discard(wake)
+                    if self._entries:
+                        return self._entries.popleft()
+                await came.wait()
 
 
 def addresses_of(given: object) -> list[str]:

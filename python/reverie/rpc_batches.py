@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._awaiting import Awaiting
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
@@ -125,8 +126,7 @@ class Queue(ProcessBound):
     _gatherer: _reverie.RpcGatherer
     _pool: ServingThreads
     _fork_guard: ForkGuard
-    _wakes: set[Callable[[], object]]  # of those that await it
-    _is_told: bool  # the next call runs _wake_all
+    _awaiting: Awaiting
 
     def __init__(self) -> None:
         raise UnsupportedTypeError("queues are made by Rpc.define_queue")
@@ -137,8 +137,7 @@ class Queue(ProcessBound):
         made._gatherer = gatherer
         made._pool = pool
         made._fork_guard = ForkGuard()
-        made._wakes = set()
-        made._is_told = False
+        made._awaiting = Awaiting()
         return made
 
     def _take_within(
@@ -172,37 +171,12 @@ class Queue(ProcessBound):
         """``await queue`` takes the next call or batch."""
         return self._take().__await__()
 
-    def _be_told(self) -> None:
-        """Have the next call wake those that await it."""
-        if self._is_told:
-            return
-        self._is_told = True
-        try:
-            self._gatherer.when_added(self._wake_all)
-        except BaseException:
-            self._is_told = False
-            raise
-
-    def _wake_all(self) -> None:
-        self._is_told = False
-        for wake in tuple(self._wakes):
-            wake()
-
     async def _take(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        self._fork_guard.check("queue of calls")
-        loop = asyncio.get_running_loop()
-        came = asyncio.Event()
-
-        def wake() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(came.set)
-
-        self._wakes.add(wake)
-        try:
+        with self._awaiting.woken() as came:
             while True:
                 came.clear()
                 self._fork_guard.check("queue of calls")
-                self._be_told()
+                self._awaiting.be_told(self._gatherer.when_added)
                 taken = self._take_within(0.0)
                 if taken is not None:
                     return taken
@@ -211,8 +185,6 @@ class Queue(ProcessBound):
                 wait_s = _LOOK_S if left is None else min(left, _LOOK_S)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(came.wait(), max(wait_s, 0.001))
-        finally:
-            self._wakes.discard(wake)
 
     def __iter__(self) -> Iterable[Any]:
         """The calls as they arrive, until the Rpc is closed."""

@@ -215,7 +215,7 @@ def test_a_cancelled_wait_takes_no_entry_from_a_queue():
         return await queue
 
     assert asyncio.run(take())[1] == (1,)
-    assert not queue._wakes
+    assert not queue._awaiting._wakes
 
 
 def test_nothing_can_be_enqueued_in_a_queue_of_calls(pair):
