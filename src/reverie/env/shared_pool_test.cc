@@ -16,6 +16,17 @@
 namespace reverie {
 namespace {
 
+// A pool and its only worker, whose turns a test takes itself.
+struct OneWorker {
+  explicit OneWorker(const PoolShape& shape) : layout(SharedLayout::make(shape).value()) {}
+
+  const SharedLayout layout;
+  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
+  const SharedView view{layout, memory.bytes()};
+  SharedPool pool{view, Duration(0)};
+  WorkerPort port{view, 0, Duration(0)};
+};
+
 TEST(SharedLayout, AssignsEachEnvironmentToOneWorker) {
   for (std::size_t envs = 1; envs < 40; ++envs) {
     for (std::size_t workers = 1; workers <= envs; ++workers) {
@@ -135,33 +146,25 @@ TEST(SharedPool, AFailedEnvironmentIsNamedUntilItIsReset) {
 }
 
 TEST(SharedPool, AFailureHasTheTextOfItsOwnBatchOrNone) {
-  const SharedLayout layout = SharedLayout::make(shape_of(2, 2, 1)).value();
-  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
-  const SharedView view(layout, memory.bytes());
-  SharedPool pool(view, Duration(0));
-  WorkerPort port(view, 0, Duration(0));
-  port.fail(0, 1, "of batch 0");
-  port.fail(1, 0, "of batch 1");
-  const EnvFailure second = pool.failure(1).value();
+  OneWorker one(shape_of(2, 2, 1));
+  one.port.fail(0, 1, "of batch 0");
+  one.port.fail(1, 0, "of batch 1");
+  const EnvFailure second = one.pool.failure(1).value();
   EXPECT_EQ(second.env, 0u);
   EXPECT_EQ(second.text, "");  // only the worker's first is kept
-  const EnvFailure first = pool.failure(0).value();
+  const EnvFailure first = one.pool.failure(0).value();
   EXPECT_EQ(first.env, 1u);
   EXPECT_EQ(first.text, "of batch 0");
 }
 
 TEST(SharedPool, AFailureThatWasNotReadBeforeAResetDoesNotHideTheNext) {
-  const SharedLayout layout = SharedLayout::make(shape_of(3, 1, 1)).value();
-  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
-  const SharedView view(layout, memory.bytes());
-  SharedPool pool(view, Duration(0));
-  WorkerPort port(view, 0, Duration(0));
-  port.fail(0, 1, "in a step");
-  view.set_state(0, 1, EnvState::kRunning);
-  EXPECT_FALSE(pool.failure(0));
-  port.fail(0, 2, "in another step");
-  port.fail(0, 2, "in the reset after it");
-  const EnvFailure failure = pool.failure(0).value();
+  OneWorker one(shape_of(3, 1, 1));
+  one.port.fail(0, 1, "in a step");
+  one.view.set_state(0, 1, EnvState::kRunning);
+  EXPECT_FALSE(one.pool.failure(0));
+  one.port.fail(0, 2, "in another step");
+  one.port.fail(0, 2, "in the reset after it");
+  const EnvFailure failure = one.pool.failure(0).value();
   EXPECT_EQ(failure.env, 2u);
   EXPECT_EQ(failure.text, "in the reset after it");
 }
@@ -220,27 +223,23 @@ TEST(SharedPool, ReturnsReadyEnvironmentsOncePerStep) {
 
 // Otherwise what it adds to the ready environments would belong to the next step as well.
 TEST(SharedPool, DrainWaitsUntilAWorkerIsDoneWithAnEnvironmentThatRaised) {
-  const SharedLayout layout = SharedLayout::make(shape_of(1, 1, 1)).value();
-  SharedMemory memory = SharedMemory::create("test", layout.size_bytes()).value();
-  const SharedView view(layout, memory.bytes());
-  SharedPool pool(view, Duration(0));
-  WorkerPort port(view, 0, Duration(0));
+  OneWorker one(shape_of(1, 1, 1));
   const std::vector<std::int32_t> all = {0};
   const auto yes = [] { return true; };
-  ASSERT_TRUE(pool.post_envs(all, PoolOp::kStep).ok());
-  const PoolCommand step = port.next(kLong).value();
-  port.fail(0, 0, "raised");
-  EXPECT_EQ(pool.drain(Clock::system().now(), yes).code(), StatusCode::kDeadlineExceeded);
-  port.finish(step);
-  ASSERT_TRUE(pool.drain(soon(), yes).ok());
-  ASSERT_TRUE(pool.post_envs(all, PoolOp::kReset, 0).ok());
-  const PoolCommand reset = port.next(kLong).value();
-  view.set_state(0, 0, EnvState::kRunning);
-  port.finish(reset);
+  ASSERT_TRUE(one.pool.post_envs(all, PoolOp::kStep).ok());
+  const PoolCommand step = one.port.next(kLong).value();
+  one.port.fail(0, 0, "raised");
+  EXPECT_EQ(one.pool.drain(Clock::system().now(), yes).code(), StatusCode::kDeadlineExceeded);
+  one.port.finish(step);
+  ASSERT_TRUE(one.pool.drain(soon(), yes).ok());
+  ASSERT_TRUE(one.pool.post_envs(all, PoolOp::kReset, 0).ok());
+  const PoolCommand reset = one.port.next(kLong).value();
+  one.view.set_state(0, 0, EnvState::kRunning);
+  one.port.finish(reset);
   std::vector<std::int32_t> ready;
-  ASSERT_TRUE(pool.wait_ready(1, soon(), yes, ready).ok());
+  ASSERT_TRUE(one.pool.wait_ready(1, soon(), yes, ready).ok());
   EXPECT_EQ(ready, all);
-  EXPECT_EQ(pool.in_flight_count(), 0u);
+  EXPECT_EQ(one.pool.in_flight_count(), 0u);
 }
 
 TEST(SharedPool, EnvironmentsOfADeadWorkerAreReturnedByItsSuccessor) {

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -173,18 +175,27 @@ TEST(LocalService, AWaitCanBeInterrupted) {
   EXPECT_EQ(info_and_wait(*service).value()[0].pending_samples, 0);
 }
 
+std::shared_ptr<LocalService> open_with(ManualClock& clock) {
+  StoreOptions options;
+  options.clock = &clock;
+  return open({fifo("a")}, options);
+}
+
+void sample_for_a_second(LocalService& service, const Clock& clock,
+                         ReplayService::Done<SampleResult> done) {
+  SampleRequest request;
+  request.table = "a";
+  request.deadline = clock.now() + seconds(1);
+  service.sample(std::move(request), std::move(done));
+}
+
 TEST(LocalService, ClosingWaitsForTheCompletionsOfADeadlineThatHasPassed) {
   ManualClock clock;
   std::promise<void> has_begun;
   std::promise<void> may_end;
   std::atomic<bool> has_ended{false};
-  StoreOptions options;
-  options.clock = &clock;
-  const auto service = open({fifo("a")}, options);
-  SampleRequest request;
-  request.table = "a";
-  request.deadline = clock.now() + seconds(1);
-  service->sample(std::move(request), [&](const SampleResult&) {
+  const auto service = open_with(clock);
+  sample_for_a_second(*service, clock, [&](const SampleResult&) {
     has_begun.set_value();
     may_end.get_future().wait();
     has_ended = true;
@@ -203,13 +214,8 @@ TEST(LocalService, ClosingWaitsForTheCompletionsOfADeadlineThatHasPassed) {
 TEST(LocalService, TheCompletionOfADeadlineMayCloseItsStore) {
   ManualClock clock;
   std::promise<void> is_closed;
-  StoreOptions options;
-  options.clock = &clock;
-  const auto service = open({fifo("a")}, options);
-  SampleRequest request;
-  request.table = "a";
-  request.deadline = clock.now() + seconds(1);
-  service->sample(std::move(request), [&](const SampleResult&) {
+  const auto service = open_with(clock);
+  sample_for_a_second(*service, clock, [&](const SampleResult&) {
     service->close();
     is_closed.set_value();
   });
