@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os import fspath
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -93,4 +93,7 @@ class PeerTls(NamedTuple):
 
 def _read(path: str | PathLike[str] | None) -> str:
     # Text around the certificates, such as the names in them, may have any encoding; it is ignored.
-    return "" if path is None else Path(path).read_text(encoding="utf-8", errors="replace")
+    if path is None:
+        return ""
+    with open(fspath(path), encoding="utf-8", errors="replace") as file:  # never a descriptor
+        return file.read()
