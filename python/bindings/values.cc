@@ -260,7 +260,7 @@ void Values::add_any(ColumnId column, std::string_view path, nb::handle leaf) {
     }
     if (PyArray_DESCR(as_array(array))->type_num == NPY_OBJECT &&
         shape_of(as_array(array)).empty()) {  // text, as a tensor of TensorFlow's, or an object
-      const PyObject* const element = *reinterpret_cast<PyObject* const*>(array_data(array));
+      PyObject* const element = *reinterpret_cast<PyObject* const*>(array_data(array));
       if (!PyUnicode_Check(element) && !PyBytes_Check(element)) refuse_dtype(path, array);
     }
     return add_array(column, path, std::move(array));
