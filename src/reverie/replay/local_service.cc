@@ -1,5 +1,6 @@
 #include "reverie/replay/local_service.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -42,7 +43,10 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
                              TableCore::make(std::move(table), registry, context->chunks));
     const RequestId id_base = static_cast<RequestId>(service->tables_.size()) << kTableShift;
     service->tables_.push_back(std::make_shared<Table>(std::move(core), context, id_base));
+    Table* const opened = service->tables_.back().get();
+    service->by_name_.emplace_back(opened->options().name, opened);
   }
+  std::ranges::sort(service->by_name_);
   context->on_room = [raw = service.get()] { raw->serve_all(); };
   // Called by a writer's thread, possibly after the store has ended.
   context->chunks.set_on_shrunk([weak = std::weak_ptr(service)](const Chunk& chunk) {
@@ -90,6 +94,11 @@ RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
     return 0;
   }
   return (*found)->sample(std::move(request), std::move(done));
+}
+
+const std::atomic<double>* LocalService::mass(std::string_view name) {
+  auto found = table(name);
+  return found.ok() ? &(*found)->mass() : nullptr;
 }
 
 std::optional<std::size_t> LocalService::hand_back(std::string_view name, SampleBatch& batch) {
@@ -244,9 +253,9 @@ Result<Table*> LocalService::open_table(std::string_view name) {
 
 Result<Table*> LocalService::table(std::string_view name) {
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
-  for (const auto& table : tables_) {
-    if (table->options().name == name) return table.get();
-  }
+  const auto found =
+      std::ranges::lower_bound(by_name_, name, {}, &std::pair<std::string_view, Table*>::first);
+  if (found != by_name_.end() && found->first == name) return found->second;
   std::string names;
   for (const auto& table : tables_) {
     names += (names.empty() ? "'" : ", '") + table->options().name + "'";

@@ -61,6 +61,7 @@ class LocalService final : public ReplayService {
   std::size_t insert_at_once(std::string_view table, std::span<Item> items) override;
   std::size_t insert_views(std::string_view table, std::span<const TrajectoryView> items) override;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  const std::atomic<double>* mass(std::string_view table) override;
   std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) override;
   std::vector<SessionNumbers> known_sessions() override { return known_sessions_; }
   void settle(std::string_view session, std::uint64_t below) override;
@@ -121,7 +122,10 @@ class LocalService final : public ReplayService {
   void serve_all();
 
   const std::shared_ptr<StoreContext> context_;
-  std::vector<std::shared_ptr<Table>> tables_;  // fixed once open
+  // Fixed once open. The names, sorted, are apart from the tables: a look-up must not touch cache
+  // lines that the other tables' threads write.
+  std::vector<std::shared_ptr<Table>> tables_;
+  std::vector<std::pair<std::string_view, Table*>> by_name_;
   std::atomic<int> serve_requests_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> client_count_{0};

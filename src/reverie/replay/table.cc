@@ -56,7 +56,9 @@ RequestId Table::confirm(StoreLog::Caller caller, StoreLog::Confirmed complete) 
 Status Table::replay(const Change& change) {
   Aftermath after;
   MutexLock lock(mutex_);
-  return change(*core_, after);
+  const Status status = change(*core_, after);
+  publish_mass();
+  return status;
 }
 
 void Table::finish(Effects& effects) {
@@ -80,6 +82,7 @@ void Table::finish(Effects& effects) {
     if (!is_unfinished) return;
     MutexLock lock(mutex_);
     serve_waiting(context_->clock.now(), effects);
+    publish_mass();
     if (log_ != nullptr) effects.logged = log_->position();
   }
 }

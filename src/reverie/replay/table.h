@@ -106,6 +106,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::map<std::string, double> extension_summary(std::size_t index);
   std::size_t memory_bytes();
   std::size_t size();
+  // The total weight of its items (Selector::mass) after the last change: read without the lock.
+  const std::atomic<double>& mass() const { return mass_; }
 
   // Checks waiting requests again: room may have appeared in the store, or a deadline has passed.
   void serve();
@@ -196,6 +198,9 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   bool serve_samples(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
   void watch_room() REVERIE_REQUIRES(mutex_);
   bool lacks_room() const REVERIE_REQUIRES(mutex_);
+  void publish_mass() REVERIE_REQUIRES(mutex_) {
+    mass_.store(core_->sampler_mass(), std::memory_order_relaxed);
+  }
   // Returns whether there were any.
   bool complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
 
@@ -231,6 +236,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   TimePoint first_deadline_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool watches_room_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::atomic<double> mass_{0};
   Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};
   Duration sample_wait_ REVERIE_GUARDED_BY(mutex_){};
   std::int64_t missing_updates_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -260,6 +266,7 @@ std::uint64_t Table::apply(Step step) {
     const TimePoint now = context_->clock.now();
     step(now, effects);
     serve_waiting(now, effects);
+    publish_mass();
     if (log_ != nullptr) effects.logged = log_->position();
   }
   const std::uint64_t logged = effects.logged;

@@ -83,6 +83,7 @@ Status Table::restore(RestoredTable& table) {
     restored_slots_ = table.image.slots.used;
     missing_updates_ = table.image.missing_updates;
     corrupt_items_ = table.image.corrupt_items;
+    publish_mass();
   }
   if (ChunkHolders* const holders = context_->chunks.holders()) holders->shrink();
   return {};

@@ -23,6 +23,7 @@
 // docs/decisions/0001-the-door.md.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -179,6 +180,12 @@ class ReplayService {
     return 0;
   }
   virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
+  // The total weight of a table's items (Selector::mass) after its last change, to be read without
+  // a lock; valid as long as the service. Null if there is no such table in this process.
+  virtual const std::atomic<double>* mass(std::string_view table) {
+    (void)table;
+    return nullptr;
+  }
   // Undoes draws that were not used, from a batch that is not brief and still has its
   // trajectories: each item regains its sample; if it was the item's last, the item is in its
   // table again, first in order. Returns how many items can be drawn again; none if the service
