@@ -1,18 +1,19 @@
-// A prioritised replay buffer with one and two threads: the loop of a learner that also acts.
+// A prioritised replay buffer with one, two, ... threads: the loop of a learner that also acts.
 //
 // A loop is: insert one transition, draw 64 with their weights, copy them out, give each a new
 // priority. Transitions are those of a small control task, 76 bytes as peers store them. Items/s =
-// loops/s of all threads together. The scaling is the rate of two threads over that of one; it is
-// limited by the table's lock, which a thread holds while it draws and updates, but not while it
-// copies.
+// loops/s of all threads together. The scaling is the rate of several threads over that of one;
+// with one shard it is limited by the table's lock, which a thread holds while it draws and
+// updates, but not while it copies.
 //
-// BM_Loop        Args: items; threads.
+// BM_Loop        Args: items; shards; threads.
 // BM_SampleUpdate  The same without the insert. Args: batch, items. Items/s = batches/s.
 // BM_InsertVector  64 environments in one call. Items/s = transitions/s.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,14 +32,17 @@ constexpr std::size_t kObs = 8;
 // A prioritised buffer and its store.
 class Buffer {
  public:
-  Buffer(std::size_t items, std::uint32_t env_count) {
+  Buffer(std::size_t items, std::uint32_t env_count, std::size_t shards = 1) {
     TransitionOptions options;
     options.capacity = items;
     options.env_count = env_count;
     TableOptions table = ReplayBuffer::table_options(options, "t");
     table.sampler = {"Prioritized", {{"priority_exponent", 0.6}, {"seed", std::int64_t{7}}}};
-    service_ = LocalService::open({table}, {}).value();
-    buffer_ = ReplayBuffer::open(service_, "t", options, {{"obs", DType::kFloat32, {kObs}}},
+    const std::vector<TableOptions> tables = ReplayShards::split(table, shards).value();
+    std::vector<std::string> names;
+    for (const TableOptions& one : tables) names.push_back(one.name);
+    service_ = LocalService::open(tables, {}).value();
+    buffer_ = ReplayBuffer::open(service_, names, options, {{"obs", DType::kFloat32, {kObs}}},
                                  {{"action", DType::kInt32, {}}}, 7)
                   .value();
   }
@@ -68,10 +72,10 @@ class User {
         weights_(batch),
         terminated_(batch),
         tickets_(batch),
-        priorities_(batch) {
+        priorities_(batch),
+        random_(static_cast<std::uint64_t>(env + 7)) {
     if (env >= 0) mask_[static_cast<std::size_t>(env)] = 1;
-    Random random(7);
-    for (double& priority : priorities_) priority = random.uniform() + 0.01;
+    for (double& priority : priorities_) priority = random_.uniform() + 0.01;
     draw_.count = batch;
     draw_.beta = 0.4;
     places_ = {reinterpret_cast<std::byte*>(batch_obs_.data()),
@@ -92,7 +96,10 @@ class User {
     REVERIE_CHECK(
         buffer_.add({{&obs, 1}, {&action, 1}, {&obs, 1}, reward_, over_, over_, mask_, true}).ok());
   }
-  void sample() { REVERIE_CHECK(buffer_.sample(draw_, targets_, {}).ok()); }
+  void sample() {
+    draw_.shard_choice = random_.uniform();
+    REVERIE_CHECK(buffer_.sample(draw_, targets_, {}).ok());
+  }
   void update() { REVERIE_CHECK(buffer_.update(tickets_, priorities_, {}).ok()); }
 
  private:
@@ -112,6 +119,7 @@ class User {
   std::vector<std::uint8_t> terminated_;
   std::vector<std::uint64_t> tickets_;
   std::vector<double> priorities_;
+  Random random_;
   std::array<std::byte*, 3> places_{};
   ReplayBufferDraw draw_;
   ReplayBufferTargets targets_;
@@ -127,7 +135,8 @@ void BM_Loop(benchmark::State& state) {
   static std::unique_ptr<Buffer> buffer;  // shared by all threads; the first one makes it
   const auto items = static_cast<std::size_t>(state.range(0));
   if (state.thread_index() == 0) {
-    buffer = std::make_unique<Buffer>(items, static_cast<std::uint32_t>(state.threads()));
+    buffer = std::make_unique<Buffer>(items, static_cast<std::uint32_t>(state.threads()),
+                                      static_cast<std::size_t>(state.range(1)));
     fill(*buffer, items);
   }
   std::unique_ptr<User> user;
@@ -141,8 +150,10 @@ void BM_Loop(benchmark::State& state) {
   if (state.thread_index() == 0) buffer.reset();
 }
 BENCHMARK(BM_Loop)
-    ->Arg(100'000)
-    ->Arg(1'000'000)
+    ->Args({100'000, 1})
+    ->Args({100'000, 64})
+    ->Args({1'000'000, 1})
+    ->Args({1'000'000, 64})
     ->DenseThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
     ->UseRealTime();
 

@@ -4,7 +4,9 @@
 #include "reverie/transitions/replay_state.h"
 
 #include <array>
+#include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,13 +23,23 @@ namespace {
 constexpr std::size_t kBatch = 16;
 constexpr std::int64_t kWidth = 40;  // few rows per chunk, so that an item spans two chunks
 
+std::vector<std::span<Trajectory>> items_of(checkpoint::LoadedCheckpoint& from) {
+  std::vector<std::span<Trajectory>> items;
+  for (auto& table : from.tables) items.emplace_back(table.trajectories);
+  return items;
+}
+
 // Two writers by turns, with two environments each; an observation is the number of its step.
 struct Buffers {
-  explicit Buffers(TransitionOptions options = {.capacity = 60, .env_count = 2, .n_step = 3}) {
+  explicit Buffers(TransitionOptions options = {.capacity = 60, .env_count = 2, .n_step = 3},
+                   std::size_t shards = 1) {
     TableOptions table = ReplayBuffer::table_options(options, "t");
     table.sampler = {"Prioritized", {{"priority_exponent", 1.0}, {"seed", std::int64_t{1}}}};
-    service = LocalService::open({table}, {}).value();
-    first = ReplayBuffer::open(service, "t", options, {{"", DType::kFloat32, {kWidth}}},
+    const auto tables = ReplayShards::split(table, shards).value();
+    std::vector<std::string> names;
+    for (const TableOptions& one : tables) names.push_back(one.name);
+    service = LocalService::open(tables, {}).value();
+    first = ReplayBuffer::open(service, names, options, {{"", DType::kFloat32, {kWidth}}},
                                {{"", DType::kInt64, {}}}, 1)
                 .value();
     second = first->beside(2);
@@ -74,7 +86,10 @@ struct Buffers {
       targets.tickets = tickets.data();
       targets.weights = weights.data();
       if (step - begin < 10) continue;  // not enough items yet
-      EXPECT_TRUE(first->sample({.count = kBatch, .beta = 0.5}, targets, {}).ok());
+      const double shard_choice = 0.61 * step - std::floor(0.61 * step);
+      EXPECT_TRUE(
+          first->sample({.count = kBatch, .beta = 0.5, .shard_choice = shard_choice}, targets, {})
+              .ok());
       std::array<double, kBatch> priorities{};
       for (std::size_t i = 0; i < kBatch; ++i) {
         priorities[i] = 0.1 + static_cast<double>(obs[i * kWidth]);
@@ -99,7 +114,7 @@ struct Buffers {
     ByteReader in(from.manifest.payload);
     REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
     EXPECT_EQ(plan, ReplayPlan::of(first->plan()));
-    REVERIE_RETURN_IF_ERROR(restore_replay(all(), in, from.tables.front().trajectories));
+    REVERIE_RETURN_IF_ERROR(restore_replay(all(), in, items_of(from)));
     return checkpoint::restore(*service, from, checkpoint::OnMismatch::kRefuse);
   }
 
@@ -140,6 +155,19 @@ TEST_F(ReplayStateTest, RestoredStateIsSavedAsTheSameBytes) {
   EXPECT_EQ(loaded().manifest.payload, before);
 }
 
+TEST_F(ReplayStateTest, SeveralTablesContinueLikeTheSavedOnes) {
+  const TransitionOptions options{.capacity = 60, .env_count = 2, .n_step = 3};
+  const auto to = checkpoint::Checkpointer::open("/shards", {.files = &files_}).value();
+  Buffers saved(options, 3);
+  saved.go_on(1);
+  saved.save(*to);
+  Buffers restored(options, 3);
+  checkpoint::LoadedCheckpoint from = std::move(*to->load().value());
+  const Status status = restored.load(from);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(restored.go_on(51), saved.go_on(51));
+}
+
 TEST_F(ReplayStateTest, RowsAlreadyOnDiskAreNotWrittenAgain) {
   std::vector<std::byte> state;
   std::uint64_t first_bytes = 0;
@@ -162,8 +190,8 @@ TEST_F(ReplayStateTest, ADifferentNumberOfWritersIsRefused) {
   ByteReader in(from.manifest.payload);
   ASSERT_TRUE(read_replay_plan(in).ok());
   ReplayBuffer* const only = restored.first.get();
-  expect_refused(restore_replay({&only, 1}, in, from.tables.front().trajectories),
-                 StatusCode::kInvalidArgument, {"2 writers", "1"});
+  expect_refused(restore_replay({&only, 1}, in, items_of(from)), StatusCode::kInvalidArgument,
+                 {"2 writers", "1"});
 }
 
 TEST_F(ReplayStateTest, EveryTruncatedPrefixIsRefused) {
@@ -183,8 +211,7 @@ TEST_F(ReplayStateTest, ItemsOfADifferentPlanAreRefused) {
   Buffers other({.capacity = 60, .env_count = 2, .n_step = 2});
   ByteReader in(from.manifest.payload);
   ASSERT_TRUE(read_replay_plan(in).ok());
-  EXPECT_EQ(restore_replay(other.all(), in, from.tables.front().trajectories).code(),
-            StatusCode::kDataLoss);
+  EXPECT_EQ(restore_replay(other.all(), in, items_of(from)).code(), StatusCode::kDataLoss);
 }
 
 // A buffer with goals, of one environment: what it achieved is its step number; episodes have 25.
@@ -280,7 +307,7 @@ class GoalsStateTest : public ::testing::Test {
     ByteReader in(state);
     REVERIE_RETURN_IF_ERROR(read_replay_plan(in).status());
     ReplayBuffer* const only = to.buffer.get();
-    REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, from.tables.front().trajectories));
+    REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, items_of(from)));
     return checkpoint::restore(*to.service, from, checkpoint::OnMismatch::kRefuse);
   }
 

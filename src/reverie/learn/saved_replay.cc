@@ -83,7 +83,7 @@ Result<std::shared_ptr<ReplayBuffer>> fill_buffer(const checkpoint::LoadedCheckp
                            ReplayBuffer::open(service, table, options, std::move(plan.obs),
                                               std::move(plan.action), seed));
   ReplayBuffer* const only = buffer.get();
-  REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, items));
+  REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, {&items, 1}));
   return buffer;
 }
 

@@ -10,6 +10,14 @@
 #include "reverie/rl/importance_weights.h"
 
 namespace reverie {
+namespace {
+
+Status no_items() {
+  return failed_precondition(
+      "the replay buffer has no items to sample; add steps first, or give timeout_s to wait");
+}
+
+}  // namespace
 
 TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::string name) {
   TableOptions table;
@@ -25,17 +33,29 @@ TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::
 Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(
     std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
     std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed) {
+  return open(std::move(service), std::vector{std::move(table)}, options, std::move(obs),
+              std::move(action), seed);
+}
+
+Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(std::shared_ptr<ReplayService> service,
+                                                         std::vector<std::string> tables,
+                                                         const TransitionOptions& options,
+                                                         std::vector<TensorSpec> obs,
+                                                         std::vector<TensorSpec> action,
+                                                         std::uint64_t seed) {
   REVERIE_CHECK(service != nullptr);
   REVERIE_ASSIGN_OR_RETURN(TransitionPlan plan,
                            TransitionPlan::make(options, std::move(obs), std::move(action)));
+  REVERIE_ASSIGN_OR_RETURN(auto shards, ReplayShards::open(*service, std::move(tables)));
   return std::unique_ptr<ReplayBuffer>(
-      new ReplayBuffer(std::move(service), std::move(table), std::move(plan), seed));
+      new ReplayBuffer(std::move(service), std::move(shards), std::move(plan), seed));
 }
 
-ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string table,
-                           TransitionPlan plan, std::uint64_t seed)
+ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service,
+                           std::shared_ptr<const ReplayShards> shards, TransitionPlan plan,
+                           std::uint64_t seed)
     : service_(std::move(service)),
-      table_(std::move(table)),
+      shards_(std::move(shards)),
       plan_(std::move(plan)),
       slabs_(SlabAllocator::make(plan_.chunk_rows() * plan_.schema()->step_bytes())),
       hindsight_(plan_.options().hindsight ? std::make_unique<HindsightIndex>(plan_, mix64(seed))
@@ -45,30 +65,57 @@ ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string t
 std::unique_ptr<ReplayBuffer> ReplayBuffer::beside(std::uint64_t seed) const {
   REVERIE_CHECK(hindsight_ == nullptr);
   // The copy shares the schema, which identifies items as this buffer's.
-  return std::unique_ptr<ReplayBuffer>(new ReplayBuffer(service_, table_, plan_, seed));
+  return std::unique_ptr<ReplayBuffer>(new ReplayBuffer(service_, shards_, plan_, seed));
 }
 
 Status ReplayBuffer::add(const StepArrays& step) {
   MutexLock lock(add_mutex_);
   items_.clear();
   REVERIE_RETURN_IF_ERROR(writer_.append(step, items_));
-  const std::size_t done = service_->insert_views(table_, items_);
-  return done == items_.size() ? Status() : insert_remaining(std::span(items_).subspan(done));
+  return insert();
 }
 
-Status ReplayBuffer::insert_remaining(std::span<const TrajectoryView> items) {
+Status ReplayBuffer::insert() {
+  const std::size_t count = shards_->count();
+  if (count == 1) return insert_into(shards_->table(0), items_);
+  if (items_.size() == 1) return insert_into(shards_->table(shards_->of(items_[0])), items_);
+  // A counting sort, so that each table is locked once.
+  begins_.assign(count + 1, 0);
+  for (const TrajectoryView& item : items_) ++begins_[shards_->of(item) + 1];
+  for (std::size_t shard = 0; shard < count; ++shard) begins_[shard + 1] += begins_[shard];
+  sorted_.resize(items_.size());
+  // Afterwards begins_[i] is where shard i ends.
+  for (const TrajectoryView& item : items_) sorted_[begins_[shards_->of(item)]++] = item;
+  std::size_t begin = 0;
+  for (std::size_t shard = 0; shard < count; ++shard) {
+    const std::size_t end = begins_[shard];
+    if (begin == end) continue;
+    REVERIE_RETURN_IF_ERROR(
+        insert_into(shards_->table(shard), std::span(sorted_).subspan(begin, end - begin)));
+    begin = end;
+  }
+  return {};
+}
+
+Status ReplayBuffer::insert_into(const std::string& table, std::span<const TrajectoryView> items) {
+  const std::size_t done = service_->insert_views(table, items);
+  return done == items.size() ? Status() : insert_remaining(table, items.subspan(done));
+}
+
+Status ReplayBuffer::insert_remaining(const std::string& table,
+                                      std::span<const TrajectoryView> items) {
   std::vector<Item> owned;
   owned.reserve(items.size());
   for (const TrajectoryView& item : items) {
     owned.push_back({0, {}, Trajectory(Ref<const Layout>::share(item.layout), item.pieces()), 0});
   }
-  return insert_and_wait(*service_, {table_, owned, TimePoint::max()}).status;
+  return insert_and_wait(*service_, {table, owned, TimePoint::max()}).status;
 }
 
-Status ReplayBuffer::draw_into(Scratch& scratch, const ReplayBufferDraw& draw,
+Status ReplayBuffer::draw_into(Scratch& scratch, std::size_t shard, const ReplayBufferDraw& draw,
                                const WaitOptions& wait) {
   SampleRequest request;
-  request.table = table_;
+  request.table = shards_->table(shard);
   request.count = draw.count;
   request.min_count = draw.distinct ? 1 : draw.count;
   request.distinct = draw.distinct;
@@ -78,31 +125,33 @@ Status ReplayBuffer::draw_into(Scratch& scratch, const ReplayBufferDraw& draw,
   request.batch = std::move(scratch.batch);
   SampleResult result = sample_and_wait(*service_, std::move(request), wait);
   scratch.batch = std::move(result.batch);
-  if (result.status.code() == StatusCode::kDeadlineExceeded) {
-    return failed_precondition(
-        "the replay buffer has no items to sample; add steps first, or give timeout_s to wait");
-  }
+  if (result.status.code() == StatusCode::kDeadlineExceeded) return no_items();
   REVERIE_RETURN_IF_ERROR(result.status);
   if (scratch.batch.size() < draw.count) {
     return invalid_argument(
-        "{} distinct items were asked for but the replay buffer has {}; ask for fewer, or sample "
+        "{} distinct items were asked for but the replay buffer has {}{}; ask for fewer, or sample "
         "with replacement",
-        draw.count, scratch.batch.size());
+        draw.count, scratch.batch.size(), shards_->count() > 1 ? " in the drawn shard" : "");
   }
   return {};
 }
 
 Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTargets& targets,
                             const WaitOptions& wait) {
-  std::unique_ptr<Scratch> scratch = take_scratch();
-  Status status = draw_into(*scratch, draw, wait);
+  REVERIE_CHECK(shards_->count() == 1 || !draw.over_buffer);
+  const std::optional<std::size_t> shard = shards_->choose(draw.shard_choice);
+  if (!shard) return no_items();
+  std::unique_ptr<Scratch> scratch = scratch_.take();
+  Status status = draw_into(*scratch, *shard, draw, wait);
   SampleBatch& batch = scratch->batch;
   if (status.ok()) {
     status = scratch->gather.gather(plan_, batch.trajectories(), targets.transitions);
   }
   if (status.ok() && hindsight_) hindsight_->relabel(batch.trajectories(), targets.transitions);
   if (status.ok()) {
-    std::ranges::copy(batch.tickets(), targets.tickets);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      targets.tickets[i] = shards_->ticket(*shard, batch.tickets()[i]);
+    }
     const std::span<float> weights(targets.weights, batch.size());
     if (draw.beta && draw.over_buffer) {
       status = importance_weights_over(batch.probabilities(), batch.least_probability(), *draw.beta,
@@ -116,16 +165,16 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
     }
   }
   batch.clear();
-  give_back(std::move(scratch));
+  scratch_.give_back(std::move(scratch));
   return status;
 }
 
 Status ReplayBuffer::gather(std::span<const TrajectoryView> items,
                             const TransitionTargets& targets) {
-  std::unique_ptr<Scratch> scratch = take_scratch();
+  std::unique_ptr<Scratch> scratch = scratch_.take();
   Status status = scratch->gather.gather(plan_, items, targets);
   if (hindsight_) std::fill_n(targets.hindsight, items.size(), std::uint8_t{0});
-  give_back(std::move(scratch));
+  scratch_.give_back(std::move(scratch));
   return status;
 }
 
@@ -137,8 +186,37 @@ StepCounts ReplayBuffer::counts() {
 Result<std::size_t> ReplayBuffer::update(std::span<const std::uint64_t> tickets,
                                          std::span<const double> priorities,
                                          const WaitOptions& wait) {
+  // The table refuses spans of two sizes.
+  if (shards_->count() == 1 || tickets.size() != priorities.size()) {
+    return update_in(shards_->table(0), tickets, priorities, wait);
+  }
+  std::unique_ptr<Scratch> scratch = scratch_.take();
+  Result<std::size_t> updated = 0;
+  for (std::size_t begin = 0; begin < tickets.size() && updated.ok();) {
+    // A batch's tickets are all of one shard.
+    const std::size_t shard = shards_->shard_of(tickets[begin]);
+    scratch->tickets.clear();
+    std::size_t end = begin;
+    for (; end < tickets.size() && shards_->shard_of(tickets[end]) == shard; ++end) {
+      scratch->tickets.push_back(shards_->in_table(tickets[end]));
+    }
+    if (shard < shards_->count()) {
+      const auto more = update_in(shards_->table(shard), scratch->tickets,
+                                  priorities.subspan(begin, end - begin), wait);
+      updated = more.ok() ? Result<std::size_t>(*updated + *more) : more;
+    }
+    begin = end;
+  }
+  scratch_.give_back(std::move(scratch));
+  return updated;
+}
+
+Result<std::size_t> ReplayBuffer::update_in(const std::string& table,
+                                            std::span<const std::uint64_t> tickets,
+                                            std::span<const double> priorities,
+                                            const WaitOptions& wait) {
   MutateRequest request;
-  request.table = table_;
+  request.table = table;
   request.tickets = tickets;
   request.ticket_priorities = priorities;
   const MutateResult result = mutate_and_wait(*service_, request, wait);
@@ -148,22 +226,11 @@ Result<std::size_t> ReplayBuffer::update(std::span<const std::uint64_t> tickets,
 
 Status ReplayBuffer::clear(const WaitOptions& wait) {
   MutexLock lock(add_mutex_);
-  REVERIE_RETURN_IF_ERROR(reset_and_wait(*service_, table_, wait));
+  for (std::size_t shard = 0; shard < shards_->count(); ++shard) {
+    REVERIE_RETURN_IF_ERROR(reset_and_wait(*service_, shards_->table(shard), wait));
+  }
   writer_.clear();
   return {};
-}
-
-std::unique_ptr<ReplayBuffer::Scratch> ReplayBuffer::take_scratch() {
-  MutexLock lock(mutex_);
-  if (scratch_.empty()) return std::make_unique<Scratch>();
-  std::unique_ptr<Scratch> scratch = std::move(scratch_.back());
-  scratch_.pop_back();
-  return scratch;
-}
-
-void ReplayBuffer::give_back(std::unique_ptr<Scratch> scratch) {
-  MutexLock lock(mutex_);
-  scratch_.push_back(std::move(scratch));
 }
 
 }  // namespace reverie

@@ -4,7 +4,7 @@
 //                                           ^--- update(tickets, priorities) ---'
 //
 // A thin layer: it stores the rows of a stream, each once, and items over them; the table samples,
-// removes and keeps the priorities.
+// removes and keeps the priorities. For many threads there may be several tables: replay_shards.h.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "reverie/base/mutex.h"
+#include "reverie/base/spares.h"
 #include "reverie/base/status.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/slab_allocator.h"
 #include "reverie/transitions/hindsight.h"
+#include "reverie/transitions/replay_shards.h"
 #include "reverie/transitions/transition_gather.h"
 #include "reverie/transitions/transition_plan.h"
 #include "reverie/transitions/transition_writer.h"
@@ -38,9 +40,13 @@ struct ReplayBufferDraw {
   bool distinct = false;  // no item twice in the batch
   // Weights are (p_min / p)^beta, so at most 1; without a value they are all 1.
   std::optional<double> beta = {};
-  // Whether p_min is the smallest probability in the buffer, not only in the batch.
+  // Whether p_min is the smallest probability in the buffer, not only in the batch. Requires one
+  // shard.
   bool over_buffer = false;
-  // FAILED_PRECONDITION if the buffer is still empty at this time.
+  // A uniform number in [0, 1), which decides the shard: the caller's, so that a seed reproduces
+  // it.
+  double shard_choice = 0;
+  // FAILED_PRECONDITION if the buffer is still empty at this time, or, with several shards, now.
   TimePoint deadline = TimePoint{};
 };
 
@@ -55,6 +61,13 @@ class ReplayBuffer {
   static Result<std::unique_ptr<ReplayBuffer>> open(
       std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
       std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed);
+  // The same with the tables of ReplayShards::split(table_options()).
+  static Result<std::unique_ptr<ReplayBuffer>> open(std::shared_ptr<ReplayService> service,
+                                                    std::vector<std::string> tables,
+                                                    const TransitionOptions& options,
+                                                    std::vector<TensorSpec> obs,
+                                                    std::vector<TensorSpec> action,
+                                                    std::uint64_t seed);
   // Another buffer for the same table, with its own streams: with one per thread, adds do not wait
   // for each other. Each samples what all have added. Requires another seed, that no add() runs
   // meanwhile, and no hindsight.
@@ -77,9 +90,12 @@ class ReplayBuffer {
   // and weights.
   Status gather(std::span<const TrajectoryView> items, const TransitionTargets& targets);
 
-  // Returns how many items got their priority; missing items are ignored.
+  // Returns how many items got their priority; missing items are ignored. With several shards,
+  // those before an invalid priority may have got theirs.
   Result<std::size_t> update(std::span<const std::uint64_t> tickets,
                              std::span<const double> priorities, const WaitOptions& wait);
+
+  const ReplayShards& shards() const { return *shards_; }
 
   // The counts of all steps so far, including those that were dropped since.
   StepCounts counts();
@@ -90,23 +106,28 @@ class ReplayBuffer {
  private:
   friend class ReplayState;  // replay_state.cc
 
+  // Inserts the items of the current add().
+  Status insert() REVERIE_REQUIRES(add_mutex_);
+  Status insert_into(const std::string& table, std::span<const TrajectoryView> items);
   // Inserts items that the table does not accept at once: because it never does, or is closed.
-  Status insert_remaining(std::span<const TrajectoryView> items);
+  Status insert_remaining(const std::string& table, std::span<const TrajectoryView> items);
 
-  // Working memory of a sample, reused.
+  // Working memory of a sample or an update, reused.
   struct Scratch {
     SampleBatch batch;
     TransitionGather gather;
+    std::vector<std::uint64_t> tickets;
   };
 
-  ReplayBuffer(std::shared_ptr<ReplayService> service, std::string table, TransitionPlan plan,
-               std::uint64_t seed);
-  std::unique_ptr<Scratch> take_scratch();
-  void give_back(std::unique_ptr<Scratch> scratch);
-  Status draw_into(Scratch& scratch, const ReplayBufferDraw& draw, const WaitOptions& wait);
+  ReplayBuffer(std::shared_ptr<ReplayService> service, std::shared_ptr<const ReplayShards> shards,
+               TransitionPlan plan, std::uint64_t seed);
+  Status draw_into(Scratch& scratch, std::size_t shard, const ReplayBufferDraw& draw,
+                   const WaitOptions& wait);
+  Result<std::size_t> update_in(const std::string& table, std::span<const std::uint64_t> tickets,
+                                std::span<const double> priorities, const WaitOptions& wait);
 
   const std::shared_ptr<ReplayService> service_;
-  const std::string table_;
+  const std::shared_ptr<const ReplayShards> shards_;
   TransitionPlan plan_;
   const std::shared_ptr<SlabAllocator> slabs_;  // for chunks, which have one size
 
@@ -115,9 +136,11 @@ class ReplayBuffer {
   Mutex add_mutex_;  // taken before any lock of the service
   TransitionWriter writer_ REVERIE_GUARDED_BY(add_mutex_);
   std::vector<TrajectoryView> items_ REVERIE_GUARDED_BY(add_mutex_);  // of the current add()
+  // Only with several shards: these items by shard, and the numbers of the first ones.
+  std::vector<TrajectoryView> sorted_ REVERIE_GUARDED_BY(add_mutex_);
+  std::vector<std::size_t> begins_ REVERIE_GUARDED_BY(add_mutex_);
 
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> scratch_ REVERIE_GUARDED_BY(mutex_);
+  Spares<Scratch> scratch_;
 };
 
 }  // namespace reverie

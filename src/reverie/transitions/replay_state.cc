@@ -109,7 +109,7 @@ class ReplayState {
   Status write(std::vector<std::byte>& out, const std::function<Status()>& save_store) {
     return write_from(0, out, save_store);
   }
-  Status restore(ByteReader& in, std::span<Trajectory> items);
+  Status restore(ByteReader& in, std::span<const std::span<Trajectory>> items);
 
  private:
   using Stream = TransitionWriter::Stream;
@@ -402,11 +402,13 @@ Status ReplayState::read_goals(ReplayBuffer& buffer, ByteReader& in) const {
   return buffer.hindsight_->restore(in, written, chunks);
 }
 
-Status ReplayState::restore(ByteReader& in, std::span<Trajectory> items) {
-  for (Trajectory& item : items) {
-    if (item.empty()) continue;
-    REVERIE_ASSIGN_OR_RETURN(Trajectory mine, own(item));
-    item = std::move(mine);
+Status ReplayState::restore(ByteReader& in, std::span<const std::span<Trajectory>> items) {
+  for (const std::span<Trajectory> of_table : items) {
+    for (Trajectory& item : of_table) {
+      if (item.empty()) continue;
+      REVERIE_ASSIGN_OR_RETURN(Trajectory mine, own(item));
+      item = std::move(mine);
+    }
   }
   return read_streams(in);
 }
@@ -432,7 +434,7 @@ Result<ReplayPlan> read_replay_plan(ByteReader& in) {
 }
 
 Status restore_replay(std::span<ReplayBuffer* const> buffers, ByteReader& in,
-                      std::span<Trajectory> items) {
+                      std::span<const std::span<Trajectory>> items) {
   REVERIE_CHECK(!buffers.empty());
   return ReplayState(buffers).restore(in, items);
 }

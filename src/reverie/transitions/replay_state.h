@@ -43,11 +43,11 @@ Status write_replay_state(std::span<ReplayBuffer* const> buffers, std::vector<st
 // Reads the first part of a state. DATA_LOSS if it is malformed.
 Result<ReplayPlan> read_replay_plan(ByteReader& in);
 
-// Restores the rest into the same number of buffers, which no thread uses yet and whose table is
-// empty. `items`, the checkpoint's items of that table, are changed to the buffers' own layout and
+// Restores the rest into the same number of buffers, which no thread uses yet and whose tables are
+// empty. `items`, the checkpoint's items of each table, are changed to the buffers' own layout and
 // chunks. Empty ones stay empty. DATA_LOSS for a state that no buffer of this plan can have
 // written, INVALID_ARGUMENT for another number of buffers.
 Status restore_replay(std::span<ReplayBuffer* const> buffers, ByteReader& in,
-                      std::span<Trajectory> items);
+                      std::span<const std::span<Trajectory>> items);
 
 }  // namespace reverie
