@@ -244,11 +244,10 @@ nb::dict tune(const std::string& algorithm, const std::string& env_id, const Opt
               const Options& options, std::size_t cores, double measure_s, nb::object source) {
   const TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
   const CoreTuning tuning = unwrap(without_gil([&]() -> Result<CoreTuning> {
-    REVERIE_ASSIGN_OR_RETURN(auto service, LocalService::open({plan.table}, {}));
     CoreProfileOptions profile;
     profile.core_count = cores;
     profile.measure_s = measure_s;
-    return tune_cores(plan, std::move(service), profile);
+    return tune_cores(plan, profile);
   }));
   nb::dict given = described(tuning.split);
   given["actor_curve"] = tuning.profile.actor_curve;

@@ -97,7 +97,7 @@ Options with(Options options, const Options& more) {
 Result<std::unique_ptr<Trainer>> open(std::string_view env, const Options& options,
                                       std::string_view algorithm = "ddqn") {
   REVERIE_ASSIGN_OR_RETURN(TrainPlan plan, plan_training(registry(), algorithm, env, {}, options));
-  auto service = LocalService::open({plan.table}, {}).value();
+  auto service = LocalService::open(plan.tables, {}).value();
   return open_training(std::move(plan), std::move(service));
 }
 
@@ -395,11 +395,10 @@ TEST(Training, MeasuresAndSplitsTheCores) {
             registry(), algorithm, env, {},
             {{"seed", integer(1)}, {"hidden", std::string("16")}, {"batch_size", integer(16)}})
             .value();
-    auto service = LocalService::open({plan.table}, {}).value();
     CoreProfileOptions options;
     options.core_count = 3;
     options.measure_s = 0.02;
-    const CoreTuning tuning = tune_cores(plan, service, options).value();
+    const CoreTuning tuning = tune_cores(plan, options).value();
     ASSERT_EQ(tuning.profile.actor_curve.size(), 3u);
     ASSERT_EQ(tuning.profile.learner_curve.size(), 3u);
     for (std::size_t x = 0; x < 3; ++x) {
@@ -413,8 +412,7 @@ TEST(Training, MeasuresAndSplitsTheCores) {
 
 TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {
   const TrainPlan plan = plan_training(registry(), "ddqn", "Raises", {}, {}).value();
-  auto service = LocalService::open({plan.table}, {}).value();
-  expect_refused(tune_cores(plan, service, {}).status(), StatusCode::kInternal, {"out of fuel"});
+  expect_refused(tune_cores(plan, {}).status(), StatusCode::kInternal, {"out of fuel"});
 }
 
 TEST(Training, UnknownNamesAreRefusedNamingTheNearest) {

@@ -77,6 +77,9 @@ class TrainSettings:
     evaluation_episodes: int | None = _setting("of each of them")
     # Replay.
     capacity: int | None = _setting("transitions that are kept")
+    replay_shards: int | None = _setting(
+        "tables that they are spread over, of which a batch comes from one; 0: by the learners"
+    )
     prioritized: bool | None = _setting("draw by priority; else all alike")
     priority_exponent: float | None = _setting("alpha: how much priorities count")
     priority_epsilon: float | None = _setting("added to the TD error for its priority")

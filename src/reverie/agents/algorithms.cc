@@ -100,7 +100,7 @@ Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
   plan.spec = std::move(envs.spec);
   plan.make_envs = std::move(envs.make);
   plan.identity = format("{} in {}", algorithm, envs.name);
-  plan.table = training_table(plan.settings);
+  REVERIE_ASSIGN_OR_RETURN(plan.tables, training_tables(plan.settings));
   // Fails now if the algorithm does not support the environment.
   REVERIE_RETURN_IF_ERROR(make_agent(plan.algorithm, plan.spec, plan.settings).status());
   return plan;
@@ -129,10 +129,10 @@ Result<TrainerParts> trainer_parts(TrainPlan plan) {
 
 Result<std::unique_ptr<Trainer>> open_with_store(TrainPlan plan, const std::string& resume,
                                                  std::size_t outside_actors_max) {
-  TableOptions table = plan.table;
+  std::vector<TableOptions> tables = plan.tables;
   REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
   parts.outside_actors_max = outside_actors_max;
-  REVERIE_ASSIGN_OR_RETURN(parts.store, LocalService::open({std::move(table)}, {}));
+  REVERIE_ASSIGN_OR_RETURN(parts.store, LocalService::open(std::move(tables), {}));
   parts.service = parts.store;
   if (resume.empty()) return Trainer::open(std::move(parts));
   FileSystem& files = FileSystem::system();
@@ -174,13 +174,12 @@ Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shar
   return RemoteActor::open(std::move(parts));
 }
 
-Result<CoreTuning> tune_cores(const TrainPlan& plan, const std::shared_ptr<ReplayService>& service,
-                              const CoreProfileOptions& options) {
+Result<CoreTuning> tune_cores(const TrainPlan& plan, const CoreProfileOptions& options) {
   REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Agent> agent,
                            make_agent(plan.algorithm, plan.spec, plan.settings));
   CoreTuning tuning;
   REVERIE_ASSIGN_OR_RETURN(tuning.profile,
-                           profile_cores(plan.settings, *agent, plan.make_envs, service, options));
+                           profile_cores(plan.settings, *agent, plan.make_envs, options));
   CoreSplitOptions split;
   split.core_count = options.core_count;
   split.update_interval = plan.settings.update_interval;

@@ -40,8 +40,8 @@ struct TrainPlan {
   TrainSettings settings;  // complete, with a seed
   AgentSpec spec;
   EnvMaker make_envs;
-  std::string identity;  // "ddqn in CartPole-v1"
-  TableOptions table;    // that the store must have
+  std::string identity;              // "ddqn in CartPole-v1"
+  std::vector<TableOptions> tables;  // that the store must have
 };
 
 // Where a training's environments come from.
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan,
 // An actor of such a training, which was planned with the same arguments.
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
                                                        std::string learner, std::uint64_t number);
-// The same in a store of the caller's, which must have plan.table.
+// The same in a store of the caller's, which must have plan.tables.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
 
@@ -88,7 +88,6 @@ struct CoreTuning {
   CoreProfile profile;
   CoreSplit split;
 };
-Result<CoreTuning> tune_cores(const TrainPlan& plan, const std::shared_ptr<ReplayService>& service,
-                              const CoreProfileOptions& options);
+Result<CoreTuning> tune_cores(const TrainPlan& plan, const CoreProfileOptions& options);
 
 }  // namespace reverie

@@ -10,6 +10,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/learn/parameter_server.h"
+#include "reverie/replay/local_service.h"
 
 namespace reverie {
 namespace {
@@ -132,7 +133,6 @@ Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
 }  // namespace
 
 Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
-                                  const std::shared_ptr<ReplayService>& service,
                                   const CoreProfileOptions& options) {
   if (options.core_count < 1 || options.core_count > kCoreCountMax) {
     return invalid_argument("cores is {}; it must be an integer from 1 to {}", options.core_count,
@@ -144,6 +144,9 @@ Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const En
   }
   settings.actors = options.core_count;
   settings.learners = options.core_count;
+  REVERIE_ASSIGN_OR_RETURN(std::vector<TableOptions> tables, training_tables(settings));
+  REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<LocalService> service,
+                           LocalService::open(std::move(tables), {}));
   ReturnLog log(1);
   REVERIE_ASSIGN_OR_RETURN(Loops loops, open_loops(settings, agent, make_envs, service, log));
   REVERIE_RETURN_IF_ERROR(fill(settings, loops, agent));

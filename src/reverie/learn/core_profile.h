@@ -29,10 +29,9 @@ struct CoreProfile {
 };
 
 // Takes about 2 measure_s per point and trains `agent`, which must not be used afterwards. Requires
-// settings with a seed and a store with the table of training_table(), which it fills.
+// settings with a seed.
 // INVALID_ARGUMENT for a count or time out of range; else the environments' or gradients' error.
 Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
-                                  const std::shared_ptr<ReplayService>& service,
                                   const CoreProfileOptions& options);
 
 }  // namespace reverie

@@ -26,12 +26,12 @@ TEST(CoreProfile, CountsAndTimesOutOfRangeAreRefused) {
   } agent;
   CoreProfileOptions none;
   none.core_count = 0;
-  expect_refused(profile_cores({}, agent, {}, nullptr, none).status(), StatusCode::kInvalidArgument,
+  expect_refused(profile_cores({}, agent, {}, none).status(), StatusCode::kInvalidArgument,
                  {"cores", "0", "1024"});
   CoreProfileOptions instant;
   instant.measure_s = 0;
-  expect_refused(profile_cores({}, agent, {}, nullptr, instant).status(),
-                 StatusCode::kInvalidArgument, {"measure_s"});
+  expect_refused(profile_cores({}, agent, {}, instant).status(), StatusCode::kInvalidArgument,
+                 {"measure_s"});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ LearnerLoop::LearnerLoop(const TrainSettings& settings, const Agent& agent,
 Status LearnerLoop::sample(double progress) {
   ReplayBufferDraw draw;
   draw.count = settings_.batch_size;
+  if (replay_->shards().count() > 1) draw.shard_choice = random_.uniform();
   if (settings_.prioritized) {
     draw.beta = settings_.beta_first + (settings_.beta_last - settings_.beta_first) * progress;
     draw.over_buffer = settings_.weights_over_buffer;

@@ -2,12 +2,22 @@
 #include "reverie/learn/loops.h"
 
 #include <algorithm>
+#include <bit>
+#include <string>
 #include <utility>
 
 namespace reverie {
 namespace {
 
 constexpr const char* kTable = "replay";
+
+// With fewer learners the locks of one table cost less than several tables.
+constexpr std::uint64_t kManyLearners = 4;
+// Few enough learners are then at the same table at the same time.
+constexpr std::uint64_t kShardsPerLearner = 4;
+constexpr std::uint64_t kShardsMost = 64;
+// A batch is to be drawn from many more transitions than it has.
+constexpr std::uint64_t kShardCapacityMin = 1024;
 
 TransitionOptions transition_options(const TrainSettings& settings) {
   TransitionOptions options;
@@ -26,16 +36,27 @@ Result<std::shared_ptr<ReplayBuffer>> open_replay(const TrainSettings& settings,
   if (!spec.is_discrete()) {
     action = {"", DType::kFloat32, {static_cast<std::int64_t>(spec.action_width)}};
   }
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<TableOptions> tables, training_tables(settings));
+  std::vector<std::string> names;
+  for (const TableOptions& table : tables) names.push_back(table.name);
   REVERIE_ASSIGN_OR_RETURN(
       std::unique_ptr<ReplayBuffer> replay,
-      ReplayBuffer::open(service, kTable, transition_options(settings), {obs}, {action},
+      ReplayBuffer::open(service, std::move(names), transition_options(settings), {obs}, {action},
                          derived_seed(*settings.seed, SeedUse::kChunks)));
   return std::shared_ptr<ReplayBuffer>(std::move(replay));
 }
 
 }  // namespace
 
-TableOptions training_table(const TrainSettings& settings) {
+std::size_t replay_shard_count(const TrainSettings& settings) {
+  if (settings.replay_shards > 0) return static_cast<std::size_t>(settings.replay_shards);
+  if (settings.learners < kManyLearners || settings.weights_over_buffer) return 1;
+  const std::uint64_t wanted = std::bit_ceil(settings.learners * kShardsPerLearner);
+  const std::uint64_t most = std::bit_floor(settings.capacity / kShardCapacityMin + 1);
+  return static_cast<std::size_t>(std::min({wanted, most, kShardsMost}));
+}
+
+Result<std::vector<TableOptions>> training_tables(const TrainSettings& settings) {
   TableOptions table = ReplayBuffer::table_options(transition_options(settings), kTable);
   table.sampler =
       settings.prioritized
@@ -43,7 +64,7 @@ TableOptions training_table(const TrainSettings& settings) {
           : ComponentSpec{"Uniform", {}};
   const std::uint64_t seed = derived_seed(*settings.seed, SeedUse::kTable);
   table.sampler.options["seed"] = static_cast<std::int64_t>(seed >> 1);
-  return table;
+  return ReplayShards::split(table, replay_shard_count(settings));
 }
 
 std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index) {

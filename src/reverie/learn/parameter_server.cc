@@ -96,40 +96,34 @@ Result<bool> ParameterServer::submit_to_round(std::size_t learner, Gradients& gr
 Status ParameterServer::step_together(std::size_t learner, std::uint64_t number, double progress) {
   const std::size_t count = options_.learner_count;
   const nn::Part part{learner, count};
-  Round round;
-  {
-    MutexLock lock(mutex_);
-    round = round_;
-  }
-  Gradients& mean = *round[0];
-  average(round, part);
-  std::vector<double> sums = square_sums(mean, part);
-  {
-    MutexLock lock(mutex_);
-    square_sums_[learner] = std::move(sums);
-    if (++averaged_ == count) {
-      std::vector<double> all(mean.networks.size());
-      for (const std::vector<double>& some : square_sums_) {
-        for (std::size_t i = 0; i < all.size(); ++i) all[i] += some[i];
-      }
-      failure_ = agent_.begin_step(mean, all, progress, 1.0);
-      reach(averaged_round_, number);
+  Gradients& mean = *round_[0];
+  average(part);
+  square_sums_[learner] = square_sums(mean, part);
+  if (averaged_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    std::vector<double> all(mean.networks.size());
+    for (const std::vector<double>& some : square_sums_) {
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] += some[i];
     }
+    Status status = agent_.begin_step(mean, all, progress, 1.0);
+    MutexLock lock(mutex_);
+    has_failed_.store(!status.ok(), std::memory_order_relaxed);
+    failure_ = std::move(status);
+    reach(averaged_round_, number);
   }
   (void)wait_for(averaged_round_, number, /*may_stop=*/false);
-  {
+  if (has_failed_.load(std::memory_order_relaxed)) {
     MutexLock lock(mutex_);
-    REVERIE_RETURN_IF_ERROR(failure_);
+    return failure_;
   }
   agent_.step_part(mean, part);
-  {
+  if (stepped_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    std::ranges::fill(round_, nullptr);
+    averaged_.store(0, std::memory_order_relaxed);
+    stepped_.store(0, std::memory_order_relaxed);
     MutexLock lock(mutex_);
-    if (++stepped_ == count) {
-      end_step(count);
-      std::ranges::fill(round_, nullptr);
-      submitted_ = averaged_ = stepped_ = 0;
-      reach(finished_round_, number);
-    }
+    end_step(count);
+    submitted_ = 0;
+    reach(finished_round_, number);
   }
   (void)wait_for(finished_round_, number, /*may_stop=*/false);
   return {};
@@ -161,15 +155,15 @@ Result<bool> ParameterServer::submit_alone(Gradients& gradients, std::uint64_t v
   return true;
 }
 
-void ParameterServer::average(const Round& round, nn::Part part) {
-  Gradients& sum = *round[0];
-  const float share = 1.0f / static_cast<float>(round.size());
+void ParameterServer::average(nn::Part part) {
+  Gradients& sum = *round_[0];
+  const float share = 1.0f / static_cast<float>(round_.size());
   for (std::size_t network = 0; network < sum.networks.size(); ++network) {
     if (sum.is_present[network] == 0) continue;
     const auto [begin, end] = part.of(sum.networks[network].float_count());
     const std::span<float> to = sum.networks[network].span().subspan(begin, end - begin);
-    for (std::size_t learner = 1; learner < round.size(); ++learner) {
-      const float* const from = round[learner]->networks[network].data() + begin;
+    for (std::size_t learner = 1; learner < round_.size(); ++learner) {
+      const float* const from = round_[learner]->networks[network].data() + begin;
       for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
     }
     for (float& value : to) value *= share;

@@ -70,9 +70,6 @@ class ParameterServer {
   void stop();
 
  private:
-  // All learners' gradients, in their order.
-  using Round = std::vector<Gradients*>;
-
   Result<bool> submit_to_round(std::size_t learner, Gradients& gradients, double progress);
   Result<bool> submit_alone(Gradients& gradients, std::uint64_t version, double progress)
       REVERIE_REQUIRES(mutex_);
@@ -86,8 +83,8 @@ class ParameterServer {
   // is.
   bool wait_for(const std::atomic<std::uint64_t>& counter, std::uint64_t number, bool may_stop)
       REVERIE_EXCLUDES(mutex_);
-  // Puts a part of the mean of a round into its first gradients.
-  static void average(const Round& round, nn::Part part);
+  // Puts a part of the mean of the round into its first gradients.
+  void average(nn::Part part);
 
   Agent& agent_;
   const ParameterServerOptions options_;
@@ -95,18 +92,21 @@ class ParameterServer {
   PublishedNetworks published_;
   mutable Mutex mutex_;
   CondVar changed_;
-  // The current round: what was submitted, by learner, and the squares of its mean, by network; and
-  // how many learners have submitted, averaged their part, and taken its step. Rounds are numbered
-  // from 1; the counters hold the last one that all learners have come so far with.
-  Round round_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::vector<double>> square_sums_ REVERIE_GUARDED_BY(mutex_);  // by learner
+  // The current round, by learner: what was submitted, and the squares of the mean's part, by
+  // network. Each learner sets its own, and reads the others' once all have come that far; so they
+  // need no lock, at which all learners would meet at once.
+  std::vector<Gradients*> round_;
+  std::vector<std::vector<double>> square_sums_;
+  // How many learners have submitted, averaged their part, and taken its step. Rounds are numbered
+  // from 1; the other counters hold the last one that all learners have come so far with.
   std::size_t submitted_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::size_t averaged_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::size_t stepped_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::size_t> averaged_{0};
+  std::atomic<std::size_t> stepped_{0};
   std::atomic<std::uint64_t> full_round_{0};
   std::atomic<std::uint64_t> averaged_round_{0};
   std::atomic<std::uint64_t> finished_round_{0};
   std::atomic<bool> is_stopped_{false};
+  std::atomic<bool> has_failed_{false};
   Status failure_ REVERIE_GUARDED_BY(mutex_);
   Counts counts_ REVERIE_GUARDED_BY(mutex_);
   double staleness_sum_ REVERIE_GUARDED_BY(mutex_) = 0;

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "reverie/transitions/replay_shards.h"
+
 namespace reverie {
 namespace {
 
@@ -167,6 +169,7 @@ Status check_ranges(const TrainSettings& s) {
     check.keep(invalid_argument("stop_at_return is {}; it must be finite", *s.stop_at_return));
   }
   check.count("capacity", s.capacity, 1);
+  check.count("replay_shards", s.replay_shards, 0, ReplayShards::kShardsMax);
   check.number("priority_exponent", s.priority_exponent, 0, 16);
   check.positive("priority_epsilon", s.priority_epsilon);
   check.number("beta_first", s.beta_first, 0, 16);
@@ -211,6 +214,16 @@ Status check_settings(const TrainSettings& s) {
     check.keep(invalid_argument(
         "warmup_steps is {}; it must be at least (n_step + 1) * actors * envs_per_actor = {}",
         s.warmup_steps, (s.n_step + 1) * envs));
+  }
+  if (s.replay_shards > s.capacity) {
+    check.keep(invalid_argument("replay_shards is {}; it must be at most the capacity, {}",
+                                s.replay_shards, s.capacity));
+  }
+  if (s.replay_shards > 1 && s.weights_over_buffer) {
+    check.keep(invalid_argument(
+        "replay_shards is {} but weights_over_buffer is true, which needs one shard; leave one of "
+        "them out",
+        s.replay_shards));
   }
   return check.status();
 }

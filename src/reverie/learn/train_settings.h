@@ -57,6 +57,10 @@ struct TrainSettings {
 
   // --- Replay.
   std::uint64_t capacity = 100'000;  // transitions; the oldest leave first
+  // Tables that the transitions are spread over, so that learners seldom wait for each other: a
+  // batch is drawn from one of them. 0: enough for this number of learners, see
+  // replay_shard_count().
+  std::uint64_t replay_shards = 0;
   bool prioritized = true;
   double priority_exponent = 0.6;  // alpha
   double priority_epsilon = 1e-6;  // added to |TD error|
@@ -121,6 +125,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("evaluation_interval", s.evaluation_interval);
   visit("evaluation_episodes", s.evaluation_episodes);
   visit("capacity", s.capacity);
+  visit("replay_shards", s.replay_shards);
   visit("prioritized", s.prioritized);
   visit("priority_exponent", s.priority_exponent);
   visit("priority_epsilon", s.priority_epsilon);

@@ -187,7 +187,7 @@ double Trainer::share_of(std::uint64_t steps) const {
 Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
   PublishedPolicy weights(*server_, actor);
-  std::uint64_t steps = gate_->ratio().collected();
+  std::uint64_t steps = gate_->collected();
   check_return();
   while (gate_->begin_collect()) {
     REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
@@ -205,7 +205,7 @@ Status Trainer::run_learner(std::size_t learner) {
     const bool goes_on = alone ? gate_->begin_next_batch()
                                : gate_->begin_batch((round + 1) * settings_.learners - 1);
     if (!goes_on) return {};
-    const std::uint64_t steps = gate_->ratio().collected();
+    const std::uint64_t steps = gate_->collected();
     REVERIE_RETURN_IF_ERROR(learn_once(learner, steps));
     gate_->learn(1);
     // Without actor threads, the learner evaluates.

@@ -43,7 +43,7 @@ struct TrainerParts {
   TrainSettings settings;  // with a seed
   std::unique_ptr<Agent> agent;
   EnvMaker make_envs;
-  // A store with the table of training_table() (loops.h).
+  // A store with the tables of training_tables() (loops.h).
   std::shared_ptr<ReplayService> service;
   Clock* clock = &Clock::system();
   // The most actors in other processes at a time (served_actors.h): with `actors` 0 the training

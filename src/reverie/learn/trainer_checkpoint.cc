@@ -63,6 +63,8 @@ Status check_identity(const std::string& identity, const TrainSettings& settings
     return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
   }
   const NamedTexts ours = texts_of(settings);
+  // A checkpoint from before a setting existed has its default.
+  for (const auto& [name, text] : texts_of(TrainSettings())) theirs.try_emplace(name, text);
   const auto refuse = [](const std::string& name, const std::string& there,
                          const std::string& here) {
     return invalid_argument(
@@ -214,10 +216,13 @@ Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
   }
   REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
   const std::vector<ReplayBuffer*> buffers = loops_.buffers();
-  if (plan != ReplayPlan::of(buffers.front()->plan()) || from.tables.size() != 1) {
+  if (plan != ReplayPlan::of(buffers.front()->plan()) ||
+      from.tables.size() != buffers.front()->shards().count()) {
     return data_loss("the replay of the checkpoint is of another shape than its settings say");
   }
-  REVERIE_RETURN_IF_ERROR(restore_replay(buffers, in, from.tables.front().trajectories));
+  std::vector<std::span<Trajectory>> items;
+  for (auto& table : from.tables) items.emplace_back(table.trajectories);
+  REVERIE_RETURN_IF_ERROR(restore_replay(buffers, in, items));
   return checkpoint::restore(*store_, from, checkpoint::OnMismatch::kRefuse);
 }
 

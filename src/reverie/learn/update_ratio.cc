@@ -91,6 +91,7 @@ bool RatioGate::wait_to_collect(TimePoint deadline) {
 
 std::uint64_t RatioGate::add_collected(std::uint64_t steps) {
   ratio_.collect(steps);
+  collected_.store(ratio_.collected(), std::memory_order_relaxed);
   const bool has_enough = static_cast<double>(ratio_.collected()) >= wanted_steps_;
   if (waiting_learners_ > 0 && (has_enough || is_collected())) changed_.notify_all();
   return ratio_.collected();
@@ -129,6 +130,8 @@ bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
 }
 
 bool RatioGate::begin_batch(std::uint64_t number) {
+  // Another learner has begun the round, so all of them go on: they need not meet at the lock.
+  if (number < rounds_end_ && !is_stopped_) return true;
   MutexLock lock(mutex_);
   return wait_for_batch(number, /*in_round=*/true);
 }
@@ -172,6 +175,7 @@ void RatioGate::go_on() {
 void RatioGate::restore(std::uint64_t collected, std::uint64_t learned) {
   MutexLock lock(mutex_);
   ratio_.restore(collected, learned);
+  collected_.store(collected, std::memory_order_relaxed);
   claimed_ = collected;
   begun_ = learned;
   rounds_end_ = learned;
@@ -190,7 +194,6 @@ void RatioGate::stop() {
 }
 
 bool RatioGate::is_stopped() const {
-  MutexLock lock(mutex_);
   return is_stopped_;
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -127,6 +128,8 @@ class RatioGate {
   bool is_stopped() const;
 
   std::uint64_t batch_count() const { return batch_count_; }
+  // Needs no lock.
+  std::uint64_t collected() const { return collected_.load(std::memory_order_relaxed); }
   // A copy of the current counts.
   UpdateRatio ratio() const;
   Waits waits() const;
@@ -153,11 +156,13 @@ class RatioGate {
   int waiting_actors_ REVERIE_GUARDED_BY(mutex_) = 0;
   double wanted_steps_ REVERIE_GUARDED_BY(mutex_) = 0;  // the fewest that a learner waits for
   int waiting_learners_ REVERIE_GUARDED_BY(mutex_) = 0;
-  bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_stopped_{false};  // also read without the lock
   bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
   std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::size_t resting_ REVERIE_GUARDED_BY(mutex_) = 0;       // of these, those in wait_for_change()
-  std::uint64_t rounds_end_ REVERIE_GUARDED_BY(mutex_) = 0;  // of batches begun by begin_batch()
+  std::size_t resting_ REVERIE_GUARDED_BY(mutex_) = 0;  // of these, those in wait_for_change()
+  // The batches begun by begin_batch(), and the steps: changed under the lock, read without it.
+  std::atomic<std::uint64_t> rounds_end_{0};
+  std::atomic<std::uint64_t> collected_{0};
   Waits waits_ REVERIE_GUARDED_BY(mutex_);
 };
 
