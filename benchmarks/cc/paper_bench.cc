@@ -247,7 +247,7 @@ void loops(benchmark::internal::Benchmark* bench) {
   bench->Arg(100'000)
       ->Arg(1'000'000)
       ->Iterations(5'000)
-      ->DenseThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
+      ->ThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
       ->UseRealTime();
 }
 BENCHMARK_TEMPLATE(BM_Loop, GlobalLock)->Apply(loops);

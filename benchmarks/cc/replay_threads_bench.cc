@@ -154,7 +154,7 @@ BENCHMARK(BM_Loop)
     ->Args({100'000, 64})
     ->Args({1'000'000, 1})
     ->Args({1'000'000, 64})
-    ->DenseThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
+    ->ThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
     ->UseRealTime();
 
 void BM_SampleUpdate(benchmark::State& state) {

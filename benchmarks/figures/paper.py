@@ -38,7 +38,8 @@ SCHEMES = {
     "GlobalLock": "one lock",
     "TwoLocks": "the paper's two locks",
     "NoLock": "no lock (wrong)",
-    "ours": "Reverie",
+    "1 table": "Reverie",
+    "64 tables": "Reverie, 64 tables",
 }
 
 Table = list[list[str]]
@@ -175,9 +176,10 @@ def figure_10(programs: Path, out: Path) -> str:
         loops[match[1], int(match[2]), int(match[3])] = items_s
     ours = run_program(programs / "replay_threads_bench", "BM_Loop/")
     for name, items_s in ours.items():
-        match = re.match(r"BM_Loop/(\d+)/.*threads:(\d+)", name)
+        match = re.match(r"BM_Loop/(\d+)/(\d+)/.*threads:(\d+)", name)
         assert match is not None, name
-        loops["ours", int(match[1]), int(match[2])] = items_s
+        scheme = "1 table" if match[2] == "1" else f"{match[2]} tables"
+        loops[scheme, int(match[1]), int(match[3])] = items_s
     threads = sorted({count for _, _, count in loops})
     sizes = sorted({items for _, items, _ in loops})
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
