@@ -7,8 +7,8 @@
 #include <latch>
 
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "python/bindings/convert.h"
 #include "python/bindings/python_api.h"
-#include "reverie/rpc/value_kind.h"
+#include "reverie/tensor/value_kind.h"
 
 namespace reverie::python {
 

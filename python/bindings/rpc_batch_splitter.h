@@ -15,8 +15,8 @@
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_values.h"
-#include "reverie/rpc/value_kind.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_kind.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie::python {
 

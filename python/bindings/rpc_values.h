@@ -9,9 +9,9 @@
 
 #include "python/bindings/leaf_view.h"
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
 #include "reverie/tensor/payload.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie::python {
 

@@ -21,7 +21,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 #include "tests/support/number_values.h"
 
 namespace reverie::test {

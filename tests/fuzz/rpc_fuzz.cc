@@ -9,7 +9,7 @@
 #include "reverie/rpc/frame.h"
 #include "reverie/rpc/peer_core.h"
 #include "reverie/rpc/remote_error.h"
-#include "reverie/rpc/value_reader.h"
+#include "reverie/tensor/value_reader.h"
 
 namespace {
 

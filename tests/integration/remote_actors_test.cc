@@ -13,7 +13,7 @@
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/served_actors.h"
 #include "reverie/learn/step_report.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

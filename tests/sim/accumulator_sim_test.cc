@@ -18,8 +18,8 @@
 
 #include "reverie/accumulator/accumulator_core.h"
 #include "reverie/group/reduce_round.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 #include "tests/scale.h"
 #include "tests/support/sim_group.h"
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 #include "reverie/weights/version_memory.h"
 #include "reverie/weights/weights_core.h"
 #include "tests/scale.h"

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 

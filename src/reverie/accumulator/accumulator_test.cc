@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/group/broker.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
 
 namespace reverie {

@@ -2,7 +2,7 @@
 #include "reverie/calls/stream_core.h"
 
 #include "reverie/base/check.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/rpc/value_reader.h"
+#include "reverie/tensor/value_reader.h"
 
 namespace reverie {
 namespace {

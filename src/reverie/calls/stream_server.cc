@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reverie/calls/peer_turns.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
 #include "reverie/tensor/payload.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 

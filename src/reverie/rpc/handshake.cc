@@ -4,8 +4,8 @@
 #include <span>
 
 #include "reverie/net/keyed_hash.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

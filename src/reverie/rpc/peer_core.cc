@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "reverie/rpc/remote_error.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

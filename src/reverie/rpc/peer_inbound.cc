@@ -5,7 +5,7 @@
 
 #include "reverie/rpc/peer_core.h"
 #include "reverie/rpc/remote_error.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
 #include "tests/support/eventually.h"

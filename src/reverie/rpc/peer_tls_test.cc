@@ -13,8 +13,8 @@
 
 #include "reverie/base/format.h"
 #include "reverie/rpc/peer.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 #include "tests/support/certificates.h"
 #include "tests/support/cutting_proxy.h"
 #include "tests/support/number_values.h"

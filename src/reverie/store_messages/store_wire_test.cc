@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie::store_wire {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 #include "reverie/weights/version_memory.h"
 
 namespace reverie {

@@ -14,9 +14,9 @@
 #include <span>
 #include <string_view>
 
-#include "reverie/rpc/value_kind.h"
 #include "reverie/tensor/dtype.h"
 #include "reverie/tensor/payload.h"
+#include "reverie/tensor/value_kind.h"
 
 namespace reverie {
 

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/rpc/value_kind.h"
 #include "reverie/tensor/dtype.h"
 #include "reverie/tensor/payload.h"
 #include "reverie/tensor/shape.h"
+#include "reverie/tensor/value_kind.h"
 
 namespace reverie {
 

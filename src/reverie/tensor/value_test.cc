@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {

@@ -1,5 +1,5 @@
 // Tested in value_test.cc.
-#include "reverie/rpc/value_reader.h"
+#include "reverie/tensor/value_reader.h"
 
 #include <algorithm>
 #include <cstring>

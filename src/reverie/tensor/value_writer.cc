@@ -1,5 +1,5 @@
 // Tested in value_test.cc.
-#include "reverie/rpc/value_writer.h"
+#include "reverie/tensor/value_writer.h"
 
 #include <cstring>
 #include <utility>
