@@ -30,6 +30,7 @@ class NoEffects final : public PeerEffects {
   void deliver(Request) override { std::abort(); }
   void withdraw(InboundId) override {}
   void complete(CallId, CallResult) override {}
+  std::function<void()> on_receipt(InboundId, FrameKind) override { return {}; }
 };
 
 void read_values(const Payload& payload) {

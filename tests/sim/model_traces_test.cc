@@ -229,6 +229,7 @@ class TracedPeer final : public PeerEffects {
   void complete(CallId call, CallResult result) override {
     results.emplace(call, std::move(result));
   }
+  std::function<void()> on_receipt(InboundId, FrameKind) override { return {}; }
 
   std::unique_ptr<PeerCore> core;
   TimePoint now{};

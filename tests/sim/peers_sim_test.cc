@@ -3,8 +3,9 @@
 // partitions of one or both directions that lose what is sent.
 //
 // Invariants of every run: a call that may run once runs at most once, over all runs of all peers;
-// a call ends once, and by its deadline; an answer belongs to its call. Once the network is healthy
-// again, calls succeed.
+// a call ends once, and by its deadline; an answer belongs to its call. Memory that is lent with
+// the arguments of an answered call stays until its receiver has read it, and none stays for ever.
+// Once the network is healthy again, calls succeed.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -32,10 +33,31 @@ struct Oracle {
   std::map<std::int64_t, int> runs;  // by the number of a call
   std::set<std::int64_t> open;
   std::set<std::int64_t> idempotent;
+  // Memory that was lent with a call, by its number, or with its answer, by minus its number.
+  struct Lending {
+    bool is_read = false;
+    bool is_released = false;
+    bool was_early = false;  // it was released before it was read
+  };
+  std::map<std::int64_t, Lending> lent;
   std::int64_t next_number = 1;
   int answers = 0;
   int failures = 0;
   std::string wrong;
+};
+
+// Notes when it is released.
+struct LentMemory {
+  LentMemory(Oracle& watcher, std::int64_t of) : oracle(watcher), number(of) {}
+  LentMemory(const LentMemory&) = delete;
+  LentMemory& operator=(const LentMemory&) = delete;
+  ~LentMemory() {
+    Oracle::Lending& lending = oracle.lent[number];
+    lending.is_released = true;
+    lending.was_early = !lending.is_read;
+  }
+  Oracle& oracle;
+  const std::int64_t number;
 };
 
 // Calls "double" of other peers, and answers such calls after a while.
@@ -54,7 +76,10 @@ class CallingPeer final : public SimPeer {
   void call(const std::string& other, bool is_idempotent) {
     const std::int64_t number = oracle_.next_number++;
     if (is_idempotent) oracle_.idempotent.insert(number);
-    const auto id = peer().call(other, "double", number_payload(number),
+    const std::uint64_t session = peer().neighbour(other).session;
+    const bool lends = number % 3 == 0 && session != 0 && !is_idempotent;
+    const auto id = peer().call(other, "double",
+                                lends ? lending_payload(number, session) : number_payload(number),
                                 {now() + kTimeout, is_idempotent}, now());
     ASSERT_TRUE(id.ok()) << id.status().to_string();
     oracle_.open.insert(number);
@@ -63,14 +88,37 @@ class CallingPeer final : public SimPeer {
   }
 
  private:
+  Payload lending_payload(std::int64_t number, std::uint64_t session) {
+    Payload payload = number_payload(number);
+    oracle_.lent[number];
+    payload.lent = std::make_shared<Lent>();
+    payload.lent->session = session;
+    payload.lent->memory = std::make_shared<LentMemory>(oracle_, number);
+    return payload;
+  }
+  // Reads the memory that a message has lent, if it has.
+  void read(const Payload& payload, std::int64_t number) {
+    if (!payload.receipt) return;
+    oracle_.lent[number].is_read = true;
+    payload.receipt->give();
+  }
+
   void on_request(Request request) override {
     const std::int64_t number = number_of(request.message.payload);
     const int runs = ++oracle_.runs[number];
     if (runs > 1 && !oracle_.idempotent.contains(number)) {
       oracle_.wrong = "call " + std::to_string(number) + " ran twice";
     }
-    const auto reply = [this, id = request.id, number] {
-      peer().answer(id, number_payload(2 * number), now());
+    const auto payload = std::make_shared<const Payload>(std::move(request.message.payload));
+    const auto reply = [this, id = request.id, number, payload] {
+      read(*payload, number);
+      Payload answer = number_payload(2 * number);
+      if (number % 4 == 0) {
+        answer.lent = std::make_shared<Lent>();
+        answer.lent->session = id.session;
+        answer.lent->memory = std::make_shared<LentMemory>(oracle_, -number);
+      }
+      peer().answer(id, std::move(answer), now());
       settle();
     };
     const Duration work(static_cast<std::int64_t>(network().random().below(20'000'000)));
@@ -89,6 +137,11 @@ class CallingPeer final : public SimPeer {
       ++oracle_.answers;
       if (number_of(result.payload) != 2 * number || oracle_.runs[number] == 0) {
         oracle_.wrong = "call " + std::to_string(number) + " has another's answer";
+      }
+      read(result.payload, -number);
+      const auto lending = oracle_.lent.find(number);
+      if (lending != oracle_.lent.end() && lending->second.was_early) {
+        oracle_.wrong = "what call " + std::to_string(number) + " lent was released unread";
       }
     } else {
       ++oracle_.failures;
@@ -290,6 +343,11 @@ class PeersWorld {
     go_on_until(network_.now() + std::chrono::seconds(4));
     if (oracle_.wrong.empty() && oracle_.answers != answers + 2) {
       oracle_.wrong = "a well network carries no calls";
+    }
+    for (const auto& [number, lending] : oracle_.lent) {
+      if (oracle_.wrong.empty() && !lending.is_released) {
+        oracle_.wrong = "what call " + std::to_string(number) + " lent was never released";
+      }
     }
     for (const auto& one : peers_) {
       std::size_t requests = 0;

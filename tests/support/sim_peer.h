@@ -2,6 +2,7 @@
 // may be cut, for tests of cores that are built on calls.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -102,6 +103,10 @@ class SimPeer : public sim::Node, public PeerEffects {
     results_.emplace_back(call, std::move(result));
   }
 
+  std::function<void()> on_receipt(InboundId message, FrameKind kind) override {
+    return [given = given_, message, kind] { given->emplace_back(message, kind); };
+  }
+
   // Handles due ticks and arrived events until nothing is left, and schedules the next wake-up.
   void settle() {
     do {
@@ -110,7 +115,10 @@ class SimPeer : public sim::Node, public PeerEffects {
       for (const InboundId request : std::exchange(withdrawn_, {})) on_withdrawn(request);
       for (auto& [call, result] : std::exchange(results_, {})) on_result(call, std::move(result));
       step();
-    } while (!requests_.empty() || !withdrawn_.empty() || !results_.empty());
+      for (const auto& [message, kind] : std::exchange(*given_, {})) {
+        peer_->copied(message, kind, now());
+      }
+    } while (!requests_.empty() || !withdrawn_.empty() || !results_.empty() || !given_->empty());
     const TimePoint next = std::min(peer_->next_tick(), next_step());
     if (next == TimePoint::max() || (wakes_at_ > now() && wakes_at_ <= next)) return;
     wakes_at_ = next;
@@ -145,6 +153,9 @@ class SimPeer : public sim::Node, public PeerEffects {
   std::vector<Request> requests_;
   std::vector<InboundId> withdrawn_;
   std::vector<std::pair<CallId, CallResult>> results_;
+  // The receipts that were given.
+  std::shared_ptr<std::vector<std::pair<InboundId, FrameKind>>> given_ =
+      std::make_shared<std::vector<std::pair<InboundId, FrameKind>>>();
   TimePoint wakes_at_{};
 };
 

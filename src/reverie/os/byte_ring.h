@@ -28,7 +28,8 @@ struct RingPage {
   alignas(64) std::atomic<std::uint64_t> head;  // bytes read so far; the reader stores it
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   alignas(64) std::atomic<std::uint32_t> writer_sleeps;
-  alignas(64) std::uint64_t nonce[2];  // written before the memory is shared
+  alignas(64) std::uint64_t nonce[2];                // written before the memory is shared
+  alignas(64) std::atomic<std::uint32_t> has_ended;  // the writer does not use the link any more
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes see the words");
 

@@ -35,4 +35,13 @@ Result<ShareNonce> LinkShare::open(int fd) {
   return ShareNonce{page->nonce[0], page->nonce[1]};
 }
 
+void LinkShare::end() {
+  reinterpret_cast<RingPage*>(own_memory_.bytes().data())->has_ended.store(1);
+}
+
+bool LinkShare::has_peer_ended() const {
+  if (!peer_memory_) return true;
+  return reinterpret_cast<const RingPage*>(peer_memory_->bytes().data())->has_ended.load() != 0;
+}
+
 }  // namespace reverie

@@ -44,6 +44,10 @@ class LinkShare {
   Result<ShareNonce> open(int fd);
   bool is_open() const { return in_.has_value(); }
 
+  // Shows the other side that the link has ended; that side may look before it hears of it.
+  void end();
+  bool has_peer_ended() const;
+
   RingWriter& out() { return out_; }
   // REQUIRES: is_open().
   RingReader& in() { return *in_; }

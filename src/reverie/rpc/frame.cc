@@ -15,6 +15,7 @@ constexpr std::size_t kHeadStart = std::size_t{64} << 10;
 // Smaller bulk is not worth the allocator, which keeps memory.
 constexpr std::size_t kLargeBulk = std::size_t{1} << 20;
 constexpr std::byte kInArena{1};
+constexpr std::byte kLends{2};
 
 template <typename T>
 void put(std::byte* to, T value) {
@@ -29,7 +30,7 @@ T get(const std::byte* from) {
 }
 
 bool is_known(std::uint8_t kind) {
-  return (kind >= 1 && kind <= 14) || (kind >= 16 && kind <= 21);
+  return (kind >= 1 && kind <= 14) || (kind >= 16 && kind <= 23);
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& 
   std::array<std::byte, kFrameHeaderBytes> bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   put(&bytes[4], static_cast<std::uint8_t>(header.kind));
-  bytes[5] = is_in_arena ? kInArena : std::byte{0};
+  bytes[5] = (is_in_arena ? kInArena : std::byte{0}) | (header.lends ? kLends : std::byte{0});
   put(&bytes[6], static_cast<std::uint16_t>(message.name.size()));
   put(&bytes[8], static_cast<std::uint32_t>(message.payload.head.size()));
   put(&bytes[16], static_cast<std::uint64_t>(message.payload.bulk_bytes()));
@@ -56,8 +57,11 @@ Status FrameReader::begin_frame() {
   }
   const auto kind = get<std::uint8_t>(&header_[4]);
   if (!is_known(kind)) return invalid_argument("a frame is of kind {}, which is unknown", kind);
-  is_in_arena_ = bulk_source_ && header_[5] == kInArena;
-  if ((header_[5] != std::byte{0} && !is_in_arena_) || get<std::uint32_t>(&header_[12]) != 0) {
+  const bool may_lend = static_cast<FrameKind>(kind) == FrameKind::kCall ||
+                        static_cast<FrameKind>(kind) == FrameKind::kAnswer;
+  const std::byte where = may_lend ? header_[5] & ~kLends : header_[5];
+  is_in_arena_ = bulk_source_ && where == kInArena;
+  if ((where != std::byte{0} && !is_in_arena_) || get<std::uint32_t>(&header_[12]) != 0) {
     return invalid_argument("a frame of kind {} has reserved bits set", kind);
   }
   const std::size_t name_size = get<std::uint16_t>(&header_[6]);
@@ -74,6 +78,7 @@ Status FrameReader::begin_frame() {
   frame_.header.sequence = get<std::uint64_t>(&header_[24]);
   frame_.header.received = get<std::uint64_t>(&header_[32]);
   frame_.header.call = get<std::uint64_t>(&header_[40]);
+  frame_.header.lends = where != header_[5];
   frame_.message.name.resize(name_size);
   head_size_ = head_size;
   frame_.message.payload.head.resize(std::min(head_size, kHeadStart));

@@ -4,8 +4,9 @@
 //     "RvR2" | kind | where | name size | head size | zero | bulk size | sequence | received | call
 //     48: then the name, the head and the bulk. Numbers are little-endian.
 //
-// `where` is 0, or 1 if the bulk is in an arena: then its range is sent instead, and only between
-// links that share one (os/arena_link.h).
+// `where` has bit 0 if the bulk is in an arena: then its range is sent instead, and only between
+// links that share one (os/arena_link.h). It has bit 1 if a call or an answer names memory that its
+// sender has lent (tensor/payload.h).
 //
 // `sequence` numbers the frames that must arrive, `received` acknowledges the other direction,
 // `call` identifies a call. The last byte of the magic is the version.
@@ -51,6 +52,9 @@ enum class FrameKind : std::uint8_t {
   kCancel = 19,
   kFind = 20,
   kFound = 21,
+  // The memory that was lent with a call, or with an answer, is not read any more.
+  kArgumentsCopied = 22,
+  kAnswerCopied = 23,
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 48;
@@ -60,6 +64,7 @@ struct FrameHeader {
   std::uint64_t sequence = 0;
   std::uint64_t received = 0;
   std::uint64_t call = 0;
+  bool lends = false;  // memory that the receiver reads by itself
 };
 
 struct Frame {

@@ -307,6 +307,32 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return core_.is_wanted(request);
   }
 
+  template <typename Receiver>
+  Neighbour neighbour(const Receiver& receiver) {
+    if (is_forked()) return {};
+    MutexLock lock(mutex_);
+    Neighbour found = core_.neighbour(receiver);
+    if (!found.may_be_proved) return found;
+    const auto link = links_.find(core_.link_to(receiver));
+    const bool is_unix = link != links_.end() && link->second->connection().is_unix();
+    found.may_be_proved = uses_shared_memory_ && (!is_unix || link->second->may_prove_host());
+    return found;
+  }
+
+  bool is_kept(std::uint64_t session) {
+    if (is_forked()) return false;
+    MutexLock lock(mutex_);
+    const auto link = links_.find(core_.link_to(InboundId{session, 0}));
+    return link != links_.end() && link->second->is_kept();
+  }
+
+  void serve_devices(Handler handler) {
+    if (is_forked()) return;
+    MutexLock lock(mutex_);
+    core_.serve_devices();
+    handlers_[std::string(kDeviceFunction)] = std::move(handler);
+  }
+
   bool wait(const std::function<bool()>& is_done, TimePoint until, bool yields) {
     return is_forked() ? is_done() : polls_.wait(clock_, is_done, until, yields);
   }
@@ -441,6 +467,19 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void complete(CallId call, CallResult result) override {
     mutex_.assert_held();
     completions_.emplace_back(call, std::move(result));
+  }
+  std::function<void()> on_receipt(InboundId message, FrameKind kind) override {
+    return [weak = weak_from_this(), message, kind] {
+      const auto self = weak.lock();
+      if (!self || self->is_forked()) return;
+      // Its last owner is not the loop's thread: close() stops the loop before.
+      self->io_.loop(0).post([impl = self.get(), message, kind] {
+        impl->turn([&](TimePoint now) {
+          impl->mutex_.assert_held();
+          impl->core_.copied(message, kind, now);
+        });
+      });
+    };
   }
 
  private:
@@ -651,6 +690,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(id);
     if (place == links_.end()) return {};
     Status status = place->second->on_share_frame(frame, descriptor);
+    if (place->second->is_host_proved()) core_.host_proved(id);
     if (status.ok() && !place->second->is_flush_posted) write_on(*place->second);
     return status;
   }
@@ -942,6 +982,18 @@ void Peer::answer(std::vector<Answer> answers, bool copies_bulk) {
 }
 void Peer::fail(InboundId request, const RemoteError& error) {
   impl_->fail(request, error);
+}
+Neighbour Peer::neighbour(const std::string& peer) const {
+  return impl_->neighbour(peer);
+}
+Neighbour Peer::neighbour(InboundId request) const {
+  return impl_->neighbour(request);
+}
+bool Peer::is_kept(std::uint64_t session) const {
+  return impl_->is_kept(session);
+}
+void Peer::serve_devices(Handler handler) {
+  impl_->serve_devices(std::move(handler));
 }
 bool Peer::is_wanted(InboundId request) const {
   return impl_->is_wanted(request);

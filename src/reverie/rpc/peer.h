@@ -130,6 +130,15 @@ class Peer {
   void answer(std::vector<Answer> answers, bool copies_bulk = false);
   void fail(InboundId request, const RemoteError& error);
 
+  // The run at the other end: of a name, or of the caller of a request.
+  Neighbour neighbour(const std::string& peer) const;
+  Neighbour neighbour(InboundId request) const;
+  // Whether the session continues at the other end, which has proved that it runs on this host:
+  // what that has lent is still lent. False if it is not known at the moment.
+  bool is_kept(std::uint64_t session) const;
+  // Passes calls of kDeviceFunction to `handler`; without it they are refused with NOT_FOUND.
+  void serve_devices(Handler handler);
+
   // Whether the caller still waits for the request's answer.
   bool is_wanted(InboundId request) const;
 

@@ -43,7 +43,7 @@ Status PeerCore::define(const std::string& function) {
     return invalid_argument("a function's name has {} bytes; it must have 1 to {}", function.size(),
                             kFunctionNameMax);
   }
-  if (function == kPingFunction || function == kListFunction) {
+  if (function == kPingFunction || function == kListFunction || function == kDeviceFunction) {
     return invalid_argument("'{}' is a function of every peer; choose another name", function);
   }
   if (!functions_.insert(function).second) {
@@ -117,6 +117,11 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
         calls_.size(), call_bytes_, function, peer, call.size_bytes, options_.calls_max,
         options_.call_bytes_max);
   }
+  const auto found = session_by_name_.find(peer);
+  if (given.lent && (found == session_by_name_.end() || found->second != given.lent->session)) {
+    return unavailable("'{}' has ended since '{}' was called with memory of a device; call again",
+                       peer, function);
+  }
   const CallId id = next_call_++;
   call_bytes_ += call.size_bytes;
   calls_.emplace(id, std::move(call));
@@ -124,7 +129,6 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
     next_deadline_ = options.deadline;
     tick_by(next_deadline_);
   }
-  const auto found = session_by_name_.find(peer);
   if (found != session_by_name_.end()) {
     start(id, found->second, now);
   } else {
@@ -184,6 +188,7 @@ void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, Tim
         [](const Session::Queued& q, std::uint64_t s) { return q.header.sequence < s; });
     if (queued != session.queue.end() && queued->header.sequence == call.sequence &&
         !queued->is_sent) {
+      session.take_back(FrameKind::kCall, id);
       session.queue.erase(queued);
     } else {
       enqueue(session, FrameKind::kCancel, id, named({}), now);
@@ -314,7 +319,9 @@ std::vector<CallId> PeerCore::calls_of(std::uint64_t key) const {
 std::uint64_t PeerCore::enqueue(Session& session, FrameKind kind, std::uint64_t call,
                                 std::shared_ptr<const Message> message, TimePoint now) {
   Session::Queued& queued = session.queue.emplace_back();
-  queued.header = {kind, session.next_sequence++, 0, call};
+  const std::shared_ptr<Lent>& lent = message->payload.lent;
+  queued.header = {kind, session.next_sequence++, 0, call, lent != nullptr};
+  if (lent) session.lent[{kind, call}] = lent;
   queued.message = std::move(message);
   const std::uint64_t sequence = queued.header.sequence;
   if (session.queue.size() > kQueuedRatioMax * options_.calls_max) {
@@ -343,6 +350,7 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
   Session& session = sessions_.at(key);
   withdraw_all(key, session);
   session.last_received = 0;
+  session.life = std::make_shared<char>();
   std::vector<CallId> lost;
   std::deque<Session::Queued> kept;
   std::unordered_set<CallId> unsent;
@@ -355,10 +363,16 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
     if (!unsent.contains(id)) lost.push_back(id);
   }
   session.queue = std::move(kept);
+  for (auto lent = session.lent.begin(); lent != session.lent.end();) {
+    const bool is_kept =
+        lent->first.first == FrameKind::kCall && unsent.contains(lent->first.second);
+    if (!is_kept) lent->second->memory.reset();
+    lent = is_kept ? std::next(lent) : session.lent.erase(lent);
+  }
   answer_bytes_ -= std::exchange(session.answer_bytes, 0);
   for (const CallId id : lost) {
     Call& call = calls_.at(id);
-    if (call.options.is_idempotent) {
+    if (call.options.is_idempotent && !call.message->payload.lent) {
       call.sequence = enqueue(session, FrameKind::kCall, id, call.message, now);
       continue;
     }
@@ -386,6 +400,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
   }
   withdraw_all(key, session);
   answer_bytes_ -= session.answer_bytes;
+  for (const auto& [message, lent] : session.lent) lent->memory.reset();
   for (auto& [name, wanted] : wanted_) std::erase(wanted.to_answer, key);
   std::unordered_set<CallId> unsent;
   for (const Session::Queued& queued : session.queue) {
@@ -396,7 +411,9 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
     const auto call = calls_.find(id);
     if (call == calls_.end()) continue;
     call->second.session = 0;
-    if ((call->second.options.is_idempotent || unsent.contains(id)) && !is_closed_) {
+    // What was lent to this run is not lent to the next one.
+    const bool may_move = !call->second.message->payload.lent && !is_closed_;
+    if ((call->second.options.is_idempotent || unsent.contains(id)) && may_move) {
       wait_for_peer(id, session.peer_name, now);
       continue;
     }

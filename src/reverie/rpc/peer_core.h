@@ -44,6 +44,8 @@ namespace reverie {
 // Functions that every peer serves.
 inline constexpr std::string_view kPingFunction = "reverie.ping";
 inline constexpr std::string_view kListFunction = "reverie.functions";
+// Served by peers that may read each other's devices: calls/device_tensors.h.
+inline constexpr std::string_view kDeviceFunction = "reverie.device";
 
 // Identifies a call of another peer. A value.
 struct InboundId {
@@ -100,6 +102,9 @@ class PeerEffects {
   // The request's caller no longer waits for an answer.
   virtual void withdraw(InboundId request) = 0;
   virtual void complete(CallId call, CallResult result) = 0;
+  // What a receipt does when it is given, on any thread and under any lock: it has copied() called
+  // later.
+  virtual std::function<void()> on_receipt(InboundId message, FrameKind kind) = 0;
 };
 
 struct PeerOptions {
@@ -125,6 +130,14 @@ struct CallOptions {
   TimePoint deadline = TimePoint::max();
   bool is_idempotent = false;  // may run more than once
   bool copies_bulk = false;    // copies bulk that may change before call() returns
+};
+
+// The run at the other end, as far as it concerns memory that both could share.
+struct Neighbour {
+  std::uint64_t session = 0;  // 0: it is not connected, and never was
+  std::string name;
+  bool is_proved = false;      // it runs on this host
+  bool may_be_proved = false;  // that is being found out
 };
 
 // The state of a peer that has been connected.
@@ -176,6 +189,12 @@ class PeerCore {
   // The present link to the peer, or to the caller of the request; 0 if there is none.
   LinkId link_to(const std::string& peer) const;
   LinkId link_to(InboundId request) const;
+  Neighbour neighbour(const std::string& peer) const;
+  Neighbour neighbour(InboundId request) const;
+  // Whether kDeviceFunction is delivered.
+  void serve_devices() { serves_devices_ = true; }
+  // The lent memory that a received call or answer names is not read any more.
+  void copied(InboundId message, FrameKind kind, TimePoint now);
 
   // --- Events of connections.
   // A peer connected; returns the number of the link.
@@ -191,6 +210,8 @@ class PeerCore {
   // Bytes arrived, a complete frame or not.
   void heard(LinkId link, TimePoint now);
   void received(LinkId link, Frame frame, TimePoint now);
+  // The run at the other end of the link has proved that it runs on this host.
+  void host_proved(LinkId link);
 
   // --- Time.
   void tick(TimePoint now);
@@ -285,6 +306,9 @@ class PeerCore {
   void on_message(std::uint64_t key, Frame frame, TimePoint now);
   void on_call(std::uint64_t key, Frame frame, TimePoint now);
   void on_answer(std::uint64_t key, Frame frame);
+  // Notes where a received message comes from, and makes the receipt for what was lent with it.
+  void mark(std::uint64_t key, const Session& session, Frame& frame);
+  Neighbour neighbour_of(std::uint64_t key) const;
   void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
   void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
   // In order; iterates over all calls.
@@ -323,6 +347,7 @@ class PeerCore {
   TimePoint next_tick_{};
   TimePoint next_deadline_ = TimePoint::max();
   bool is_closed_ = false;
+  bool serves_devices_ = false;
 };
 
 }  // namespace reverie

@@ -44,6 +44,12 @@ void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
         effects_.withdraw({key, frame.header.call});
       }
       break;
+    case FrameKind::kArgumentsCopied:
+      session.take_back(FrameKind::kCall, frame.header.call);
+      break;
+    case FrameKind::kAnswerCopied:
+      session.take_back(FrameKind::kAnswer, frame.header.call);
+      break;
     case FrameKind::kFind:
       on_find(key, frame, now);
       break;
@@ -64,6 +70,7 @@ void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
 
 void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
   Session& session = sessions_.at(key);
+  mark(key, session, frame);
   const std::uint64_t call = frame.header.call;
   std::string& function = frame.message.name;
   if (function == kPingFunction) {
@@ -78,7 +85,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
     enqueue_answer(session, call, std::move(payload), now);
     return;
   }
-  if (!functions_.contains(function)) {
+  if (function == kDeviceFunction ? !serves_devices_ : !functions_.contains(function)) {
     const RemoteError error{StatusCode::kNotFound, "",
                             format("peer '{}' has no function '{}'", options_.name, function), ""};
     enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
@@ -105,6 +112,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
 }
 
 void PeerCore::on_answer(std::uint64_t key, Frame frame) {
+  mark(key, sessions_.at(key), frame);
   const auto place = calls_.find(frame.header.call);
   // Cancelled, timed out, or of another session: no caller waits for it.
   if (place == calls_.end() || place->second.session != key) return;

@@ -12,9 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/clock.h"
@@ -42,6 +44,11 @@ struct Session {
   std::vector<std::string> peer_addresses;
   LinkId link = 0;  // 0: none now
   TimePoint link_lost_at;
+  bool is_host_proved = false;  // both runs have read memory of the other (os/link_share.h)
+  // Lives as long as the session at the other end.
+  std::shared_ptr<const void> life = std::make_shared<char>();
+  // Memory that the other side reads, by the message that names it.
+  std::map<std::pair<FrameKind, std::uint64_t>, std::shared_ptr<Lent>> lent;
 
   std::uint64_t next_sequence = 1;
   std::uint64_t last_received = 0;
@@ -65,6 +72,11 @@ struct Session {
     }
     answer_bytes -= bytes;
     return bytes;
+  }
+  // The other side does not read the memory any more that this message names.
+  void take_back(FrameKind kind, std::uint64_t call) {
+    const auto found = lent.extract({kind, call});
+    if (!found.empty()) found.mapped()->memory.reset();
   }
   static std::size_t answer_bytes_of(const Queued& queued) {
     return queued.header.kind == FrameKind::kAnswer ? queued.message->size_bytes() : 0;

@@ -108,6 +108,7 @@ WireLink::WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator*
 
 void WireLink::end() {
   is_over_.store(true, std::memory_order_release);
+  if (share_) share_->end();
   bulk_in_->end();
   if (bulk_out_) bulk_out_->end();
 }
@@ -310,6 +311,7 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
         return data_loss("the other side answers a request that was not made");
       if (frame.header.call == 0) {
         why_ = "the other side cannot map this peer's memory";
+        is_unshared_ = true;
         return {};
       }
       if (ShareNonce{frame.header.sequence, frame.header.received} != share_->nonce()) {

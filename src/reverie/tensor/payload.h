@@ -8,10 +8,14 @@
 // that the arrays then use.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace reverie {
@@ -27,12 +31,47 @@ struct BulkPiece {
 
 class ArenaBlock;
 
+// Memory that a sent message names and that its receiver reads by itself, such as a GPU's. The lock
+// of the peer that sends it guards it.
+struct Lent {
+  std::uint64_t session = 0;           // the message goes to no other
+  std::shared_ptr<const void> memory;  // until the receiver has copied it, or its run has ended
+};
+
+// Tells the sender of a message, once, that its receiver does not read the lent memory any more.
+// Thread-safe.
+class Receipt {
+ public:
+  // `life` lives as long as the session with the sender's run.
+  Receipt(std::function<void()> give, std::uint64_t session, std::weak_ptr<const void> life)
+      : give_(std::move(give)), session_(session), life_(std::move(life)) {}
+  ~Receipt() { give(); }
+  Receipt(const Receipt&) = delete;
+  Receipt& operator=(const Receipt&) = delete;
+
+  void give() {
+    if (!is_given_.exchange(true) && give_) give_();
+  }
+  std::uint64_t session() const { return session_; }
+  const std::weak_ptr<const void>& life() const { return life_; }
+
+ private:
+  const std::function<void()> give_;
+  const std::uint64_t session_;
+  const std::weak_ptr<const void> life_;
+  std::atomic<bool> is_given_{false};
+};
+
 struct Payload {
   std::vector<std::byte> head;
   // Consecutive pieces, each aligned to kBulkAlignment. Received bulk is a single piece.
   std::vector<BulkPiece> bulk;
   // The block that holds all of the bulk, if it is in an arena of this process (os/arena_link.h).
   std::shared_ptr<const ArenaBlock> block = nullptr;
+  // Memory that the head names: of a sent message, and the receipt for it of a received one.
+  std::shared_ptr<Lent> lent = nullptr;
+  std::shared_ptr<Receipt> receipt = nullptr;
+  bool is_from_host = false;  // received from a process that has proved that it runs on this host
 
   std::size_t bulk_bytes() const {
     std::size_t size = 0;
