@@ -24,8 +24,9 @@ enum class ValueKind : std::uint8_t {
   kScalar = 14,      // NumPy's: a tensor without dimensions that is not an array
   kTensor = 15,
   kComplex = 16,
-  kRecord = 17,   // as a named tuple, of a class that both ends know by this name
-  kPickled = 18,  // bytes that Python's pickle made; no code here reads them
+  kRecord = 17,        // as a named tuple, of a class that both ends know by this name
+  kPickled = 18,       // bytes that Python's pickle made; no code here reads them
+  kDeviceTensor = 19,  // a tensor of a device: its bytes, or where they are in the device's memory
 };
 
 // The package that made a tensor; the receiver uses it too, if it is loaded.

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "reverie/tensor/device_record.h"
+
 namespace reverie {
 namespace {
 
@@ -79,7 +81,7 @@ Status ValueReader::read_dtype(ValueToken& token) {
   return {};
 }
 
-Status ValueReader::read_tensor(ValueToken& token) {
+Status ValueReader::read_layout(ValueToken& token) {
   REVERIE_RETURN_IF_ERROR(read_dtype(token));
   REVERIE_ASSIGN_OR_RETURN(const auto maker, raw(1));
   if (maker.front() > std::byte{2}) return data_loss("an array is of an unknown package");
@@ -91,10 +93,31 @@ Status ValueReader::read_tensor(ValueToken& token) {
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t extent, number());
     token.shape.push_back(static_cast<std::int64_t>(extent));
   }
-  REVERIE_ASSIGN_OR_RETURN(const std::size_t offset, number());
   const std::optional<std::size_t> count = checked_element_count(token.shape);
-  if (!count) return data_loss("an array has the shape {}", shape_text(token.shape));
-  const std::size_t size = *count * dtype_size_bytes(token.dtype);
+  if (!count || __builtin_mul_overflow(*count, dtype_size_bytes(token.dtype), &token.size_bytes)) {
+    return data_loss("an array has the shape {}", shape_text(token.shape));
+  }
+  return {};
+}
+
+Status ValueReader::read_device(ValueToken& token, bool& is_elsewhere) {
+  REVERIE_ASSIGN_OR_RETURN(const auto way, raw(1));
+  if (way.front() > std::byte{1}) return data_loss("an array of a device came in an unknown way");
+  is_elsewhere = way.front() == std::byte{1};
+  REVERIE_ASSIGN_OR_RETURN(token.device,
+                           raw(is_elsewhere ? kDeviceRecordBytes : sizeof(DeviceUuid)));
+  return {};
+}
+
+Status ValueReader::read_tensor(ValueToken& token) {
+  REVERIE_RETURN_IF_ERROR(read_layout(token));
+  if (token.kind == ValueKind::kDeviceTensor) {
+    bool is_elsewhere = false;
+    REVERIE_RETURN_IF_ERROR(read_device(token, is_elsewhere));
+    if (is_elsewhere) return {};
+  }
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t offset, number());
+  const std::size_t size = token.size_bytes;
   if (size == 0) return {};
   if (offset % kBulkAlignment != 0 || offset > bulk_.size() || size > bulk_.size() - offset) {
     return data_loss("an array of {} bytes at {} does not fit into the {} bytes of the message",
@@ -164,6 +187,7 @@ Result<ValueToken> ValueReader::next() {
       return token;
     }
     case ValueKind::kTensor:
+    case ValueKind::kDeviceTensor:
       REVERIE_RETURN_IF_ERROR(read_tensor(token));
       return token;
   }

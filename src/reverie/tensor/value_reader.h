@@ -35,6 +35,10 @@ struct ValueToken {
   DType dtype = DType::kBool;
   TensorMaker maker = TensorMaker::kNumpy;
   Shape shape;
+  // The UUID of a tensor's device, or a whole record (device_record.h). With a record `bytes` is
+  // empty: `size_bytes` bytes are in the device's memory, if the record is right.
+  std::span<const std::byte> device;
+  std::size_t size_bytes = 0;  // of a tensor
 };
 
 // Not thread-safe. The payload outlives it, and has at most one piece of bulk.
@@ -52,6 +56,8 @@ class ValueReader {
   Result<std::span<const std::byte>> raw(std::size_t size);
   Status read_container(ValueToken& token);
   Status read_tensor(ValueToken& token);
+  Status read_layout(ValueToken& token);
+  Status read_device(ValueToken& token, bool& is_elsewhere);
   Status read_dtype(ValueToken& token);
 
   std::span<const std::byte> rest_;

@@ -120,10 +120,54 @@ TEST(Values, ManyTensorsAreFoundWhicheverWriterOfThePayloadAddedThem) {
   EXPECT_TRUE(reader.done());
 }
 
+TEST(Values, OfADeviceComeAsBytesOrAsAPlaceInItsMemory) {
+  const float numbers[] = {1.5f, -2.0f, 3.25f};
+  const std::int64_t shape[] = {3};
+  DeviceRecord record;
+  record.device[15] = std::byte{1};
+  record.owner[0] = std::byte{2};
+  record.allocation = 3;
+  record.offset = 4;
+  record.handle[63] = std::byte{5};
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kList, 2);
+  writer.lent_tensor(DType::kFloat32, shape, std::as_bytes(std::span(numbers)), TensorMaker::kTorch,
+                     record.device, nullptr);
+  writer.device_tensor(DType::kFloat32, shape, TensorMaker::kTorch, record);
+  const Payload got = received(payload);
+  ValueReader reader(got);
+  ASSERT_EQ(reader.next()->count, 2u);
+  const ValueToken bytes = *reader.next();
+  EXPECT_EQ(bytes.kind, ValueKind::kDeviceTensor);
+  EXPECT_TRUE(std::ranges::equal(bytes.device, record.device));
+  EXPECT_EQ(std::memcmp(bytes.bytes.data(), numbers, sizeof(numbers)), 0);
+  const ValueToken place = *reader.next();
+  EXPECT_EQ(place.size_bytes, sizeof(numbers));
+  EXPECT_TRUE(place.bytes.empty());
+  ASSERT_EQ(place.device.size(), kDeviceRecordBytes);
+  const DeviceRecord found = decode_device_record(place.device.first<kDeviceRecordBytes>());
+  EXPECT_EQ(found.device, record.device);
+  EXPECT_EQ(found.owner, record.owner);
+  EXPECT_EQ(found.allocation, record.allocation);
+  EXPECT_EQ(found.offset, record.offset);
+  EXPECT_EQ(found.handle, record.handle);
+  EXPECT_TRUE(reader.done());
+  const std::size_t way_at = 7;  // after the list, the tag, the types and the shape
+  Payload unknown = got;
+  ASSERT_EQ(unknown.head[way_at], std::byte{0});
+  unknown.head[way_at] = std::byte{2};
+  ValueReader unknown_reader(unknown);
+  ASSERT_TRUE(unknown_reader.next().ok());
+  EXPECT_EQ(unknown_reader.next().status().code(), StatusCode::kDataLoss);
+}
+
 TEST(Values, AreRefusedIfCutAnywhere) {
   Payload payload;
   ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 3);
+  writer.begin(ValueKind::kTuple, 4);
+  const std::int64_t shape[] = {3};
+  writer.device_tensor(DType::kFloat32, shape, TensorMaker::kTorch, {});
   writer.text("some text");
   writer.integer(1'000'000);
   writer.real(1.0);

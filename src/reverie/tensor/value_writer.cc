@@ -105,13 +105,35 @@ void ValueWriter::tensor(DType dtype, std::span<const std::int64_t> shape,
 void ValueWriter::lent_tensor(DType dtype, std::span<const std::int64_t> shape,
                               std::span<const std::byte> bytes, TensorMaker maker,
                               std::shared_ptr<const void> keep, bool may_change) {
-  tag(ValueKind::kTensor);
+  layout(ValueKind::kTensor, dtype, shape, maker);
+  number(next_bulk());
+  if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep), may_change});
+}
+
+void ValueWriter::lent_tensor(DType dtype, std::span<const std::int64_t> shape,
+                              std::span<const std::byte> bytes, TensorMaker maker,
+                              const DeviceUuid& device, std::shared_ptr<const void> keep) {
+  layout(ValueKind::kDeviceTensor, dtype, shape, maker);
+  payload_.head.push_back(std::byte{0});
+  raw(device);
+  number(next_bulk());
+  if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep)});
+}
+
+void ValueWriter::device_tensor(DType dtype, std::span<const std::int64_t> shape, TensorMaker maker,
+                                const DeviceRecord& place) {
+  layout(ValueKind::kDeviceTensor, dtype, shape, maker);
+  payload_.head.push_back(std::byte{1});
+  raw(encode_device_record(place));
+}
+
+void ValueWriter::layout(ValueKind kind, DType dtype, std::span<const std::int64_t> shape,
+                         TensorMaker maker) {
+  tag(kind);
   payload_.head.push_back(static_cast<std::byte>(dtype));
   payload_.head.push_back(static_cast<std::byte>(maker));
   number(shape.size());
   for (const std::int64_t extent : shape) number(static_cast<std::uint64_t>(extent));
-  number(next_bulk());
-  if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep), may_change});
 }
 
 void ValueWriter::scalar(DType dtype, std::span<const std::byte> bytes) {

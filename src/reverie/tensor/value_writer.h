@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 
+#include "reverie/tensor/device_record.h"
 #include "reverie/tensor/dtype.h"
 #include "reverie/tensor/payload.h"
 #include "reverie/tensor/value_kind.h"
@@ -50,6 +51,15 @@ class ValueWriter {
   void lent_tensor(DType dtype, std::span<const std::int64_t> shape,
                    std::span<const std::byte> bytes, TensorMaker maker,
                    std::shared_ptr<const void> keep, bool may_change = false);
+  // The same for a tensor of a device, of which the bytes are a copy: the receiver has it on this
+  // device if it uses that too.
+  void lent_tensor(DType dtype, std::span<const std::int64_t> shape,
+                   std::span<const std::byte> bytes, TensorMaker maker, const DeviceUuid& device,
+                   std::shared_ptr<const void> keep);
+  // A row-major tensor in the memory of a device, from which the receiver copies it. The payload
+  // has the memory in `lent`.
+  void device_tensor(DType dtype, std::span<const std::int64_t> shape, TensorMaker maker,
+                     const DeviceRecord& place);
   void scalar(DType dtype, std::span<const std::byte> bytes);
 
  private:
@@ -58,6 +68,8 @@ class ValueWriter {
   void sized(ValueKind kind, std::span<const std::byte> bytes);
   void begin_named(ValueKind kind, std::string_view names, std::size_t count);
   void raw(std::span<const std::byte> bytes);
+  // What precedes a tensor's bytes.
+  void layout(ValueKind kind, DType dtype, std::span<const std::int64_t> shape, TensorMaker maker);
   // Where the next piece of bulk begins.
   std::size_t next_bulk();
 

@@ -1,0 +1,548 @@
+#include "reverie/calls/device_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
+#include "reverie/tensor/value_reader.h"
+#include "reverie/tensor/value_writer.h"
+#include "tests/support/eventually.h"
+#include "tests/support/fake_device_driver.h"
+
+namespace reverie {
+namespace {
+
+using test::eventually;
+
+constexpr Duration kPatience = std::chrono::seconds(30);
+constexpr std::size_t kTensorBytes = 4096;
+
+TimePoint soon() {
+  return Clock::system().now() + kPatience;
+}
+
+ProcessId process(std::uint8_t number) {
+  return {std::byte{number}};
+}
+
+// A peer that acts as a process of its own, with a device.
+struct Side {
+  Side(const std::string& name, std::uint8_t number, DeviceTensors::Options options = {},
+       bool uses_unix = true, std::uint64_t device = 1)
+      : driver(device) {
+    Peer::Options peer_options;
+    peer_options.name = name;
+    peer_options.uses_unix = uses_unix;
+    peer = std::shared_ptr<Peer>(Peer::make(peer_options).value());
+    options.driver = &driver;
+    options.process = process(number);
+    devices = DeviceTensors::make(peer, options);
+  }
+  ~Side() { close(); }
+  void close() const {
+    peer->close();
+    devices->close();
+  }
+
+  // A tensor of the device, all of whose bytes are `value`.
+  std::span<std::byte> tensor(std::uint8_t value, std::size_t size_bytes = kTensorBytes) {
+    const std::span<std::byte> made = driver.allocate(size_bytes);
+    std::ranges::fill(made, std::byte{value});
+    return made;
+  }
+
+  bool can_lend_to(const std::string& name) const {
+    EXPECT_TRUE(eventually([&] { return peer->neighbour(name).session != 0; }));
+    return devices->can_lend(peer->neighbour(name), 0, soon());
+  }
+
+  // A message with the tensor, which `kept` keeps.
+  Payload message(std::span<const std::byte> tensor, const std::string& to,
+                  std::shared_ptr<const void> kept = nullptr) const {
+    const DeviceTensors::Loan loan =
+        devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+    Payload payload;
+    const std::int64_t shape[] = {static_cast<std::int64_t>(tensor.size())};
+    ValueWriter(payload).device_tensor(DType::kUInt8, shape, TensorMaker::kTorch, loan.record);
+    payload.lent = std::make_shared<Lent>();
+    payload.lent->session = peer->neighbour(to).session;
+    payload.lent->memory =
+        std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+            loan.counted, kept);
+    return payload;
+  }
+
+  // The tensor of a received message, copied to memory of this side's device.
+  Result<std::vector<std::byte>> taken(const Payload& payload) {
+    ValueReader reader(payload);
+    REVERIE_ASSIGN_OR_RETURN(const ValueToken token, reader.next());
+    if (token.device.size() != kDeviceRecordBytes) return data_loss("no tensor of a device came");
+    const DeviceRecord record = decode_device_record(token.device.first<kDeviceRecordBytes>());
+    REVERIE_ASSIGN_OR_RETURN(const DeviceSource source,
+                             devices->find(payload, record, token.size_bytes));
+    const std::span<std::byte> to = driver.allocate(token.size_bytes);
+    REVERIE_RETURN_IF_ERROR(driver.copy(source.device, FakeDeviceDriver::address(to),
+                                        source.address, token.size_bytes, 0));
+    REVERIE_RETURN_IF_ERROR(devices->confirm(payload));
+    payload.receipt->give();
+    return std::vector<std::byte>(to.begin(), to.end());
+  }
+
+  FakeDeviceDriver driver;
+  std::shared_ptr<Peer> peer;
+  std::shared_ptr<DeviceTensors> devices;
+};
+
+// The requests that a function was called with.
+class Requests {
+ public:
+  Peer::Handler handler() {
+    return [this](Request request) {
+      MutexLock lock(mutex_);
+      requests_.push_back(std::move(request));
+    };
+  }
+  std::size_t count() {
+    MutexLock lock(mutex_);
+    return requests_.size();
+  }
+  Request next() {
+    EXPECT_TRUE(eventually([this] { return count() > 0; }));
+    MutexLock lock(mutex_);
+    Request first = std::move(requests_.front());
+    requests_.erase(requests_.begin());
+    return first;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+};
+
+void connect(const Side& from, const Side& to) {
+  const Result<std::string> address = to.peer->listen("127.0.0.1:0");
+  ASSERT_TRUE(address.ok());
+  ASSERT_TRUE(from.peer->connect(*address).ok());
+}
+
+TEST(DeviceTensors, AreReadFromTheirSendersMemory) {
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(learner.peer
+                  ->define("double",
+                           [&](Request request) {
+                             auto bytes = learner.taken(request.message.payload).value();
+                             for (std::byte& byte : bytes) byte = byte | std::byte{64};
+                             const std::span<std::byte> result =
+                                 learner.driver.allocate(bytes.size());
+                             std::ranges::copy(bytes, result.begin());
+                             learner.peer->answer(request.id, learner.message(result, "actor"));
+                           })
+                  .ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  ASSERT_TRUE(learner.can_lend_to("actor"));
+  for (std::uint8_t i = 0; i < 20; ++i) {
+    const auto kept = std::make_shared<int>(1);
+    const CallResult result = actor.peer->sync(
+        "learner", "double", actor.message(actor.tensor(i), "learner", kept), {.deadline = soon()});
+    ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+    const auto bytes = actor.taken(result.payload).value();
+    EXPECT_EQ(bytes.size(), kTensorBytes);
+    EXPECT_TRUE(std::ranges::all_of(bytes, [i](std::byte b) { return b == std::byte(i | 64); }));
+    EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  }
+  EXPECT_TRUE(eventually([&] {
+    return actor.devices->counts().lent_bytes == 0 && learner.devices->counts().lent_bytes == 0;
+  }));
+  EXPECT_EQ(actor.devices->counts().lent, 20u);
+  EXPECT_EQ(actor.devices->counts().found, 20u);
+}
+
+TEST(DeviceTensors, AreNotLentToPeersThatDoNotReadThem) {
+  Side actor("actor", 1);
+  {
+    Side learner("another device", 2, {}, /*uses_unix=*/true, /*device=*/9);
+    connect(actor, learner);
+    EXPECT_FALSE(actor.can_lend_to("another device"));
+  }
+  {
+    Side learner("tcp", 2, {}, /*uses_unix=*/false);
+    connect(actor, learner);
+    EXPECT_FALSE(actor.can_lend_to("tcp"));
+    EXPECT_EQ(learner.driver.opened, 0);
+  }
+  {
+    Side learner("refused", 2);
+    learner.driver.opens_handles = false;
+    connect(actor, learner);
+    EXPECT_FALSE(actor.can_lend_to("refused"));
+  }
+  {
+    Peer::Options options;
+    options.name = "older";
+    const auto older = Peer::make(options).value();
+    ASSERT_TRUE(actor.peer->connect(older->listen("127.0.0.1:0").value()).ok());
+    EXPECT_FALSE(actor.can_lend_to("older"));
+  }
+  EXPECT_FALSE(actor.devices->can_lend(Neighbour(), 0, soon()));
+  EXPECT_FALSE(actor.devices->can_lend(actor.peer->neighbour("none"), 0, soon()));
+}
+
+TEST(DeviceTensors, AreLentOnceTheirReceiverUsesTheDevice) {
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  learner.driver.is_used = false;
+  connect(actor, learner);
+  EXPECT_FALSE(actor.can_lend_to("learner"));
+  learner.driver.is_used = true;
+  EXPECT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
+}
+
+TEST(DeviceTensors, WithoutAHandleAreNotLent) {
+  Side actor("actor", 1);
+  const std::span<std::byte> tensor = actor.tensor(1);
+  actor.driver.has_handles = false;
+  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size());
+  EXPECT_EQ(loan.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(actor.devices->counts().lent_bytes, 0u);
+}
+
+TEST(DeviceTensors, ThatAreLentAreBounded) {
+  Side actor("actor", 1, {.lent_bytes_max = 3 * kTensorBytes});
+  const std::span<std::byte> tensor = actor.tensor(1, 8 * kTensorBytes);
+  const std::uint64_t address = FakeDeviceDriver::address(tensor);
+  {
+    const auto large = actor.devices->lend(0, address, tensor.size());
+    EXPECT_TRUE(large.ok());
+    EXPECT_EQ(actor.devices->lend(0, address, 1).status().code(), StatusCode::kResourceExhausted);
+  }
+  std::vector<DeviceTensors::Loan> loans;
+  for (int i = 0; i < 3; ++i) {
+    loans.push_back(actor.devices->lend(0, address, kTensorBytes).value());
+  }
+  EXPECT_EQ(actor.devices->counts().lent_bytes, 3 * kTensorBytes);
+  EXPECT_FALSE(actor.devices->lend(0, address, 1).ok());
+  loans.pop_back();
+  EXPECT_TRUE(actor.devices->lend(0, address, kTensorBytes).ok());
+}
+
+TEST(DeviceTensors, OfForgedRecordsAreRefused) {
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  const std::span<std::byte> tensor = actor.tensor(7);
+  const DeviceTensors::Loan loan =
+      actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+  Payload message;
+  message.is_from_host = true;
+  message.receipt =
+      std::make_shared<Receipt>(std::function<void()>(), 0, std::weak_ptr<const void>());
+  const auto code = [&](const DeviceRecord& record, std::size_t size_bytes = kTensorBytes) {
+    return learner.devices->find(message, record, size_bytes).status().code();
+  };
+  EXPECT_EQ(code(loan.record), StatusCode::kOk);
+  EXPECT_EQ(code(loan.record, kTensorBytes + 1), StatusCode::kDataLoss);
+  DeviceRecord record = loan.record;
+  record.offset = 1;
+  EXPECT_EQ(code(record), StatusCode::kDataLoss);
+  record.offset = ~std::uint64_t{0};
+  EXPECT_EQ(code(record, 2), StatusCode::kDataLoss);
+  record = loan.record;
+  record.device[3] = std::byte{1};
+  EXPECT_EQ(code(record), StatusCode::kUnavailable);
+  record = loan.record;
+  record.owner = process(2);  // the receiver's own memory
+  EXPECT_EQ(code(record), StatusCode::kDataLoss);
+  Random random(std::uint64_t{5});
+  for (int i = 0; i < 1000; ++i) {
+    record = loan.record;
+    record.allocation = random.next();
+    for (std::byte& byte : record.handle) byte = static_cast<std::byte>(random.next());
+    EXPECT_EQ(code(record), StatusCode::kUnavailable);
+  }
+  // The number of an allocation that is open does not stand for another handle.
+  record = loan.record;
+  record.handle[0] ^= std::byte{1};
+  EXPECT_EQ(code(record), StatusCode::kUnavailable);
+
+  message.is_from_host = false;
+  EXPECT_EQ(code(loan.record), StatusCode::kDataLoss);
+  message.is_from_host = true;
+  message.receipt.reset();
+  EXPECT_EQ(code(loan.record), StatusCode::kDataLoss);
+}
+
+TEST(DeviceTensors, OfOneProcessAreFoundWhileTheyAreLent) {
+  Side actor("actor", 1);
+  Side learner("learner", 1);
+  connect(actor, learner);
+  EXPECT_TRUE(actor.can_lend_to("learner"));
+  const std::span<std::byte> tensor = actor.tensor(7);
+  Payload message;
+  message.is_from_host = true;
+  message.receipt =
+      std::make_shared<Receipt>(std::function<void()>(), 0, std::weak_ptr<const void>());
+  DeviceRecord record;
+  {
+    const DeviceTensors::Loan loan =
+        actor.devices->lend(0, FakeDeviceDriver::address(tensor) + 16, 32).value();
+    record = loan.record;
+    const auto source = learner.devices->find(message, record, 32);
+    ASSERT_TRUE(source.ok());
+    EXPECT_EQ(source->address, FakeDeviceDriver::address(tensor) + 16);
+    EXPECT_EQ(learner.devices->find(message, record, kTensorBytes).status().code(),
+              StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(learner.devices->find(message, record, 32).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(learner.driver.opened, 0);
+}
+
+TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
+  Side actor("actor", 1);
+  Side learner("learner", 2, {.open_count_max = 3, .open_for = std::chrono::milliseconds(100)});
+  auto run = std::make_shared<int>(1);
+  Payload message;
+  message.is_from_host = true;
+  message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
+  std::vector<DeviceTensors::Loan> loans;
+  for (int i = 0; i < 5; ++i) {
+    const std::span<std::byte> tensor = actor.tensor(1);
+    loans.push_back(
+        actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value());
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(learner.devices->find(message, loans[0].record, kTensorBytes).ok());
+  }
+  EXPECT_EQ(learner.driver.opened, 1);
+  {
+    const DeviceSource held = learner.devices->find(message, loans[0].record, 1).value();
+    for (const DeviceTensors::Loan& loan : loans) {
+      EXPECT_TRUE(learner.devices->find(message, loan.record, kTensorBytes).ok());
+      EXPECT_LE(learner.devices->counts().open_count, 3u);
+    }
+    // What is in use is closed after its use.
+    EXPECT_EQ(std::to_integer<int>(*reinterpret_cast<const std::byte*>(held.address)), 1);
+  }
+  EXPECT_TRUE(eventually([&] { return learner.devices->counts().open_count == 0; }));
+  EXPECT_TRUE(eventually([&] { return learner.driver.closed == learner.driver.opened; }));
+}
+
+TEST(DeviceTensors, HaveTheirAllocationsClosedWithTheSendersRun) {
+  Side actor("actor", 1);
+  Side learner("learner", 2, {.open_for = std::chrono::seconds(1)});
+  auto run = std::make_shared<int>(1);
+  Payload message;
+  message.is_from_host = true;
+  message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
+  const std::span<std::byte> tensor = actor.tensor(1);
+  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), 16).value();
+  EXPECT_TRUE(learner.devices->find(message, loan.record, 16).ok());
+  run.reset();
+  EXPECT_TRUE(eventually([&] { return learner.driver.closed == 1; }));
+}
+
+TEST(DeviceTensors, AreReleasedIfTheirMessageIsNotRead) {
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  connect(actor, learner);
+  Requests requests;
+  ASSERT_TRUE(learner.peer->define("waits", requests.handler()).ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  const auto kept = std::make_shared<int>(1);
+  const auto message = [&] { return actor.message(actor.tensor(1), "learner", kept); };
+
+  // No function.
+  EXPECT_EQ(actor.peer->sync("learner", "none", message(), {.deadline = soon()}).status.code(),
+            StatusCode::kNotFound);
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+
+  // A call that has ended stays lent until its receiver, which may be reading, has dropped it.
+  const CallId call =
+      actor.peer->call("learner", "waits", message(), {.deadline = soon()}, [](CallResult) {})
+          .value();
+  {
+    const Request request = requests.next();
+    actor.peer->cancel(call);
+    EXPECT_TRUE(eventually([&] { return !learner.peer->is_wanted(request.id); }));
+    EXPECT_EQ(kept.use_count(), 2);
+    EXPECT_TRUE(learner.taken(request.message.payload).ok());
+  }
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+
+  // The receiver leaves, and has the message still.
+  ASSERT_TRUE(
+      actor.peer->call("learner", "waits", message(), {.deadline = soon()}, [](CallResult) {})
+          .ok());
+  const Request request = requests.next();
+  EXPECT_EQ(kept.use_count(), 2);
+  learner.close();
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  EXPECT_EQ(actor.devices->counts().lent_bytes, 0u);
+}
+
+TEST(DeviceTensors, GoToNoOtherRunThanTheyWereLentTo) {
+  Side actor("actor", 1);
+  auto learner = std::make_unique<Side>("learner", 2);
+  connect(actor, *learner);
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  const auto kept = std::make_shared<int>(1);
+  Payload message = actor.message(actor.tensor(1), "learner", kept);
+  Payload again = actor.message(actor.tensor(1), "learner", kept);
+  Requests requests;
+  ASSERT_TRUE(learner->peer->define("waits", requests.handler()).ok());
+  CallOptions idempotent{.deadline = soon(), .is_idempotent = true};
+  std::atomic<bool> has_failed{false};
+  ASSERT_TRUE(actor.peer
+                  ->call("learner", "waits", std::move(again), idempotent,
+                         [&](const CallResult& result) {
+                           has_failed = result.kind != CallResult::Kind::kAnswer;
+                         })
+                  .ok());
+  EXPECT_TRUE(eventually([&] { return requests.count() == 1; }));
+  learner = nullptr;
+  EXPECT_TRUE(eventually([&] { return has_failed.load(); }));
+  const CallResult result = actor.peer->sync("learner", "f", std::move(message), idempotent);
+  EXPECT_EQ(result.status.code(), StatusCode::kUnavailable) << result.status.to_string();
+  message = {};
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  actor.close();
+}
+
+// Runs `serve` in another process, which is killed at the end.
+template <typename Serve>
+class Child {
+ public:
+  explicit Child(const Serve& serve) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    serve();
+    while (true) ::pause();
+  }
+  ~Child() { kill(); }
+  void signal(int number) const { ::kill(pid_, number); }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+std::string socket_path() {
+  return format("unix:/tmp/reverie-devices-{}-{:x}", ::getpid(), random_seed());
+}
+
+TEST(DeviceTensors, AreReleasedWhenTheirReceiverIsKilled) {
+  const std::string path = socket_path();
+  const auto serve = [&] {
+    auto* const learner = new Side("learner", 2);
+    auto* const requests = new Requests;
+    if (!learner->peer->define("waits", requests->handler()).ok()) ::_exit(1);
+    if (!learner->peer->listen(path).ok()) ::_exit(1);
+  };
+  Child child(serve);
+  Side actor("actor", 1);
+  ASSERT_TRUE(actor.peer->connect(path).ok());
+  ASSERT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
+  const auto kept = std::make_shared<int>(1);
+  std::atomic<int> ended{0};
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(actor.peer
+                    ->call("learner", "waits", actor.message(actor.tensor(1), "learner", kept),
+                           {.deadline = soon()}, [&](const CallResult&) { ++ended; })
+                    .ok());
+  }
+  EXPECT_EQ(actor.devices->counts().lent_bytes, 10 * kTensorBytes);
+  child.kill();
+  EXPECT_TRUE(eventually([&] { return ended == 10 && kept.use_count() == 1; }));
+  EXPECT_EQ(actor.devices->counts().lent_bytes, 0u);
+  ::unlink(path.substr(5).c_str());
+}
+
+// A receiver that was stopped for so long that its sender took it for dead.
+TEST(DeviceTensors, ThatWereTakenBackAreNotTakenForTheirContents) {
+  const std::string path = socket_path();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const auto serve = [&] {
+    auto* const learner = new Side("learner", 2);
+    auto* const requests = new Requests;
+    if (!learner->peer->define("waits", requests->handler()).ok()) ::_exit(1);
+    if (!learner->peer->listen(path).ok()) ::_exit(1);
+    const Request request = requests->next();
+    char told = 'h';
+    if (::write(ends[1], &told, 1) != 1) ::_exit(1);
+    // It is stopped, and goes on, about here.
+    while (learner->devices->confirm(request.message.payload).ok()) {
+    }
+    told = learner->taken(request.message.payload).ok() ? 'w' : 'r';
+    if (::write(ends[1], &told, 1) != 1) ::_exit(1);
+  };
+  Child child(serve);
+  Side actor("actor", 1);
+  ASSERT_TRUE(actor.peer->connect(path).ok());
+  ASSERT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
+  const auto kept = std::make_shared<int>(1);
+  ASSERT_TRUE(actor.peer
+                  ->call("learner", "waits", actor.message(actor.tensor(1), "learner", kept),
+                         {.deadline = soon()}, [](const CallResult&) {})
+                  .ok());
+  char told = 0;
+  ASSERT_EQ(::read(ends[0], &told, 1), 1);
+  EXPECT_EQ(told, 'h');
+  child.signal(SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  child.signal(SIGCONT);
+  ASSERT_EQ(::read(ends[0], &told, 1), 1);
+  EXPECT_EQ(told, 'r');
+  child.kill();
+  ::close(ends[0]);
+  ::close(ends[1]);
+  ::unlink(path.substr(5).c_str());
+}
+
+TEST(DeviceTensors, OfAKilledSenderGiveAnError) {
+  const std::string path = socket_path();
+  const auto send = [&] {
+    auto* const actor = new Side("actor", 1);
+    if (!actor->peer->connect(path).ok()) ::_exit(1);
+    if (!eventually([&] { return actor->can_lend_to("learner"); })) ::_exit(1);
+    for (std::uint8_t i = 1; i < 3; ++i) {
+      if (!actor->peer
+               ->call("learner", "waits", actor->message(actor->tensor(i), "learner"),
+                      {.deadline = soon()}, [](const CallResult&) {})
+               .ok()) {
+        ::_exit(1);
+      }
+    }
+  };
+  Child child(send);
+  Side learner("learner", 2);
+  Requests requests;
+  ASSERT_TRUE(learner.peer->define("waits", requests.handler()).ok());
+  ASSERT_TRUE(learner.peer->listen(path).ok());
+  const Request first = requests.next();
+  const Request second = requests.next();
+  const auto taken = learner.taken(first.message.payload);
+  ASSERT_TRUE(taken.ok()) << taken.status().to_string();
+  EXPECT_EQ(taken->front(), std::byte{1});
+  child.kill();
+  EXPECT_EQ(learner.taken(second.message.payload).status().code(), StatusCode::kUnavailable);
+  // What was open is closed, since the sender's run has ended.
+  EXPECT_TRUE(eventually([&] { return learner.devices->counts().open_count == 0; }));
+  ::unlink(path.substr(5).c_str());
+}
+
+}  // namespace
+}  // namespace reverie
