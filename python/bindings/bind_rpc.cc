@@ -29,13 +29,16 @@ namespace {
 // The native part of reverie.Future.
 struct RpcCall {
   ProcessBound<std::shared_ptr<PendingCall>> state;
-  Pickle pickle;     // of its peer
+  Pickle pickle;  // of its peer
+  std::shared_ptr<DeviceTensors> devices;
   nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was requested
 };
 
 nb::object value_once(RpcCall& call) {
-  if (!call.value.is_valid()) call.value = value_of(*call.state, call.pickle);
+  if (!call.value.is_valid()) {
+    call.value = value_of(*call.state, call.pickle, call.devices.get());
+  }
   return call.value;
 }
 
@@ -107,6 +110,17 @@ nb::list peer_list(Peer& peer) {
     entry["requests"] = info.requests;
     found.append(entry);
   }
+  return found;
+}
+
+nb::dict device_counts(const RpcPeer& peer) {
+  const DeviceTensors::Counts counts = peer.devices()->counts();
+  nb::dict found;
+  found["lent"] = counts.lent;
+  found["lent_bytes"] = counts.lent_bytes;
+  found["received"] = counts.found;
+  found["open"] = counts.open_count;
+  found["refusal"] = counts.refusal;
   return found;
 }
 
@@ -269,8 +283,8 @@ void bind_rpc(nb::module_& m) {
             auto state = self.begin(peer, function, args, kwargs, timeout_s, is_idempotent,
                                     /*lends=*/false);
             nb::object future = nb::inst_alloc(future_class());
-            new (nb::inst_ptr<RpcCall>(future))
-                RpcCall{{"call", std::move(state)}, self.pickle(), std::move(pool), {}};
+            new (nb::inst_ptr<RpcCall>(future)) RpcCall{
+                {"call", std::move(state)}, self.pickle(), self.devices(), std::move(pool), {}};
             nb::inst_mark_ready(future);
             return future;
           },
@@ -325,6 +339,9 @@ void bind_rpc(nb::module_& m) {
       .def("functions", [](RpcPeer& self) { return self.peer().functions(); })
       .def("addresses", [](RpcPeer& self) { return self.peer().addresses(); })
       .def("pending_calls", [](RpcPeer& self) { return self.peer().pending_calls(); })
+      .def(
+          "devices", [](RpcPeer& self) { return device_counts(self); },
+          nb::sig("def devices(self) -> dict[str, typing.Any]"))
       .def("close", &RpcPeer::close);
 }
 

@@ -60,6 +60,11 @@ void raise(const Status& status) {
   raise_as(class_of(status.code()), status.message());
 }
 
+nb::object loaded_package(const char* name) {
+  PyObject* const module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
+  return module == nullptr ? nb::object() : nb::borrow(module);
+}
+
 void raise_type_error(const std::string& text) {
   const nb::object& type = classes().type_error;
   raise_as(type.is_valid() ? type : nb::borrow(PyExc_TypeError), text);

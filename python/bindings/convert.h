@@ -34,6 +34,8 @@ void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missi
 // !status.ok().
 [[noreturn, gnu::cold]] void raise(const Status& status);
 [[noreturn, gnu::cold]] void raise_type_error(const std::string& text);
+// A package that the program has loaded, or an invalid object: nothing is imported.
+nb::object loaded_package(const char* name);
 [[noreturn, gnu::cold]] void raise_missing_package(const std::string& text);
 // Raises the exception that Python's C API has set.
 [[noreturn, gnu::cold]] void raise_pending();

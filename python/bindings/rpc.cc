@@ -11,6 +11,7 @@
 #include "python/bindings/log_lines.h"
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc_values.h"
+#include "reverie/os/cuda_driver.h"
 
 namespace reverie::python {
 namespace {
@@ -81,7 +82,8 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
           [tasks = std::weak_ptr(tasks_)](const std::shared_ptr<PendingCall>& call) {
             if (const auto open = tasks.lock()) open->push({.done = call});
           })),
-      peer_(unwrap(Peer::make(options))) {
+      peer_(unwrap(Peer::make(options))),
+      devices_(DeviceTensors::make(peer_, {.driver = &cuda_driver()})) {
   peer_->set_withdrawn([tasks = tasks_, gatherers = all_gatherers_](InboundId request) {
     if (!gatherers->withdraw(request)) tasks->withdraw(request);
   });
@@ -165,7 +167,10 @@ bool RpcPeer::undefine(const std::string& function) {
 
 void RpcPeer::close() {
   if (!fork_guard_.check("peer").ok()) return;  // its locks may never be released
-  without_gil([this] { peer_->close(); });
+  without_gil([this] {
+    peer_->close();
+    devices_->close();
+  });
   // Only callbacks of calls that ended with the close are left.
   tasks_->close();
   all_gatherers_->close();
@@ -173,14 +178,15 @@ void RpcPeer::close() {
   if (const auto kept = functions_.lock()) kept->drop_references();
 }
 
-Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs) {
+Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs, DeviceSender& devices) {
   drop_lent_arrays();
   Payload payload;
   payload.head.reserve(kHeadBytes);
-  ValueEncoder encoder(payload, reader_, /*lends=*/true, pickle_);
+  ValueEncoder encoder(payload, reader_, /*lends=*/true, pickle_, &devices);
   ValueWriter(payload).begin(ValueKind::kTuple, 2);
   encoder.encode(args, "args");
   encoder.encode(kwargs, "kwargs");
+  devices.finish(payload);
   return payload;
 }
 
@@ -193,7 +199,10 @@ std::shared_ptr<PendingCall> RpcPeer::begin(nb::handle peer, nb::handle function
   options.deadline = deadline(timeout_s);
   options.is_idempotent = is_idempotent;
   options.copies_bulk = !lends;
-  Payload payload = encode_arguments(args, kwargs);
+  DeviceSender devices(
+      peer_, devices_, peer_name,
+      {.is_unchanged = lends, .is_for_one_run = !is_idempotent, .deadline = options.deadline});
+  Payload payload = encode_arguments(args, kwargs, devices);
   const bool is_brief = payload.bulk_bytes() + payload.head.size() <= kBriefBytes;
   const auto go = [&] {
     return PendingCall::begin(peer_, peer_name, function_name, std::move(payload), options,
@@ -213,7 +222,7 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
     call->cancel();
     throw;
   }
-  nb::object value = value_of(*call, pickle_);
+  nb::object value = value_of(*call, pickle_, devices_.get());
   drop_lent_arrays();
   return value;
 }
@@ -294,14 +303,14 @@ nb::object RpcPeer::serve_request(ServingTask& task, RpcFunctions& functions) {
     serve(std::move(task.request), handler.function);
     return {};
   }
-  const nb::object arguments = arguments_of(*peer_, request, pickle_);
+  const nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
   if (!arguments.is_valid()) return {};
   return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                         arguments, handler.function, task.needs_help);
 }
 
 void RpcPeer::serve(Request request, nb::handle handler) {
-  nb::object arguments = arguments_of(*peer_, request, pickle_);
+  nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
   if (!arguments.is_valid()) return;
   request.message.payload = {};
   PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
@@ -345,7 +354,8 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServ
 }
 
 void RpcPeer::run(std::vector<Request> calls, const RpcServed& served) {
-  auto batch = std::make_shared<RpcBatch>(peer_, pickle_, served.options, std::move(calls));
+  auto batch =
+      std::make_shared<RpcBatch>(peer_, devices_, pickle_, served.options, std::move(calls));
   const nb::object joined = batch->join();
   if (!joined.is_valid()) return;
   const nb::object function = served.function;
@@ -382,13 +392,13 @@ nb::object RpcPeer::take(const std::shared_ptr<CallGatherer>& gatherer,
     }
     if (!options) {
       const Request& request = calls.front();
-      const nb::object arguments = arguments_of(*peer_, request, pickle_);
+      const nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
       asked = 0;
       if (!arguments.is_valid()) continue;
       return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                             arguments);
     }
-    auto batch = std::make_shared<RpcBatch>(peer_, pickle_, options, std::move(calls));
+    auto batch = std::make_shared<RpcBatch>(peer_, devices_, pickle_, options, std::move(calls));
     const nb::object joined = batch->join();
     asked = 0;
     if (!joined.is_valid()) continue;
@@ -401,7 +411,9 @@ void RpcPeer::answer(std::uint64_t session, std::uint64_t call, nb::handle value
   drop_lent_arrays();
   Payload payload;
   payload.head.reserve(kHeadBytes);
-  ValueEncoder(payload, reader_, /*lends=*/true, pickle_).encode(value, "the answer");
+  DeviceSender devices(peer_, devices_, InboundId{session, call}, {});
+  ValueEncoder(payload, reader_, /*lends=*/true, pickle_, &devices).encode(value, "the answer");
+  devices.finish(payload);
   const auto go = [&] { peer_->answer({session, call}, std::move(payload), /*copies_bulk=*/true); };
   payload.bulk_bytes() + payload.head.size() <= kBriefBytes ? go() : without_gil(go);
 }
@@ -418,11 +430,11 @@ bool wait_for(PendingCall& call, TimePoint deadline) {
          wait_in_slices(deadline, [&call](TimePoint until) { return call.wait_until(until); });
 }
 
-nb::object value_of(const PendingCall& call, Pickle pickle) {
+nb::object value_of(const PendingCall& call, Pickle pickle, DeviceTensors* devices) {
   const CallResult& result = call.result();
   switch (result.kind) {
     case CallResult::Kind::kAnswer:
-      return decode_value(result.payload, pickle);
+      return decode_value(result.payload, pickle, devices);
     case CallResult::Kind::kRemoteError: {
       if (result.error_type.empty()) break;  // an error of the library at the other peer
       nb::object error =

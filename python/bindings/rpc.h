@@ -19,6 +19,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/device_arrays.h"
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_values.h"
@@ -76,6 +77,7 @@ class RpcPeer {
   Peer& peer() { return *shared_peer(); }
   const std::shared_ptr<Peer>& shared_peer();
   Pickle pickle() const { return pickle_; }
+  const std::shared_ptr<DeviceTensors>& devices() const { return devices_; }
   // Where functions are kept from now on; the caller owns them. Call it first, and once.
   std::shared_ptr<RpcFunctions> make_functions();
   // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; with
@@ -128,7 +130,7 @@ class RpcPeer {
   void serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServed& served);
   void run(std::vector<Request> calls, const RpcServed& served);
   // The payload refers to large arrays: no thread may change them until it was copied or sent.
-  Payload encode_arguments(nb::handle args, nb::handle kwargs);
+  Payload encode_arguments(nb::handle args, nb::handle kwargs, DeviceSender& devices);
 
   const Pickle pickle_;
   ForkGuard fork_guard_;
@@ -136,6 +138,7 @@ class RpcPeer {
   const std::shared_ptr<CallGatherers> all_gatherers_ = std::make_shared<CallGatherers>();
   const PendingCall::SharedOnDone on_done_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
+  const std::shared_ptr<DeviceTensors> devices_;
   LeafReader reader_;
   // The callbacks of calls in progress, which the end of the peer ends.
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;
@@ -145,7 +148,7 @@ class RpcPeer {
 // Waits for `call` until `deadline`. False if the time is up first. Raises for Ctrl-C.
 bool wait_for(PendingCall& call, TimePoint deadline);
 // The value of a finished call, or raises its error.
-nb::object value_of(const PendingCall& call, Pickle pickle);
+nb::object value_of(const PendingCall& call, Pickle pickle, DeviceTensors* devices);
 
 // The exception classes of calls, from reverie/errors.py: one for exceptions of handlers, one for a
 // peer that was restarted.

@@ -1,5 +1,6 @@
 #include "python/bindings/rpc_batch.h"
 
+#include <deque>
 #include <utility>
 
 #include <nanobind/stl/string.h>
@@ -42,13 +43,17 @@ RemoteError remote_error_of(nb::handle error) {
   }
 }
 
-RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, Pickle pickle,
-                   std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests)
-    : peer_(std::move(peer)), pickle_(pickle), options_(std::move(options)) {
+RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> devices,
+                   Pickle pickle, std::shared_ptr<const RpcBatchOptions> options,
+                   std::vector<Request> requests)
+    : peer_(std::move(peer)),
+      devices_(std::move(devices)),
+      pickle_(pickle),
+      options_(std::move(options)) {
   if (!requests.empty()) function_ = requests.front().function;
   calls_.reserve(requests.size());
   for (Request& request : requests) {
-    nb::object arguments = arguments_of(*peer_, request, pickle_);
+    nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
     if (arguments.is_valid()) calls_.push_back({request.id, std::move(arguments)});
   }
 }
@@ -113,7 +118,11 @@ void RpcBatch::split(nb::handle value) {
     }
   }
   drop_lent_arrays();
-  RpcBatchSplitter splitter(*options_, reader_, pickle_, calls_.size());
+  std::deque<DeviceSender> senders;
+  for (const Call& call : calls_) {
+    senders.emplace_back(peer_, devices_, call.id, DeviceSender::Way{.is_unchanged = true});
+  }
+  RpcBatchSplitter splitter(*options_, reader_, pickle_, senders);
   splitter.read(value.ptr(), 0);
   std::vector<Peer::Answer> answers;
   answers.reserve(calls_.size());
@@ -123,6 +132,7 @@ void RpcBatch::split(nb::handle value) {
     Payload payload;
     try {
       splitter.write(payload, begin, calls_[i].rows, i);
+      senders[i].finish(payload);
       size += payload.bulk_bytes() + payload.head.size();
       answers.push_back({calls_[i].id, std::move(payload)});
     } catch (nb::python_error& error) {  // this answer cannot be sent; the others are

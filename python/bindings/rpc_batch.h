@@ -46,7 +46,7 @@ struct RpcBatchOptions {
 class RpcBatch {
  public:
   // Calls whose arguments cannot be read are answered with that error, and left out.
-  RpcBatch(std::shared_ptr<Peer> peer, Pickle pickle,
+  RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> devices, Pickle pickle,
            std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests);
 
   // The joined (args, kwargs) of all calls. Invalid if they do not fit together, which is reported
@@ -68,6 +68,7 @@ class RpcBatch {
   void split(nb::handle value);
 
   const std::shared_ptr<Peer> peer_;
+  const std::shared_ptr<DeviceTensors> devices_;
   const Pickle pickle_;
   const std::shared_ptr<const RpcBatchOptions> options_;
   std::string function_;

@@ -1,5 +1,6 @@
 #include "python/bindings/rpc_batch_splitter.h"
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <utility>
@@ -38,7 +39,7 @@ void RpcBatchSplitter::read(PyObject* nest, std::size_t depth) {
   if (PyList_Check(nest) || PyTuple_Check(nest)) return read_sequence(nest, depth);
   const std::optional<std::size_t> rows = row_count(nest);
   if (!rows) return add(Part::Kind::kValue, nb::borrow(nest), depth);
-  if (!read_array(nest)) add(Part::Kind::kIndexed, nb::borrow(nest), depth);
+  if (!read_array(nest, depth)) add(Part::Kind::kIndexed, nb::borrow(nest), depth);
 }
 
 void RpcBatchSplitter::write(Payload& payload, std::size_t begin, std::size_t rows,
@@ -51,27 +52,31 @@ void RpcBatchSplitter::write(Payload& payload, std::size_t begin, std::size_t ro
                            : writer.begin_named_tuple(part.names, part.count);
         break;
       case Part::Kind::kValue:
-        encode(payload, part.value, part.depth);
+        encode(payload, part.value, part.depth, index);
         break;
       case Part::Kind::kEntry:
         encode(payload,
                nb::borrow(PyTuple_GET_ITEM(part.value.ptr(), static_cast<Py_ssize_t>(index))),
-               part.depth);
+               part.depth, index);
         break;
-      case Part::Kind::kIndexed: {
-        const nb::object mine =
-            options_.is_cat
-                ? nb::object(
-                      part.value[nb::slice(nb::int_(begin), nb::int_(begin + rows), nb::none())])
-                : nb::object(part.value[begin]);
-        encode(payload, mine, part.depth);
+      case Part::Kind::kIndexed:
+        encode(payload, rows_of(part.value, begin, rows), part.depth, index);
         break;
-      }
       case Part::Kind::kRows:
-        write_rows(writer, part, begin, rows);
+        if (part.on_device.is_valid() && senders_[index].is_ready(part.device)) {
+          encode(payload, rows_of(part.on_device, begin, rows), part.depth, index);
+        } else {
+          write_rows(writer, part, begin, rows);
+        }
         break;
     }
   }
+}
+
+nb::object RpcBatchSplitter::rows_of(const nb::object& array, std::size_t begin,
+                                     std::size_t rows) const {
+  if (!options_.is_cat) return array[nb::int_(begin)];
+  return array[nb::slice(nb::int_(begin), nb::int_(begin + rows), nb::none())];
 }
 
 void RpcBatchSplitter::begin(ValueKind kind, std::size_t count, std::string names) {
@@ -106,7 +111,7 @@ void RpcBatchSplitter::read_sequence(PyObject* nest, std::size_t depth) {
   }
 }
 
-bool RpcBatchSplitter::read_array(PyObject* array) {
+bool RpcBatchSplitter::read_array(PyObject* array, std::size_t depth) {
   const bool is_numpy = PyArray_Check(array);
   if (is_numpy && !dtype_of(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array)))) return false;
   Part part;
@@ -115,7 +120,16 @@ bool RpcBatchSplitter::read_array(PyObject* array) {
   part.view = reader_.read(array, "the answer");
   if (part.view.framework == Framework::kNone) return false;
   if (!part.view.is_on_cpu) {
-    part.value = part.value.attr("detach")().attr("cpu")();
+    // Copied once for each kind of caller: within its device, and to the CPU.
+    part.device = cuda_device_of(array);
+    const auto is_ready = [&](DeviceSender& sender) { return sender.is_ready(part.device); };
+    const auto ready = std::ranges::count_if(senders_, is_ready);
+    if (ready > 0) part.on_device = part.value.attr("detach")().attr("clone")();
+    if (static_cast<std::size_t>(ready) == call_count_) {
+      add(Part::Kind::kIndexed, std::move(part.on_device), depth);
+      return true;
+    }
+    part.value = host_copy(array);
     part.view = reader_.read(part.value.ptr(), "the answer");
   }
   if (part.view.data == nullptr || part.view.shape.empty()) return false;
@@ -149,8 +163,10 @@ void RpcBatchSplitter::write_rows(ValueWriter& writer, const Part& part, std::si
   }
 }
 
-void RpcBatchSplitter::encode(Payload& payload, const nb::object& value, std::size_t depth) {
-  ValueEncoder(payload, reader_, /*lends=*/true, pickle_).encode(value, "the answer", depth);
+void RpcBatchSplitter::encode(Payload& payload, const nb::object& value, std::size_t depth,
+                              std::size_t index) {
+  ValueEncoder(payload, reader_, /*lends=*/true, pickle_, &senders_[index])
+      .encode(value, "the answer", depth);
 }
 
 }  // namespace reverie::python

@@ -7,11 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/device_arrays.h"
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_values.h"
@@ -23,9 +25,14 @@ namespace reverie::python {
 // Reads a result once; then writes each caller's part of it. The interpreter's lock guards it.
 class RpcBatchSplitter {
  public:
+  // `senders` are those of the callers, in order.
   RpcBatchSplitter(const RpcBatchOptions& options, LeafReader& reader, Pickle pickle,
-                   std::size_t call_count)
-      : options_(options), reader_(reader), pickle_(pickle), call_count_(call_count) {}
+                   std::deque<DeviceSender>& senders)
+      : options_(options),
+        reader_(reader),
+        pickle_(pickle),
+        senders_(senders),
+        call_count_(senders.size()) {}
 
   void read(PyObject* nest, std::size_t depth);
   // The part of one caller: rows [begin, begin + rows), or entry `index`.
@@ -42,19 +49,24 @@ class RpcBatchSplitter {
     std::string names = {};
     LeafView view = {};
     std::size_t row_bytes = 0;
+    // For rows of a GPU's tensor: the same there, for callers that get it there.
+    nb::object on_device = {};
+    int device = -1;
   };
 
   void begin(ValueKind kind, std::size_t count, std::string names);
   void add(Part::Kind kind, nb::object value, std::size_t depth);
   void read_sequence(PyObject* nest, std::size_t depth);
   // False if the rows must be indexed in Python.
-  bool read_array(PyObject* array);
+  bool read_array(PyObject* array, std::size_t depth);
+  nb::object rows_of(const nb::object& array, std::size_t begin, std::size_t rows) const;
   void write_rows(ValueWriter& writer, const Part& part, std::size_t begin, std::size_t rows);
-  void encode(Payload& payload, const nb::object& value, std::size_t depth);
+  void encode(Payload& payload, const nb::object& value, std::size_t depth, std::size_t index);
 
   const RpcBatchOptions& options_;
   LeafReader& reader_;
   const Pickle pickle_;
+  std::deque<DeviceSender>& senders_;
   const std::size_t call_count_;
   std::vector<Part> parts_;
 };

@@ -14,7 +14,6 @@
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc_records.h"
 #include "reverie/base/format.h"
-#include "reverie/base/mutex.h"
 
 namespace reverie::python {
 namespace {
@@ -26,18 +25,6 @@ constexpr std::size_t kLongCopyBytes = std::size_t{1} << 20;
 // Received named tuples are instances of classes made for them; at most this many are kept.
 constexpr std::size_t kTupleClassesMax = 1024;
 
-// --- Arrays that a message refers to. The I/O thread releases messages without the interpreter's
-// lock, which is needed to release an array: so arrays are kept here until a thread holds the lock.
-struct Returned {
-  Mutex mutex;
-  std::vector<PyObject*> objects REVERIE_GUARDED_BY(mutex);
-};
-
-Returned& returned() {
-  static auto* const instance = new Returned;
-  return *instance;
-}
-
 std::shared_ptr<const void> copied(const std::byte* data, std::size_t size) {
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
   if (size >= kLongCopyBytes) {
@@ -47,13 +34,6 @@ std::shared_ptr<const void> copied(const std::byte* data, std::size_t size) {
     std::memcpy(copy.get(), data, size);
   }
   return {copy, copy.get()};
-}
-
-// A package that the program has loaded, or none: nothing is imported for a value.
-nb::object loaded(const char* name) {
-  PyObject* const modules = PyImport_GetModuleDict();
-  PyObject* const module = PyDict_GetItemString(modules, name);
-  return module == nullptr ? nb::object() : nb::borrow(module);
 }
 
 nb::object text_of(std::span<const std::byte> bytes) {
@@ -88,7 +68,8 @@ nb::object tuple_class(std::span<const std::byte> names, std::size_t count) {
 // Reads one payload.
 class Decoder {
  public:
-  Decoder(const Payload& payload, Pickle pickle) : reader_(payload), pickle_(pickle) {
+  Decoder(const Payload& payload, Pickle pickle, DeviceTensors* devices)
+      : reader_(payload), pickle_(pickle), devices_(devices, payload) {
     if (!payload.bulk.empty()) {
       auto* const kept = new std::shared_ptr<const void>(payload.bulk.front().keep);
       keeper_ = nb::capsule(
@@ -100,6 +81,7 @@ class Decoder {
     if (reader_.done()) return nb::none();
     nb::object value = decode();
     if (!reader_.done()) raise(data_loss("a received message has bytes after its value"));
+    devices_.finish();
     return value;
   }
 
@@ -168,6 +150,9 @@ class Decoder {
       }
       case ValueKind::kTensor:
         return tensor(token);
+      case ValueKind::kDeviceTensor:
+        if (token.device.size() == kDeviceRecordBytes) return devices_.read(token);
+        return devices_.on_device(tensor(token), token);
     }
     return nb::none();
   }
@@ -215,7 +200,8 @@ class Decoder {
   }
 
   nb::object tensor(const ValueToken& token) {
-    const nb::object torch = token.maker == TensorMaker::kTorch ? loaded("torch") : nb::object();
+    const nb::object torch =
+        token.maker == TensorMaker::kTorch ? loaded_package("torch") : nb::object();
     const DType dtype = torch.is_valid() ? numpy_bits_of(token.dtype) : token.dtype;
     nb::object array =
         token.bytes.empty()
@@ -223,7 +209,7 @@ class Decoder {
             : view_array(dtype, token.shape, const_cast<std::byte*>(token.bytes.data()), keeper_);
     if (torch.is_valid()) return torch_tensor_of(array, token.dtype);
     if (token.maker == TensorMaker::kJax) {
-      const nb::object jax = loaded("jax");
+      const nb::object jax = loaded_package("jax");
       if (jax.is_valid()) return jax.attr("numpy").attr("array")(array);
     }
     return array;
@@ -237,16 +223,10 @@ class Decoder {
   ValueReader reader_;
   const Pickle pickle_;
   nb::object keeper_;
+  DeviceReceiver devices_;
 };
 
 }  // namespace
-
-std::shared_ptr<const void> lend_array(nb::object array) {
-  return {array.release().ptr(), [](const void* kept) {
-            MutexLock lock(returned().mutex);
-            returned().objects.push_back(static_cast<PyObject*>(const_cast<void*>(kept)));
-          }};
-}
 
 TensorMaker tensor_maker_of(Framework framework) {
   switch (framework) {
@@ -279,15 +259,6 @@ nb::object torch_tensor_of(const nb::object& bits, DType dtype) {
   nb::object made = torch.attr("from_numpy")(bits);
   if (numpy_bits_of(dtype) == dtype) return made;
   return made.attr("view")(torch.attr(std::string(dtype_name(dtype)).c_str()));
-}
-
-void drop_lent_arrays() {
-  std::vector<PyObject*> gone;
-  {
-    MutexLock lock(returned().mutex);
-    gone.swap(returned().objects);
-  }
-  for (PyObject* const object : gone) Py_DECREF(object);
 }
 
 void ValueEncoder::refuse(PyObject* value, const char* why) const {
@@ -443,7 +414,8 @@ bool ValueEncoder::encode_array(PyObject* value) {
   nb::object near;
   LeafView local = view;
   if (!view.is_on_cpu) {
-    near = nb::handle(value).attr("detach")().attr("cpu")();
+    if (devices_ != nullptr && devices_->write(writer_, value, view)) return true;
+    near = host_copy(value);
     local = reader_.read(near.ptr(), what_);
   }
   const std::size_t size =
@@ -472,14 +444,14 @@ bool ValueEncoder::encode_array(PyObject* value) {
   return true;
 }
 
-nb::object decode_value(const Payload& payload, Pickle pickle) {
-  return Decoder(payload, pickle).decode_all();
+nb::object decode_value(const Payload& payload, Pickle pickle, DeviceTensors* devices) {
+  return Decoder(payload, pickle, devices).decode_all();
 }
 
-nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle) {
+nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle, DeviceTensors* devices) {
   std::string why;
   try {
-    nb::object value = decode_value(request.message.payload, pickle);
+    nb::object value = decode_value(request.message.payload, pickle, devices);
     // A hostile peer may have sent anything.
     if (PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 2 &&
         PyTuple_CheckExact(PyTuple_GET_ITEM(value.ptr(), 0)) &&

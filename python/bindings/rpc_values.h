@@ -7,7 +7,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/device_arrays.h"
 #include "python/bindings/leaf_view.h"
+#include "python/bindings/lent_arrays.h"
 #include "reverie/rpc/peer.h"
 #include "reverie/tensor/payload.h"
 #include "reverie/tensor/value_reader.h"
@@ -25,9 +27,10 @@ enum class Pickle : bool { kRefused, kAllowed };
 class ValueEncoder {
  public:
   // With `lends`, large arrays are not copied: the payload refers to them, and no thread may change
-  // them before it has been sent.
-  ValueEncoder(Payload& payload, LeafReader& reader, bool lends, Pickle pickle)
-      : writer_(payload), reader_(reader), lends_(lends), pickle_(pickle) {}
+  // them before it has been sent. Without `devices`, tensors of GPUs are sent from the CPU.
+  ValueEncoder(Payload& payload, LeafReader& reader, bool lends, Pickle pickle,
+               DeviceSender* devices = nullptr)
+      : writer_(payload), reader_(reader), lends_(lends), pickle_(pickle), devices_(devices) {}
 
   // Raises TypeError for a value without an encoding, ValueError if it is nested too deeply. `what`
   // names the outermost value in messages, `depth` is the number of containers that hold it.
@@ -53,16 +56,17 @@ class ValueEncoder {
   LeafReader& reader_;
   const bool lends_;
   const Pickle pickle_;
+  DeviceSender* const devices_;
   const char* what_ = "";
 };
 
 // The single value of a payload. Arrays view the payload's memory, and keep it alive. Raises
 // DataLossError for malformed values, TypeError for a pickle that is refused and for an instance of
-// a class that is not registered.
-nb::object decode_value(const Payload& payload, Pickle pickle);
+// a class that is not registered. Without `devices`, so are tensors in the memory of a device.
+nb::object decode_value(const Payload& payload, Pickle pickle, DeviceTensors* devices = nullptr);
 // (args, kwargs) of a request, a tuple and a dict; invalid for anything else, after the caller got
 // the error.
-nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle);
+nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle, DeviceTensors* devices);
 
 // A named tuple's class and its fields, separated by spaces; empty for other values.
 std::string names_of_tuple(PyObject* value);
@@ -71,10 +75,4 @@ DType numpy_bits_of(DType dtype);
 // A NumPy array of those bits as a tensor of torch, in the same memory.
 nb::object torch_tensor_of(const nb::object& bits, DType dtype);
 TensorMaker tensor_maker_of(Framework framework);
-// Keeps the array until a message that refers to it has gone.
-std::shared_ptr<const void> lend_array(nb::object array);
-
-// Releases arrays that were lent. Called wherever calls begin and end.
-void drop_lent_arrays();
-
 }  // namespace reverie::python

@@ -209,7 +209,10 @@ class Rpc(ProcessBound, Closing):
         """The state of connections and calls, as plain data.
 
         For each peer, ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"`` or
-        ``"TCP with TLS"``, and ``transport_reason`` says why.
+        ``"TCP with TLS"``, and ``transport_reason`` says why. ``devices`` counts tensors that were
+        ``lent`` to other processes in a GPU's memory, and ``received`` so; ``lent_bytes`` are not
+        copied yet, ``open`` allocations of others are open, and ``refusal`` says why the latest
+        tensor that was not lent was not.
         """
         return {
             "name": self._name,
@@ -218,6 +221,7 @@ class Rpc(ProcessBound, Closing):
             "pending_calls": self._native.pending_calls(),
             "threads": self._pool._count,
             "peers": self._native.peers(),
+            "devices": self._native.devices(),
         }
 
     # --- Functions of this peer.

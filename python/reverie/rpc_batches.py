@@ -94,6 +94,10 @@ def _join_leaves(leaves: list[Any], cat: bool, pad: int, where: str) -> Any:  # 
         if type(leaves[0]).__module__.startswith("torch"):
             import torch
 
+            places = {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)}
+            if len(places) > 1:  # only some callers share a GPU with this process
+                place = max(places, key=str)  # after "cpu"
+                leaves = [leaf.to(place) for leaf in leaves]
             whole = torch.cat(leaves) if cat else torch.stack(leaves)
             if pad and whole.shape[0] > 0:
                 whole = torch.cat([whole, whole[-1:].expand(pad, *whole.shape[1:])])

@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import datetime
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -240,3 +242,18 @@ def test_groups_reduce_objects_if_their_peers_allow_pickles():
             for i, group in enumerate(groups)
         ]
         assert [round_.result(DEADLINE_S) for round_ in rounds] == [Plain(3), Plain(3)]
+
+
+def test_a_peer_that_is_asked_for_a_gpu_loads_neither_torch_nor_a_driver():
+    program = """
+import sys
+import reverie
+with reverie.Rpc("a") as a, reverie.Rpc("b") as b:
+    b.connect(a.listen())
+    for record in (bytes(112), bytes(5), [1], None):
+        assert isinstance(b.sync("a", "reverie.device", record), str)
+    assert "reverie.device" not in a.functions()
+    assert "torch" not in sys.modules
+    assert "libcuda" not in open("/proc/self/maps").read()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
