@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kTable = "replay";
 
 // With fewer learners the locks of one table cost less than several tables.
-constexpr std::uint64_t kManyLearners = 4;
+constexpr std::uint64_t kManyLearners = 3;
 // Few enough learners are then at the same table at the same time.
 constexpr std::uint64_t kShardsPerLearner = 4;
 constexpr std::uint64_t kShardsMost = 64;
