@@ -1,13 +1,14 @@
 """All-reduce between processes on one host: its time, compared with copying.
 
 Usage: groups.py [--members 2,8] [--sizes 4096,1048576,134217728] [--seconds S] [--sockets]
-                 [--gloo] [--mpi PYTHON]
+                 [--gloo] [--mpi PYTHON] [--cuda]
 
 Each member reduces a separate float32 array, round after round; the figure is the median time of a
 round on one member, including copies in and out. Its bound is the time of the host's memory: the
 array is copied twice (in and out) by one core. Between two runs of ours the same is measured with
 --sockets for ours without shared memory, with --gloo for torch.distributed and gloo, and with --mpi
-for OpenMPI, if PYTHON has mpi4py and mpirun is in its folder.
+for OpenMPI, if PYTHON has mpi4py and mpirun is in its folder. With --cuda each member's array is a
+tensor on the GPU, given to ours, or copied by `.cpu()` before and `.cuda()` after.
 """
 
 from __future__ import annotations
@@ -37,11 +38,21 @@ rpc.connect(address)
 group = reverie.Group(rpc, "benchmark", shared_memory=way != "sockets")
 group.wait(int(count))
 array = np.ones(int(size) // 4, np.float32)
+def reduced():
+    return group.all_reduce("sum", array).result()
+if way in ("cuda", "cpu"):
+    import torch
+    tensor = torch.from_numpy(array).cuda()
+    def reduced():
+        near = tensor if way == "cuda" else tensor.cpu()
+        total = group.all_reduce("sum", near).result().cuda()
+        torch.cuda.synchronize()
+        return total
 times, turns = [], 1
 group.barrier().result()
 while turns > 0:
     begin = time.perf_counter()
-    total = group.all_reduce("sum", array).result()
+    total = reduced()
     times.append(time.perf_counter() - begin)
     assert total[-1] == count, total
     more = sum(times) < seconds or len(times) < 3
@@ -136,7 +147,7 @@ def median_of(program: str, address: str, members: int, size: int, seconds: floa
 
 
 def measured(members: int, size: int, seconds: float, way: str = "") -> float:
-    """Seconds that a round of ours takes; ``way="sockets"``: without shared memory."""
+    """Seconds that a round of ours takes; ``way``: without shared memory, or from a GPU."""
     with reverie.Broker() as broker:
         return median_of(_MEMBER, f"{broker.listen()} {way}", members, size, seconds)
 
@@ -177,6 +188,9 @@ def peers_of(given: argparse.Namespace) -> dict[str, Measure]:
     peers: dict[str, Measure] = {}
     if given.sockets:
         peers["ours over sockets"] = lambda *of: measured(*of, "sockets")
+    if given.cuda:
+        peers["tensors of a GPU"] = lambda *of: measured(*of, "cuda")
+        peers["the same by .cpu() and .cuda()"] = lambda *of: measured(*of, "cpu")
     if given.gloo:
         peers["gloo"] = measured_gloo
     if given.mpi:
@@ -188,6 +202,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     """The options that ``peers_of`` reads."""
     parser.add_argument("--sockets", action="store_true")
     parser.add_argument("--gloo", action="store_true")
+    parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--mpi", metavar="PYTHON")
 
 

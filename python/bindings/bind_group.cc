@@ -276,10 +276,12 @@ void bind_group(nb::module_& m) {
             LeafReader reader;
             const LeafView view = reader.read(array.ptr(), "array");
             const ReduceLayout::Piece& piece = self.round->layout().pieces().at(index);
-            if (view.data == nullptr || view.dtype != piece.dtype ||
+            const bool has_memory = view.data != nullptr || piece.count == 0;
+            if (!has_memory || view.dtype != piece.dtype ||
                 static_cast<std::size_t>(element_count(view.shape)) != piece.count) {
               raise_type_error("the array to copy to is of another kind than the one reduced");
             }
+            if (piece.count == 0) return;
             self.round->layout().unload(index, self.round->reduced()->bytes(),
                                         const_cast<std::byte*>(view.data));
           },

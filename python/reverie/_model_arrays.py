@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks
+from reverie._device_copies import to_gpus
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 _HALVES = ("float16", "bfloat16")
@@ -132,17 +133,22 @@ def host(array: Any) -> Any:  # noqa: ANN401
     return np.asarray(array)
 
 
-def set_grad(parameter: Any, array: np.ndarray[Any, Any]) -> None:  # noqa: ANN401
-    """Hand a tensor its gradient; nothing for others."""
-    if not is_torch(parameter) or not parameter.requires_grad:
+def set_grads(parameters: list[Any], arrays: list[np.ndarray[Any, Any]]) -> None:
+    """Hand each tensor its gradient; nothing for others."""
+    wanting = [i for i, p in enumerate(parameters) if is_torch(p) and p.requires_grad]
+    if not wanting:
         return
     import torch
 
-    new = torch.from_numpy(array).to(device=parameter.device, dtype=parameter.dtype)
-    if parameter.grad is None:
-        parameter.grad = new
-    else:
-        parameter.grad.detach_().copy_(new)
+    tensors = [torch.from_numpy(arrays[i]) for i in wanting]
+    copies = to_gpus(tensors, [parameters[i] for i in wanting])
+    for i, copy in zip(wanting, copies, strict=True):
+        parameter = parameters[i]
+        new = copy.to(device=parameter.device, dtype=parameter.dtype)
+        if parameter.grad is None:
+            parameter.grad = new
+        else:
+            parameter.grad.detach_().copy_(new)
 
 
 def assign(mine: Any, theirs: Any) -> None:  # noqa: ANN401

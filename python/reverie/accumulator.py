@@ -33,6 +33,7 @@ import numpy as np
 
 from reverie import _checks, _model_arrays, _reverie
 from reverie._closing import Closing
+from reverie._device_copies import to_host
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import FailedPreconditionError, InvalidArgumentError
 from reverie.groups import Group
@@ -352,8 +353,8 @@ class Accumulator(ProcessBound, Closing):
             raise FailedPreconditionError("take the step and call zero_gradients() first")
         self._check_kinds()
         is_due = self.is_leader() and self._is_refresh_due()
-        model = [_model_arrays.host(array) for array in self._parameters]
-        buffers = [_model_arrays.host(array) for array in self._buffers]
+        model = [_model_arrays.host(array) for array in to_host(self._parameters)]
+        buffers = [_model_arrays.host(array) for array in to_host(self._buffers)]
         self._native.give_state(model, buffers, state, is_due)
         self._wants_state = False
         if is_due:
@@ -439,6 +440,7 @@ class Accumulator(ProcessBound, Closing):
                 f"gradients has {len(given)} arrays; it must have one for each of the "
                 f"{len(self._parameters)} parameters"
             )
+        given = to_host(given)
         arrays = []
         for i, (gradient, parameter) in enumerate(zip(given, self._parameters, strict=True)):
             shape = tuple(parameter.shape)
@@ -487,12 +489,12 @@ class Accumulator(ProcessBound, Closing):
         self._stats.update(num_gradients=contributions, num_skipped=skipped, batch_size=samples)
         number = {"samples": samples, "contributions": contributions, "sum": 1}[self._average]
         divisor = max(number, 1)
-        for i, parameter in enumerate(self._parameters):
+        for i in range(len(self._parameters)):
             if i == len(means):  # else an update() that failed has divided it
                 means.append(done.array(i + 1))  # memory of this round, which no other object uses
                 if means[i].dtype.kind not in "fc":
                     means[i] = means[i] / means[i].dtype.type(divisor)
                 elif divisor != 1:
                     np.divide(means[i], means[i].dtype.type(divisor), out=means[i])
-            _model_arrays.set_grad(parameter, means[i])
+        _model_arrays.set_grads(self._parameters, means)
         self._reduced, self._arriving = means, None

@@ -23,6 +23,7 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._closing import Closing, Scoped
+from reverie._device_copies import host_places, to_host
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     DeadlineExceededError,
@@ -343,11 +344,12 @@ class Group(ProcessBound, Scoped):
             names.append(path)
             leaves.append(leaf)
         native = self._native.all_reduce(
-            name, op, [_as_array(leaf) for leaf in leaves], names, limit
+            name, op, [_as_array(leaf) for leaf in to_host(leaves)], names, limit
         )
 
         def finish(done: _reverie.GroupRound) -> Any:  # noqa: ANN401
-            arrays = (_like(leaf, done, i) for i, leaf in enumerate(leaves))
+            places = host_places(leaves)
+            arrays = (_like(leaf, done, i, places.get(i)) for i, leaf in enumerate(leaves))
             return _rebuilt(data, arrays)
 
         return Round._of(native, finish)
@@ -451,8 +453,11 @@ def _as_array(leaf: Any) -> Any:  # noqa: ANN401
     )
 
 
-def _like(leaf: Any, done: _reverie.GroupRound, index: int) -> Any:  # noqa: ANN401
-    """Array ``index`` of the result, as what was brought."""
+def _like(leaf: Any, done: _reverie.GroupRound, index: int, place: Any) -> Any:  # noqa: ANN401
+    """Array ``index`` of the result, as what was brought; ``place``: on its way to a GPU."""
+    if place is not None:
+        done.copy_to(index, place)
+        return place.to(leaf.device, non_blocking=True)
     if _framework(leaf) == "torch":
         import torch
 

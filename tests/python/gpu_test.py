@@ -63,6 +63,44 @@ def test_an_all_reduce_returns_tensors_on_their_device():
             assert torch.equal(result.cpu(), torch.full((300, 7), 3.0))
 
 
+def test_nests_of_tensors_on_gpus_and_the_host_are_reduced_alike():
+    """One wait for all tensors of a nest, through one block of locked memory."""
+    with members(2) as groups:
+
+        def nest(i):
+            base = torch.arange(24.0, device=GPU).reshape(4, 6) * (i + 1)
+            return {
+                "whole": base,
+                "columns": base[:, 1:4].T,
+                "empty": base[:0],
+                "scalar": base[1, 1],
+                "half": base.half(),
+                "bfloat16": base.to(torch.bfloat16),
+                "int64": base.long(),
+                "needs gradients": base.clone().requires_grad_(),
+                "host": base.cpu(),
+                "numpy": base.cpu().numpy(),
+                "large": torch.full((3 << 20,), i + 1.0, device=GPU),
+                "odd": torch.full((5,), i + 1, dtype=torch.uint8, device=GPU),
+            }
+
+        for _ in range(3):
+            ours = [nest(i) for i in range(2)]
+            rounds = [group.all_reduce("n", n) for group, n in zip(groups, ours, strict=True)]
+            for tensor in ours[0].values():  # what was queued later is not in the sum
+                if isinstance(tensor, torch.Tensor) and not tensor.requires_grad:
+                    tensor.zero_()
+            for done in rounds:
+                result = done.result(60)
+                for name, one in nest(0).items():
+                    if name == "numpy":
+                        assert (result[name] == one * 3).all()
+                        continue
+                    assert result[name].device == one.device, name
+                    assert result[name].dtype == one.dtype, name
+                    assert torch.equal(result[name], one.detach() * 3), name
+
+
 def test_members_with_models_on_a_gpu_train_one_model():
     with members(2) as groups, contextlib.ExitStack() as stack:
         models = [torch.nn.Linear(5, 3).to(GPU) for _ in groups]

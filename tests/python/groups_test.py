@@ -117,6 +117,7 @@ def test_torch_tensors_are_returned_as_tensors(three):
         return {
             "half": torch.full((3,), i + 1.0, dtype=torch.float16),
             "brain": torch.full((2, 2), i + 1.0, dtype=torch.bfloat16),
+            "none": torch.ones((0, 2), dtype=torch.bfloat16),
             "turned": torch.arange(6.0).reshape(2, 3).t().requires_grad_(),
         }
 
@@ -124,6 +125,7 @@ def test_torch_tensors_are_returned_as_tensors(three):
         assert result["half"].dtype == torch.float16
         assert result["half"].tolist() == [6.0] * 3
         assert result["brain"].dtype == torch.bfloat16
+        assert result["none"].shape == (0, 2)
         assert result["brain"].tolist() == [[6.0] * 2] * 2
         assert torch.equal(result["turned"], 3 * torch.arange(6.0).reshape(2, 3).t())
 
