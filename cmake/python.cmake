@@ -67,7 +67,11 @@ if(REVERIE_NGHTTP2_ARCHIVE AND REVERIE_ZLIB_ARCHIVE AND CMAKE_OBJCOPY)
                                                                                 ${REVERIE_ZLIB_ARCHIVE})
 endif()
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
-reverie_precompile(_reverie <nanobind/nanobind.h>)
+# A source that lacks the header for a type compiles, and raises std::bad_cast where it is converted.
+reverie_precompile(_reverie
+  <nanobind/nanobind.h> <nanobind/stl/map.h> <nanobind/stl/optional.h> <nanobind/stl/pair.h>
+  <nanobind/stl/shared_ptr.h> <nanobind/stl/string.h> <nanobind/stl/tuple.h>
+  <nanobind/stl/unique_ptr.h> <nanobind/stl/variant.h> <nanobind/stl/vector.h>)
 reverie_unite(_reverie)
 
 reverie_install_python(TARGETS _reverie LIBRARY DESTINATION reverie)

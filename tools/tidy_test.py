@@ -119,6 +119,12 @@ def test_a_banned_word_is_refused(tmp_path: Path, path: str, code: str, says: st
     assert says in found
 
 
+@pytest.mark.parametrize("pointer", ["const PyObject* const one", "PyObject const* one"])
+def test_what_the_stable_abi_refuses_is_refused(tmp_path: Path, pointer: str) -> None:
+    (found,) = findings(tmp_path, {"python/bindings/x.cc": f"{pointer} = leaf.ptr();\n"})
+    assert "Python 3.12" in found
+
+
 def test_banned_words_are_allowed_in_comments_and_strings(tmp_path: Path) -> None:
     files = {
         "src/reverie/replay/x.cc": (

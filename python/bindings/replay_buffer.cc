@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <nanobind/stl/string.h>
+
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
 #include "reverie/base/format.h"
