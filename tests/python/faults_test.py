@@ -13,6 +13,7 @@ TESTS = (
     "tests/attacks/*_test.py",
     "tests/python/*_test.py",
     "tests/reverb/*_test.py",
+    "tools/*_test.py",
     "tests/reverb_api/*_test.py",
 )
 
