@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,7 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "reverie/agents/algorithms.h"
+#include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/replay/local_service.h"
 #include "tests/scale.h"
@@ -165,6 +168,56 @@ TEST(Training, ContinuesFromACheckpointBitForBit) {
 
   const Status status = open_training(plan(), folder + "/none").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.to_string();
+}
+
+// The payload of a training's checkpoint from before there was this setting.
+std::vector<std::byte> without_setting(std::span<const std::byte> payload,
+                                       const std::string& left_out) {
+  std::vector<std::byte> older;
+  ByteReader in(payload);
+  ByteWriter out(older);
+  for (int i = 0; i < 2; ++i) out.text(in.text());
+  const std::uint32_t count = in.u32();
+  out.u32(count - 1);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::string name = in.text();
+    const std::string value = in.text();
+    if (name != left_out) out.text(name).text(value);
+  }
+  out.raw(in.raw(in.left()));
+  return older;
+}
+
+TEST(Training, ACheckpointFromBeforeThereWereSeveralTablesIsResumedWithOne) {
+  const auto plan = [](const Options& more) {
+    const Options options{{"seed", integer(1)},
+                          {"steps", integer(1'500)},
+                          {"actors", integer(1)},
+                          {"learners", integer(4)},
+                          {"hidden", std::string("8")}};
+    return plan_training(registry(), "dqn", "CartPole-v1", {}, with(options, more)).value();
+  };
+  const Options one_table{{"replay_shards", integer(1)}};
+  std::string folder = ::testing::TempDir() + "training_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+    const std::unique_ptr<Trainer> trainer = open_training(plan(one_table)).value();
+    ASSERT_TRUE(trainer->start().ok());
+    ASSERT_TRUE(trainer->wait(TimePoint::max()));
+    ASSERT_TRUE(trainer->save(*to).ok());
+    checkpoint::LoadedCheckpoint loaded = std::move(*to->load().value());
+    const auto store = LocalService::open(plan(one_table).tables, {}).value();
+    ASSERT_TRUE(checkpoint::restore(*store, loaded, checkpoint::OnMismatch::kRefuse).ok());
+    const std::vector<std::byte> older = without_setting(loaded.manifest.payload, "replay_shards");
+    ASSERT_LT(older.size(), loaded.manifest.payload.size());
+    ASSERT_TRUE(to->write(*store, older).ok());
+  }
+  expect_refused(open_training(plan({}), folder).status(), StatusCode::kInvalidArgument,
+                 {"replay_shards 1", "has 16"});
+  const auto resumed = open_training(plan(one_table), folder);
+  ASSERT_TRUE(resumed.ok()) << resumed.status().to_string();
+  EXPECT_EQ((*resumed)->progress().steps, 1'500u);
 }
 
 TEST(Training, EvaluationsKeepTheBestPolicy) {

@@ -44,8 +44,9 @@ std::string names_of(std::span<const std::string_view> names) {
   return text;
 }
 
-// Refuses a checkpoint of another training with the first difference.
-Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
+// Refuses a checkpoint of another training with the first difference. `tables` are its.
+Status check_identity(const std::string& identity, const TrainSettings& settings,
+                      std::span<const RestoredTable> tables, ByteReader& in) {
   if (const std::string kind = in.text(); kind != kStateKind) {
     return invalid_argument(
         "it is no checkpoint of a training, or one of another version; give a folder that a "
@@ -62,9 +63,12 @@ Status check_identity(const std::string& identity, const TrainSettings& settings
   if (given != identity) {
     return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
   }
-  const NamedTexts ours = texts_of(settings);
+  NamedTexts ours = texts_of(settings);
   // A checkpoint from before a setting existed has its default.
   for (const auto& [name, text] : texts_of(TrainSettings())) theirs.try_emplace(name, text);
+  // Its tables were chosen by the version that wrote it, perhaps otherwise than this one would.
+  theirs["replay_shards"] = format("{}", tables.size());
+  ours["replay_shards"] = format("{}", replay_shard_count(settings));
   const auto refuse = [](const std::string& name, const std::string& there,
                          const std::string& here) {
     return invalid_argument(
@@ -192,14 +196,14 @@ Status Trainer::read_run(ByteReader in) {
 
 Status Trainer::restore_agent(TrainerParts& parts) {
   ByteReader in(parts.resume->manifest.payload);
-  REVERIE_RETURN_IF_ERROR(check_identity(parts.identity, parts.settings, in));
+  REVERIE_RETURN_IF_ERROR(check_identity(parts.identity, parts.settings, parts.resume->tables, in));
   ByteReader agent = read_part(in);
   return parts.agent->load(agent);
 }
 
 Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
   ByteReader in(from.manifest.payload);
-  REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, in));
+  REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, from.tables, in));
   (void)read_part(in);  // the agent, which has it
   REVERIE_RETURN_IF_ERROR(read_run(read_part(in)));
   ByteReader server = read_part(in);
@@ -216,8 +220,7 @@ Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
   }
   REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
   const std::vector<ReplayBuffer*> buffers = loops_.buffers();
-  if (plan != ReplayPlan::of(buffers.front()->plan()) ||
-      from.tables.size() != buffers.front()->shards().count()) {
+  if (plan != ReplayPlan::of(buffers.front()->plan())) {
     return data_loss("the replay of the checkpoint is of another shape than its settings say");
   }
   std::vector<std::span<Trajectory>> items;
