@@ -100,7 +100,9 @@ def first_difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str 
     free = _reverie.settings_free_at_resume()
     for name in asked:
         if name == "settings":
-            found = first_difference(saved.get(name, {}), asked[name])
+            # A checkpoint from before a setting existed has its default.
+            defaults = _reverie.default_settings(str(asked["algorithm"]))
+            found = first_difference({**defaults, **saved.get(name, {})}, asked[name])
             if found is not None:
                 return f"{found}; only these settings may differ: {', '.join(free)}"
         elif name not in free and saved.get(name) != asked[name]:

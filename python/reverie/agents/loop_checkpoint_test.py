@@ -230,6 +230,24 @@ def test_loops_that_cannot_be_saved_or_loaded_are_refused(tmp_path):
             loop.load(tmp_path / folder)
 
 
+def test_a_checkpoint_from_before_a_setting_existed_has_its_default(tmp_path):
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.start()
+        loop.wait()
+        del loop._s["replay_shards"]
+        loop.save(tmp_path / "run")
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.load(tmp_path / "run")
+        assert loop.progress().steps == SHORT.steps
+    different = TrainSettings(**{**vars(SHORT), "replay_shards": 1})
+    with (
+        Loop(agent, agent, "CartPole-v1", different) as loop,
+        pytest.raises(InvalidArgumentError, match="replay_shards was 0 and is 1"),
+    ):
+        loop.load(tmp_path / "run")
+
+
 def test_a_state_that_does_not_consist_of_arrays_is_refused(tmp_path):
     class Nested(Linear):
         def state_dict(self):
