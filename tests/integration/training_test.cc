@@ -17,6 +17,7 @@
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/env/native/classic_control.h"
+#include "reverie/learn/loops.h"
 #include "reverie/replay/local_service.h"
 #include "tests/scale.h"
 #include "tests/support/refusal.h"
@@ -168,6 +169,28 @@ TEST(Training, ContinuesFromACheckpointBitForBit) {
 
   const Status status = open_training(plan(), folder + "/none").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.to_string();
+}
+
+TEST(Training, ManyLearnersGetTablesOfAPossibleSize) {
+  TrainSettings settings;
+  settings.seed = 1;
+  for (const std::uint64_t learners : {1u, 3u, 16u, 1024u}) {
+    settings.learners = learners;
+    for (const double capacity : {1.0, 1023.0, 1024.0, 3.0 * 1024, 1e5, 1e8, 3e8, 3e9, 1e12}) {
+      settings.capacity = static_cast<std::uint64_t>(capacity);
+      const auto tables = training_tables(settings);
+      ASSERT_TRUE(tables.ok()) << learners << ": " << tables.status().to_string();
+      std::int64_t sum = 0;
+      for (const TableOptions& table : *tables) {
+        EXPECT_TRUE(tables->size() == 1 || table.max_size >= 1024) << table.max_size;
+        sum += table.max_size;
+      }
+      EXPECT_EQ(sum, static_cast<std::int64_t>(capacity));
+    }
+  }
+  settings.capacity = 100'000;
+  settings.learners = 16;
+  EXPECT_EQ(replay_shard_count(settings), 64u);
 }
 
 // The payload of a training's checkpoint from before there was this setting.

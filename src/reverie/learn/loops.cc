@@ -52,8 +52,12 @@ std::size_t replay_shard_count(const TrainSettings& settings) {
   if (settings.replay_shards > 0) return static_cast<std::size_t>(settings.replay_shards);
   if (settings.learners < kManyLearners || settings.weights_over_buffer) return 1;
   const std::uint64_t wanted = std::bit_ceil(settings.learners * kShardsPerLearner);
-  const std::uint64_t most = std::bit_floor(settings.capacity / kShardCapacityMin + 1);
-  return static_cast<std::size_t>(std::min({wanted, most, kShardsMost}));
+  const std::uint64_t most =
+      std::bit_floor(std::max<std::uint64_t>(settings.capacity / kShardCapacityMin, 1));
+  const std::uint64_t least = std::bit_ceil(settings.capacity / ReplayShards::kCapacityMax + 1);
+  const std::uint64_t count = std::max(std::min({wanted, most, kShardsMost}), least);
+  // So many transitions only one table can hold, which has no tickets with the number of a shard.
+  return count <= ReplayShards::kShardsMax ? static_cast<std::size_t>(count) : 1;
 }
 
 Result<std::vector<TableOptions>> training_tables(const TrainSettings& settings) {
