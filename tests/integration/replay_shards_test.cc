@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -211,6 +212,29 @@ TEST(ReplayShards, ItemsAreDrawnInProportionToTheirPriorities) {
   for (std::size_t at = 0; at < kDrawn; ++at) {
     EXPECT_NEAR(batch.weights[at], least / wanted(batch.action[at]), 1e-5);
   }
+}
+
+// As in one table, which draws such an item only if all are alike.
+TEST(ReplayShards, ItemsOfPriorityZeroAreDrawnIfThereAreNoOthers) {
+  const ShardedNumbers numbers(1'000, 8);
+  DrawnNumbers batch;
+  for (std::int64_t step = 0; step < 3; ++step) {
+    // One item more, and its priority: some tables stay empty.
+    numbers.add(step);
+    ASSERT_TRUE(numbers.buffer->sample({.count = 1}, batch.targets, {}).ok());
+    ASSERT_EQ(batch.action[0], step) << "the only one with a weight";
+    const std::span<const std::uint64_t> tickets = std::span(batch.tickets).first(1);
+    ASSERT_EQ(numbers.buffer->update(tickets, std::vector<double>(1, 0.0), {}).value(), 1u);
+  }
+  std::array<int, 3> counts{};
+  for (int i = 0; i < 80; ++i) {
+    const Status status = numbers.buffer->sample(
+        {.count = kDrawn, .beta = 1.0, .shard_choice = i / 80.0}, batch.targets, {});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (const std::int64_t item : batch.action) ++counts[static_cast<std::size_t>(item)];
+    for (const float weight : batch.weights) EXPECT_EQ(weight, 1.0f);
+  }
+  for (const int count : counts) EXPECT_GT(count, 0);
 }
 
 TEST(ReplayShards, TicketsOfSeveralBatchesMayBeUpdatedTogether) {

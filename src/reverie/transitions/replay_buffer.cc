@@ -136,13 +136,32 @@ Status ReplayBuffer::draw_into(Scratch& scratch, std::size_t shard, const Replay
   return {};
 }
 
+Status ReplayBuffer::draw_from_any(Scratch& scratch, const ReplayBufferDraw& draw,
+                                   const WaitOptions& wait, std::size_t& shard) {
+  if (const std::optional<std::size_t> chosen = shards_->choose(draw.shard_choice)) {
+    shard = *chosen;
+    return draw_into(scratch, shard, draw, wait);
+  }
+  // No table has any weight: all are empty, or the priorities of all items are 0. Then a table
+  // draws its items alike.
+  ReplayBufferDraw at_once = draw;
+  at_once.deadline = TimePoint{};
+  const std::size_t count = shards_->count();
+  const auto first = static_cast<std::size_t>(draw.shard_choice * static_cast<double>(count));
+  Status status = no_items();
+  for (std::size_t i = 0; i < count && status.code() == StatusCode::kFailedPrecondition; ++i) {
+    shard = (first + i) % count;
+    status = draw_into(scratch, shard, at_once, wait);
+  }
+  return status;
+}
+
 Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTargets& targets,
                             const WaitOptions& wait) {
   REVERIE_CHECK(shards_->count() == 1 || !draw.over_buffer);
-  const std::optional<std::size_t> shard = shards_->choose(draw.shard_choice);
-  if (!shard) return no_items();
   std::unique_ptr<Scratch> scratch = scratch_.take();
-  Status status = draw_into(*scratch, *shard, draw, wait);
+  std::size_t shard = 0;
+  Status status = draw_from_any(*scratch, draw, wait, shard);
   SampleBatch& batch = scratch->batch;
   if (status.ok()) {
     status = scratch->gather.gather(plan_, batch.trajectories(), targets.transitions);
@@ -150,7 +169,7 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
   if (status.ok() && hindsight_) hindsight_->relabel(batch.trajectories(), targets.transitions);
   if (status.ok()) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      targets.tickets[i] = shards_->ticket(*shard, batch.tickets()[i]);
+      targets.tickets[i] = shards_->ticket(shard, batch.tickets()[i]);
     }
     const std::span<float> weights(targets.weights, batch.size());
     if (draw.beta && draw.over_buffer) {

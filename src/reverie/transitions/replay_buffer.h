@@ -123,6 +123,9 @@ class ReplayBuffer {
                TransitionPlan plan, std::uint64_t seed);
   Status draw_into(Scratch& scratch, std::size_t shard, const ReplayBufferDraw& draw,
                    const WaitOptions& wait);
+  // The same from the table that the draw's choice decides, whose number it returns.
+  Status draw_from_any(Scratch& scratch, const ReplayBufferDraw& draw, const WaitOptions& wait,
+                       std::size_t& shard);
   Result<std::size_t> update_in(const std::string& table, std::span<const std::uint64_t> tickets,
                                 std::span<const double> priorities, const WaitOptions& wait);
 

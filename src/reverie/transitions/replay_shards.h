@@ -50,8 +50,9 @@ class ReplayShards {
 
   // The shard of a new item.
   std::size_t of(const TrajectoryView& item) const;
-  // The shard whose share of the total weight contains `choice`, which is in [0, 1). None if all
-  // are empty. With several, each share is as of the last change of its table.
+  // The shard whose share of the total weight contains `choice`, which is in [0, 1). None if none
+  // of several has any: an item of priority 0 has none. Each share is as of the last change of its
+  // table.
   std::optional<std::size_t> choose(double choice) const;
 
   std::uint64_t ticket(std::size_t shard, std::uint64_t in_table) const {
