@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/replay/chunk_store.h"
+#include "reverie/selectors/uniform_selector.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
@@ -85,7 +86,7 @@ TEST(LocalService, ResettingOneTableAdmitsWaitingInsertsOfAnother) {
   service->insert({"b", {&item, 1}, TimePoint::max()},
                   [&](InsertResult r) { is_in = r.status.ok(); });
   EXPECT_FALSE(is_in);
-  EXPECT_TRUE(reset_and_wait(*service, "a").ok());
+  EXPECT_TRUE(reset_and_wait(*service, "a", {}).ok());
   EXPECT_TRUE(is_in);
 }
 
@@ -98,7 +99,7 @@ TEST(LocalService, AReleasedBatchOfAResetTableAdmitsWaitingInserts) {
   SampleRequest request;
   request.table = "a";
   SampleResult held = sample_and_wait(*service, std::move(request));
-  ASSERT_TRUE(reset_and_wait(*service, "a").ok());
+  ASSERT_TRUE(reset_and_wait(*service, "a", {}).ok());
   Item item = make_item(2, 1.0);
   service->insert({"b", {&item, 1}, TimePoint::max()},
                   [&](InsertResult r) { is_in = r.status.ok(); });
@@ -146,7 +147,7 @@ TEST(LocalService, ARetainedBatchHoldsOnlyItsOwnChunks) {
   request.table = "a";
   SampleResult held = sample_and_wait(*service, std::move(request));
   held.batch.retain();
-  EXPECT_TRUE(reset_and_wait(*service, "a").ok());
+  EXPECT_TRUE(reset_and_wait(*service, "a", {}).ok());
   EXPECT_EQ(second->ref_count(), 1u);
   EXPECT_EQ(first->ref_count(), 2u);
   EXPECT_EQ(testing::value_of(held.batch.trajectories()[0]), 1);
@@ -282,6 +283,59 @@ TEST(LocalService, LargeBatchesAreServedInPortions) {
   EXPECT_TRUE(result.status.ok()) << result.status.to_string();
   ASSERT_EQ(result.batch.size(), 3'000u);
   for (std::size_t i = 0; i < 3'000; ++i) ASSERT_EQ(result.batch.keys()[i], i + 1);
+}
+
+// Uniform, which counts how often its total weight is asked for.
+class Asked final : public Selector {
+ public:
+  explicit Asked(int& count) : count_(count) {}
+  std::string_view name() const override { return "Asked"; }
+  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
+  void update(std::span<const Slot>, std::span<const double>) override {}
+  void erase(Slot slot) override { inner_.erase(slot); }
+  std::size_t size() const override { return inner_.size(); }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
+    inner_.draw(slots, probabilities);
+  }
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
+    return inner_.draw_distinct(slots, probabilities);
+  }
+  double mass() override {
+    ++count_;
+    return inner_.mass();
+  }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<Asked>(count_); }
+  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
+
+ private:
+  int& count_;
+  Uniform inner_{1};
+};
+
+TEST(LocalService, OnlyATableWhoseWeightIsReadComputesItWithEachChange) {
+  int count = 0;
+  Registry registry;
+  const auto make = [&](const Options&) -> Result<std::unique_ptr<Selector>> {
+    return std::unique_ptr<Selector>(new Asked(count));
+  };
+  ASSERT_TRUE(registry.add_selector("Asked", make).ok());
+  TableOptions options = fifo("a");
+  options.sampler = {"Asked", {}};
+  StoreOptions store;
+  store.registry = &registry;
+  const auto service = open({options}, store);
+  for (ItemKey key = 1; key <= 9; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0), TimePoint{0}).ok());
+  }
+  EXPECT_EQ(count, 0) << "the sums of a tree are not brought up to date for each insert";
+  const std::atomic<double>* const mass = service->mass("a");
+  ASSERT_NE(mass, nullptr);
+  EXPECT_EQ(*mass, 9);
+  ASSERT_TRUE(insert(*service, "a", make_item(10, 1.0), TimePoint{0}).ok());
+  EXPECT_EQ(*mass, 10);
+  ASSERT_TRUE(reset_and_wait(*service, "a", {}).ok());
+  EXPECT_EQ(*mass, 0);
+  EXPECT_EQ(service->mass("b"), nullptr);
 }
 
 TEST(LocalService, ExtensionsSeeEveryOperationOnce) {

@@ -107,7 +107,13 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::size_t memory_bytes();
   std::size_t size();
   // The total weight of its items (Selector::mass) after the last change: read without the lock.
-  const std::atomic<double>& mass() const { return mass_; }
+  // From the first call on, each change computes it, and no longer only a draw.
+  const std::atomic<double>& mass() {
+    MutexLock lock(mutex_);
+    publishes_mass_ = true;
+    publish_mass();
+    return mass_;
+  }
 
   // Checks waiting requests again: room may have appeared in the store, or a deadline has passed.
   void serve();
@@ -199,6 +205,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void watch_room() REVERIE_REQUIRES(mutex_);
   bool lacks_room() const REVERIE_REQUIRES(mutex_);
   void publish_mass() REVERIE_REQUIRES(mutex_) {
+    if (!publishes_mass_) return;
     mass_.store(core_->sampler_mass(), std::memory_order_relaxed);
   }
   // Returns whether there were any.
@@ -236,6 +243,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   TimePoint first_deadline_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool watches_room_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool publishes_mass_ REVERIE_GUARDED_BY(mutex_) = false;
   std::atomic<double> mass_{0};
   Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};
   Duration sample_wait_ REVERIE_GUARDED_BY(mutex_){};
