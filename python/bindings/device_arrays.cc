@@ -86,7 +86,9 @@ nb::object host_copy(nb::handle tensor) {
   const nb::object values = plain_values(tensor);
   const auto size = nb::cast<std::size_t>(values.attr("numel")()) *
                     nb::cast<std::size_t>(values.attr("element_size")());
-  if (size < kPinnedMin || size > kPinnedMax) return values.attr("cpu")();
+  // torch keeps the strides of a transposed tensor.
+  const auto plainly = [&values] { return values.attr("cpu")().attr("contiguous")(); };
+  if (size < kPinnedMin || size > kPinnedMax) return plainly();
   try {
     nb::dict options;
     options["dtype"] = values.attr("dtype");
@@ -95,7 +97,7 @@ nb::object host_copy(nb::handle tensor) {
     copy.attr("copy_")(values);
     return copy;
   } catch (nb::python_error&) {  // no memory can be pinned
-    return values.attr("cpu")();
+    return plainly();
   }
 }
 

@@ -27,7 +27,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// A copy of a GPU's tensor in the host's memory, which is pinned if that is faster.
+// A row-major copy of a GPU's tensor in the host's memory, which is pinned if that is faster.
 nb::object host_copy(nb::handle tensor);
 
 // The tensors of one message to one peer. Requires the interpreter's lock.

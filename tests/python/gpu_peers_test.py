@@ -231,6 +231,9 @@ def test_idempotent_calls_have_their_tensors_on_the_device(other):
         assert got.device == torch.device(GPU)
         assert torch.equal(got, x)
         assert rpc.debug_info()["devices"]["lent"] == before  # as bytes, which any run can read
+        for name, sent in tensors().items():
+            (got,) = rpc.sync("other", "same", sent, idempotent=True)
+            assert is_equal(got, sent), name
 
 
 @pytest.mark.parametrize("transports", [("tcp",), ("unix", "tcp")])
