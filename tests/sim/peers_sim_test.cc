@@ -76,8 +76,9 @@ class CallingPeer final : public SimPeer {
   void call(const std::string& other, bool is_idempotent) {
     const std::int64_t number = oracle_.next_number++;
     if (is_idempotent) oracle_.idempotent.insert(number);
-    const std::uint64_t session = peer().neighbour(other).session;
-    const bool lends = number % 3 == 0 && session != 0 && !is_idempotent;
+    peer().host_proved(peer().link_to(other));
+    const auto [session, name, is_proved, may_be_proved] = peer().neighbour(other);
+    const bool lends = number % 3 == 0 && is_proved && !is_idempotent;
     const auto id = peer().call(other, "double",
                                 lends ? lending_payload(number, session) : number_payload(number),
                                 {now() + kTimeout, is_idempotent}, now());
@@ -456,6 +457,51 @@ TEST(PeersOnASimulatedNetwork, AnswersThatArriveBeforeACutAreNoLongerHeld) {
     go_on_for(std::chrono::milliseconds(300));
     network.set_options({});
   }
+}
+
+// Anyone who knows the number of a run can begin a new session in its name, on another host too.
+TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  PeerOptions patient;
+  patient.dead_after = std::chrono::minutes(1);
+  for (int i = 0; i < 2; ++i) network.add(nullptr);
+  CallingPeer keeps(network, oracle, 0, name_of(0), "secret", patient);
+  CallingPeer forgets(network, oracle, 1, name_of(1), "secret");
+  network.replace(0, &keeps);
+  network.replace(1, &forgets);
+  keeps.listen(address_of(0));
+  forgets.connect(address_of(0));
+  const auto go_on_until = [&network](const auto& is_done) {
+    const TimePoint end = network.now() + std::chrono::minutes(1);
+    while (!is_done() && network.now() < end && network.step()) {
+    }
+    return is_done();
+  };
+  const auto forgotten = [&] { return keeps.peer().neighbour(name_of(1)); };
+  ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
+  const std::uint64_t session = forgotten().session;
+  keeps.peer().host_proved(keeps.peer().link_to(name_of(1)));
+  ASSERT_TRUE(forgotten().is_proved);
+
+  network.set_options({.cut_share = 1.0});
+  forgets.call(name_of(0), true);
+  ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) == 0; }));
+  network.partition(0, 1);
+  network.partition(1, 0);
+  network.set_options({});
+  EXPECT_TRUE(forgotten().is_proved);  // it may come back
+  oracle.next_number = 3;              // this call lends memory
+  keeps.call(name_of(1), false);
+  ASSERT_FALSE(oracle.lent[3].is_released);
+  ASSERT_TRUE(go_on_until([&] { return forgets.peer().neighbour(name_of(0)).session == 0; }));
+  network.heal();
+  ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
+  EXPECT_EQ(forgotten().session, session);
+  EXPECT_FALSE(forgotten().is_proved);
+  // It would be refused, since the proof comes after it.
+  EXPECT_TRUE(oracle.lent[3].is_released);
+  EXPECT_EQ(oracle.runs[3], 0);
 }
 
 // If the server counted each of the hostile peer's calls, only one would be subtracted again.

@@ -38,11 +38,13 @@ ProcessId process(std::uint8_t number) {
 // A peer that acts as a process of its own, with a device.
 struct Side {
   Side(const std::string& name, std::uint8_t number, DeviceTensors::Options options = {},
-       bool uses_unix = true, std::uint64_t device = 1)
+       bool uses_unix = true, std::uint64_t device = 1,
+       Duration dead_after = Peer::Options().dead_after)
       : driver(device) {
     Peer::Options peer_options;
     peer_options.name = name;
     peer_options.uses_unix = uses_unix;
+    peer_options.dead_after = dead_after;
     peer = std::shared_ptr<Peer>(Peer::make(peer_options).value());
     options.driver = &driver;
     options.process = process(number);
@@ -439,6 +441,14 @@ class Child {
   pid_t pid_;
 };
 
+void pause_briefly() {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(mutex);
+  (void)Clock::system().wait_until(never, mutex,
+                                   Clock::system().now() + std::chrono::microseconds(200));
+}
+
 std::string socket_path() {
   return format("unix:/tmp/reverie-devices-{}-{:x}", ::getpid(), random_seed());
 }
@@ -509,6 +519,44 @@ TEST(DeviceTensors, ThatWereTakenBackAreNotTakenForTheirContents) {
   child.kill();
   ::close(ends[0]);
   ::close(ends[1]);
+  ::unlink(path.substr(5).c_str());
+}
+
+// A sender that was stopped for so long that its receiver has forgotten it, and what it has proved.
+TEST(DeviceTensors, AreNotLentToARunThatHasForgottenTheirSendersHost) {
+  const std::string path = socket_path();
+  const auto send = [&] {
+    auto* const actor = new Side("actor", 1, {}, true, 1, std::chrono::minutes(1));
+    if (!actor->peer->connect(path).ok()) ::_exit(1);
+    const std::span<std::byte> tensor = actor->tensor(1);
+    // Some of the calls begin between two connections.
+    for (; true; pause_briefly()) {
+      if (!actor->can_lend_to("learner")) continue;
+      (void)actor->peer->call("learner", "take", actor->message(tensor, "learner"),
+                              {.deadline = soon()}, [](const CallResult&) {});
+    }
+  };
+  Child child(send);
+  Side learner("learner", 2, {}, true, 1, std::chrono::milliseconds(300));
+  Requests requests;
+  ASSERT_TRUE(learner.peer->define("take", requests.handler()).ok());
+  ASSERT_TRUE(learner.peer->listen(path).ok());
+  const auto take = [&] {
+    const Request request = requests.next();
+    const auto taken = learner.taken(request.message.payload);
+    learner.peer->answer(request.id, {});
+    // What was on its way when the sender was stopped may be refused.
+    EXPECT_NE(taken.status().code(), StatusCode::kDataLoss) << taken.status().to_string();
+    return taken.ok();
+  };
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(eventually(take));
+    child.signal(SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return learner.peer->neighbour("actor").session == 0; }));
+    child.signal(SIGCONT);
+  }
+  EXPECT_TRUE(eventually(take));
+  child.kill();
   ::unlink(path.substr(5).c_str());
 }
 

@@ -118,9 +118,12 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
         options_.call_bytes_max);
   }
   const auto found = session_by_name_.find(peer);
-  if (given.lent && (found == session_by_name_.end() || found->second != given.lent->session)) {
-    return unavailable("'{}' has ended since '{}' was called with memory of a device; call again",
-                       peer, function);
+  if (given.lent && (found == session_by_name_.end() || found->second != given.lent->session ||
+                     !sessions_.at(found->second).is_host_proved)) {
+    return unavailable(
+        "'{}' has ended, or forgotten this peer, since '{}' was called with memory of a device; "
+        "call again",
+        peer, function);
   }
   const CallId id = next_call_++;
   call_bytes_ += call.size_bytes;
@@ -351,11 +354,14 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
   withdraw_all(key, session);
   session.last_received = 0;
   session.life = std::make_shared<char>();
+  // A process of another host that has heard the run's number may have begun the new session.
+  session.is_host_proved = false;
   std::vector<CallId> lost;
   std::deque<Session::Queued> kept;
   std::unordered_set<CallId> unsent;
   for (Session::Queued& queued : session.queue) {
-    if (queued.is_sent || queued.header.kind != FrameKind::kCall) continue;
+    const bool is_call = queued.header.kind == FrameKind::kCall;
+    if (queued.is_sent || !is_call || queued.message->payload.lent) continue;
     unsent.insert(queued.header.call);
     kept.push_back(std::move(queued));
   }
@@ -363,12 +369,7 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
     if (!unsent.contains(id)) lost.push_back(id);
   }
   session.queue = std::move(kept);
-  for (auto lent = session.lent.begin(); lent != session.lent.end();) {
-    const bool is_kept =
-        lent->first.first == FrameKind::kCall && unsent.contains(lent->first.second);
-    if (!is_kept) lent->second->memory.reset();
-    lent = is_kept ? std::next(lent) : session.lent.erase(lent);
-  }
+  session.take_all_back();
   answer_bytes_ -= std::exchange(session.answer_bytes, 0);
   for (const CallId id : lost) {
     Call& call = calls_.at(id);
@@ -400,7 +401,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
   }
   withdraw_all(key, session);
   answer_bytes_ -= session.answer_bytes;
-  for (const auto& [message, lent] : session.lent) lent->memory.reset();
+  session.take_all_back();
   for (auto& [name, wanted] : wanted_) std::erase(wanted.to_answer, key);
   std::unordered_set<CallId> unsent;
   for (const Session::Queued& queued : session.queue) {

@@ -78,6 +78,9 @@ struct Session {
     const auto found = lent.extract({kind, call});
     if (!found.empty()) found.mapped()->memory.reset();
   }
+  void take_all_back() {
+    for (const auto& [message, taken] : std::exchange(lent, {})) taken->memory.reset();
+  }
   static std::size_t answer_bytes_of(const Queued& queued) {
     return queued.header.kind == FrameKind::kAnswer ? queued.message->size_bytes() : 0;
   }
