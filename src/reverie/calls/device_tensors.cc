@@ -1,6 +1,7 @@
 #include "reverie/calls/device_tensors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
 #include <system_error>
@@ -32,9 +33,19 @@ ProcessId random_id() {
   return id;
 }
 
-const ProcessId& own_id() {
-  static const ProcessId id = random_id();
-  return id;
+// A forked child gets another one than its parent, and than its siblings.
+ProcessId own_id() {
+  struct Named {
+    std::uint32_t generation;
+    ProcessId id;
+  };
+  static std::atomic<const Named*> latest{nullptr};  // no lock: it might be held in a fork
+  const Named* known = latest.load();
+  while (known == nullptr || known->generation != fork_generation()) {
+    auto made = std::make_unique<const Named>(Named{fork_generation(), random_id()});
+    if (latest.compare_exchange_strong(known, made.get())) return made.release()->id;
+  }
+  return known->id;
 }
 
 // --- What this process has lent: peers of one process find it here, since a process cannot open

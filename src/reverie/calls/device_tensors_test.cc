@@ -35,7 +35,7 @@ ProcessId process(std::uint8_t number) {
   return {std::byte{number}};
 }
 
-// A peer that acts as a process of its own, with a device.
+// A peer that acts as process `number`, with a device. 0: as the process that it is in.
 struct Side {
   Side(const std::string& name, std::uint8_t number, DeviceTensors::Options options = {},
        bool uses_unix = true, std::uint64_t device = 1,
@@ -47,7 +47,7 @@ struct Side {
     peer_options.dead_after = dead_after;
     peer = std::shared_ptr<Peer>(Peer::make(peer_options).value());
     options.driver = &driver;
-    options.process = process(number);
+    if (number != 0) options.process = process(number);
     devices = DeviceTensors::make(peer, options);
   }
   ~Side() { close(); }
@@ -556,6 +556,22 @@ TEST(DeviceTensors, AreNotLentToARunThatHasForgottenTheirSendersHost) {
     child.signal(SIGCONT);
   }
   EXPECT_TRUE(eventually(take));
+  child.kill();
+  ::unlink(path.substr(5).c_str());
+}
+
+// Programs make a peer, and fork workers that use the device.
+TEST(DeviceTensors, AreLentBetweenAForkedProcessAndItsParent) {
+  const std::string path = socket_path();
+  Side("before", 0).close();
+  const auto serve = [&] {
+    auto* const learner = new Side("learner", 0);
+    if (!learner->peer->listen(path).ok()) ::_exit(1);
+  };
+  Child child(serve);
+  Side actor("actor", 0);
+  ASSERT_TRUE(actor.peer->connect(path).ok());
+  EXPECT_TRUE(actor.can_lend_to("learner")) << actor.devices->counts().refusal;
   child.kill();
   ::unlink(path.substr(5).c_str());
 }
