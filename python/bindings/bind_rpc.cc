@@ -21,6 +21,8 @@
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_records.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 
 namespace reverie::python {
@@ -33,12 +35,30 @@ struct RpcCall {
   std::shared_ptr<DeviceTensors> devices;
   nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was requested
+  bool is_being_read = false;
 };
 
+constexpr Duration kReadPause = std::chrono::microseconds(200);
+
+// Reading releases the interpreter's lock. Others wait, since there is no second reading: what a
+// tensor of a device is copied from is its sender's again after the first one.
 nb::object value_once(RpcCall& call) {
-  if (!call.value.is_valid()) {
-    call.value = value_of(*call.state, call.pickle, call.devices.get());
+  while (call.is_being_read) {
+    without_gil([] {
+      Mutex mutex;
+      CondVar never;
+      MutexLock lock(mutex);
+      (void)Clock::system().wait_until(never, mutex, Clock::system().now() + kReadPause);
+    });
+    if (PyErr_CheckSignals() != 0) raise_pending();
   }
+  if (call.value.is_valid()) return call.value;
+  call.is_being_read = true;
+  struct End {
+    bool& is_being_read;
+    ~End() { is_being_read = false; }
+  } const end{call.is_being_read};
+  call.value = value_of(*call.state, call.pickle, call.devices.get());
   return call.value;
 }
 

@@ -1,10 +1,13 @@
 """Values that only some programs send between peers: dataclasses, and pickles."""
 
 import collections
+import concurrent.futures
 import dataclasses
 import datetime
 import subprocess
 import sys
+import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -203,6 +206,35 @@ class Harm:
 
     def __reduce__(self):
         return (HARM_DONE.append, ("read",))
+
+
+class Watched:
+    """Is unpickled slowly, unless another thread unpickles it too."""
+
+    readers: ClassVar[list[int]] = []
+    again = threading.Event()
+
+    def __setstate__(self, state):
+        self.readers.append(1)
+        if len(self.readers) > 1:
+            self.again.set()
+        self.again.wait(0.5)
+        self.__dict__.update(state)
+
+
+def test_an_answer_is_read_once_though_several_threads_ask_for_it():
+    value = Watched()
+    value.number = 7
+    server, client = trusting(True, True)
+    with server, client:
+        server.define("value", lambda: value)
+        client.connect(server.listen())
+        future = client.async_("server", "value")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            first, *others = pool.map(lambda _: future.result(30), range(4))
+        assert first.number == 7
+        assert all(other is first for other in others)
+        assert Watched.readers == [1]
 
 
 def test_pickles_are_refused_if_one_peer_does_not_allow_them():
