@@ -50,6 +50,8 @@ class DeviceSender {
         receiver_(std::move(receiver)),
         way_(way) {}
 
+  // Changes the way for the tensors that are written from now on.
+  void set_unchanged(bool is_unchanged) { way_.is_unchanged = is_unchanged; }
   // Whether the receiver has tensors of this device on the same device. The first time it is asked,
   // after its connection, which is waited for.
   bool is_ready(int device);
@@ -66,7 +68,7 @@ class DeviceSender {
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<DeviceTensors> devices_;
   const Receiver receiver_;
-  const Way way_;
+  Way way_;
   std::uint64_t session_ = 0;
   std::map<int, bool> ready_;
   std::vector<std::shared_ptr<const void>> lent_;

@@ -120,7 +120,7 @@ void RpcBatch::split(nb::handle value) {
   drop_lent_arrays();
   std::deque<DeviceSender> senders;
   for (const Call& call : calls_) {
-    senders.emplace_back(peer_, devices_, call.id, DeviceSender::Way{.is_unchanged = true});
+    senders.emplace_back(peer_, devices_, call.id, DeviceSender::Way{});
   }
   RpcBatchSplitter splitter(*options_, reader_, pickle_, senders);
   splitter.read(value.ptr(), 0);

@@ -60,11 +60,12 @@ void RpcBatchSplitter::write(Payload& payload, std::size_t begin, std::size_t ro
                part.depth, index);
         break;
       case Part::Kind::kIndexed:
-        encode(payload, rows_of(part.value, begin, rows), part.depth, index);
+        encode(payload, rows_of(part.value, begin, rows), part.depth, index, part.is_copy);
         break;
       case Part::Kind::kRows:
         if (part.on_device.is_valid() && senders_[index].is_ready(part.device)) {
-          encode(payload, rows_of(part.on_device, begin, rows), part.depth, index);
+          encode(payload, rows_of(part.on_device, begin, rows), part.depth, index,
+                 /*is_copy=*/true);
         } else {
           write_rows(writer, part, begin, rows);
         }
@@ -127,6 +128,7 @@ bool RpcBatchSplitter::read_array(PyObject* array, std::size_t depth) {
     if (ready > 0) part.on_device = part.value.attr("detach")().attr("clone")();
     if (static_cast<std::size_t>(ready) == call_count_) {
       add(Part::Kind::kIndexed, std::move(part.on_device), depth);
+      parts_.back().is_copy = true;
       return true;
     }
     part.value = host_copy(array);
@@ -164,7 +166,8 @@ void RpcBatchSplitter::write_rows(ValueWriter& writer, const Part& part, std::si
 }
 
 void RpcBatchSplitter::encode(Payload& payload, const nb::object& value, std::size_t depth,
-                              std::size_t index) {
+                              std::size_t index, bool is_copy) {
+  senders_[index].set_unchanged(is_copy);
   ValueEncoder(payload, reader_, /*lends=*/true, pickle_, &senders_[index])
       .encode(value, "the answer", depth);
 }

@@ -52,6 +52,7 @@ class RpcBatchSplitter {
     // For rows of a GPU's tensor: the same there, for callers that get it there.
     nb::object on_device = {};
     int device = -1;
+    bool is_copy = false;  // `value` is one that only this object has
   };
 
   void begin(ValueKind kind, std::size_t count, std::string names);
@@ -61,7 +62,9 @@ class RpcBatchSplitter {
   bool read_array(PyObject* array, std::size_t depth);
   nb::object rows_of(const nb::object& array, std::size_t begin, std::size_t rows) const;
   void write_rows(ValueWriter& writer, const Part& part, std::size_t begin, std::size_t rows);
-  void encode(Payload& payload, const nb::object& value, std::size_t depth, std::size_t index);
+  // With `is_copy`, no one else changes the value's tensors.
+  void encode(Payload& payload, const nb::object& value, std::size_t depth, std::size_t index,
+              bool is_copy = false);
 
   const RpcBatchOptions& options_;
   LeafReader& reader_;

@@ -38,6 +38,13 @@ rpc.define("hold", lambda x: held.append(x))
 rpc.define("make", lambda n, value: torch.full((n,), float(value), device="cuda:0"))
 rpc.define("rows", lambda x: x * 3, batch_size=4)
 rpc.define_queue("waits")
+counts = []
+def rows_and_count(x):
+    if not counts:
+        counts.append(torch.zeros((), device="cuda:0"))
+    counts[0].add_(1)
+    return x * counts[0], counts[0]
+rpc.define("rows and count", rows_and_count, batch_size=4)
 print(rpc.listen(), flush=True)
 for line in sys.stdin:
     exec(line)
@@ -221,6 +228,18 @@ def test_rows_of_a_batch_arrive_on_the_device(other):
                 got = call.result(60)
                 assert got.device == torch.device(GPU)
                 assert torch.equal(got, row * 3)
+
+
+def test_the_function_of_a_batch_may_change_its_result_afterwards(other):
+    with connected(other) as rpc:
+        calls = [
+            rpc.async_("other", "rows and count", torch.ones(4, device=GPU)) for _ in range(32)
+        ]
+        # A lent tensor is copied when it is asked for: the function has run again until then.
+        for call in reversed(calls):
+            rows, count = call.result(60)
+            assert rows.device == count.device == torch.device(GPU)
+            assert torch.equal(rows, count.expand(4))
 
 
 def test_idempotent_calls_have_their_tensors_on_the_device(other):
