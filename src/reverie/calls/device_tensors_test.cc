@@ -557,6 +557,7 @@ TEST(DeviceTensors, AreNotLentToARunThatHasForgottenTheirSendersHost) {
   }
   EXPECT_TRUE(eventually(take));
   child.kill();
+  learner.close();
   ::unlink(path.substr(5).c_str());
 }
 
