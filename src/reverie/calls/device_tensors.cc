@@ -124,7 +124,11 @@ DeviceTensors::DeviceTensors(std::shared_ptr<Peer> peer, const Options& options)
       driver_(*options.driver) {}
 
 void DeviceTensors::close() {
-  if (!fork_guard_.check("device").ok()) return;
+  if (!fork_guard_.check("device").ok()) {
+    // A thread of the parent may have held the loop's lock at the fork.
+    leave_to_parent(std::move(timer_));
+    return;
+  }
   std::unique_ptr<IoThreads> threads;
   std::map<OpenedKey, std::shared_ptr<Opened>> opened;
   {
