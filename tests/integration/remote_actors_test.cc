@@ -127,8 +127,8 @@ TEST_F(RemoteActorsTest, ReportThatTheLearnerIsGone) {
   train(1'000'000);
   auto one = actor(0);
   ASSERT_FALSE(one->run(in_time(0.05)).value());
+  learner_->close();  // first: a training that is closed would still say that it is over
   served_.reset();
-  learner_->close();
   Result<bool> end = false;
   while (end.ok() && !*end) end = one->run(in_time(5));
   EXPECT_FALSE(end.ok());
