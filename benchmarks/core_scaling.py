@@ -7,7 +7,7 @@ round measures every number of cores once; printed are medians over the rounds. 
 to the cores that it counts.
 
     PYTHONPATH=python PYTHON benchmarks/core_scaling.py [--cores 1 2 4 8 16] [--seconds 2]
-        [--rounds 5] [--hidden 256] [--synchronous]
+        [--rounds 5] [--hidden 256] [--synchronous] [--replay-shards 0]
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def one(given: argparse.Namespace) -> None:
         hidden=(given.hidden, given.hidden),
         asynchronous=not given.synchronous,
         staleness_max=64,
+        replay_shards=given.replay_shards,
     )
     tuning = tune_cores(given.algorithm, given.env, settings, cores=given.one)
     rate = measured(given.algorithm, given.env, tuning.settings, given.seconds)
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--synchronous", action="store_true", help="one step of all learners")
+    parser.add_argument("--replay-shards", type=int, default=0, help="tables of the replay")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:

@@ -13,7 +13,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -39,10 +38,8 @@ class Buffer {
     TableOptions table = ReplayBuffer::table_options(options, "t");
     table.sampler = {"Prioritized", {{"priority_exponent", 0.6}, {"seed", std::int64_t{7}}}};
     const std::vector<TableOptions> tables = ReplayShards::split(table, shards).value();
-    std::vector<std::string> names;
-    for (const TableOptions& one : tables) names.push_back(one.name);
     service_ = LocalService::open(tables, {}).value();
-    buffer_ = ReplayBuffer::open(service_, names, options, {{"obs", DType::kFloat32, {kObs}}},
+    buffer_ = ReplayBuffer::open(service_, tables, options, {{"obs", DType::kFloat32, {kObs}}},
                                  {{"action", DType::kInt32, {}}}, 7)
                   .value();
   }

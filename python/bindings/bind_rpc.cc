@@ -22,8 +22,8 @@
 #include "python/bindings/rpc_batch.h"
 #include "python/bindings/rpc_records.h"
 #include "reverie/base/clock.h"
-#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie::python {
 namespace {
@@ -44,12 +44,7 @@ constexpr Duration kReadPause = std::chrono::microseconds(200);
 // tensor of a device is copied from is its sender's again after the first one.
 nb::object value_once(RpcCall& call) {
   while (call.is_being_read) {
-    without_gil([] {
-      Mutex mutex;
-      CondVar never;
-      MutexLock lock(mutex);
-      (void)Clock::system().wait_until(never, mutex, Clock::system().now() + kReadPause);
-    });
+    without_gil([] { pause_until(Clock::system(), Clock::system().now() + kReadPause); });
     if (PyErr_CheckSignals() != 0) raise_pending();
   }
   if (call.value.is_valid()) return call.value;

@@ -13,43 +13,41 @@ _ALIGNMENT = 64
 _LOCKED_MAX = 512 << 20
 
 
-def is_on_gpu(leaf: Any) -> bool:  # noqa: ANN401
+def _is_on_gpu(leaf: Any) -> bool:  # noqa: ANN401
     """Whether it is a CUDA tensor of torch; without importing it."""
     return getattr(leaf, "is_cuda", False) is True
 
 
-def _places(kinds: list[tuple[Any, Any]]) -> list[Any]:
-    """A tensor of the host for each type and shape, in one locked block if that can be had."""
+def _places(models: list[Any]) -> list[Any]:
+    """A tensor of the host of each model's type and shape, in one locked block if it can be had."""
     import torch
 
-    sizes = [torch.Size(shape).numel() * dtype.itemsize for dtype, shape in kinds]
-    ends = []
+    begins = []
     end = 0
-    for size in sizes:
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        ends.append(end)
+    for model in models:
+        begins.append(end)
+        end += -(-model.numel() * model.element_size() // _ALIGNMENT) * _ALIGNMENT
     if 0 < end <= _LOCKED_MAX:
         try:
             block = torch.empty(end, dtype=torch.uint8, pin_memory=True)
         except RuntimeError:  # no memory can be locked
             pass
         else:
-            begins = [0, *ends[:-1]]
             return [
-                block[begin : begin + size].view(dtype).view(shape)
-                for begin, size, (dtype, shape) in zip(begins, sizes, kinds, strict=True)
+                block[begin : begin + model.numel() * model.element_size()]
+                .view(model.dtype)
+                .view(model.shape)
+                for begin, model in zip(begins, models, strict=True)
             ]
-    return [torch.empty(shape, dtype=dtype) for dtype, shape in kinds]
+    return [torch.empty(model.shape, dtype=model.dtype) for model in models]
 
 
 def host_places(leaves: list[Any]) -> dict[int, Any]:
     """For each leaf on a GPU, by its index, a tensor of the host of its type and shape."""
-    far = [i for i, leaf in enumerate(leaves) if is_on_gpu(leaf)]
-    return dict(
-        zip(far, _places([(leaves[i].dtype, leaves[i].shape) for i in far]), strict=True)
-        if far
-        else ()
-    )
+    far = [i for i, leaf in enumerate(leaves) if _is_on_gpu(leaf)]
+    if not far:
+        return {}
+    return dict(zip(far, _places([leaves[i] for i in far]), strict=True))
 
 
 def to_host(leaves: list[Any]) -> list[Any]:
@@ -71,11 +69,11 @@ def to_gpus(tensors: list[Any], models: list[Any]) -> list[Any]:
 
     The copies are queued on the current streams; the caller may change the tensors at once.
     """
-    far = [i for i, model in enumerate(models) if is_on_gpu(model)]
+    far = [i for i, model in enumerate(models) if _is_on_gpu(model)]
+    if not far:
+        return tensors
     copies = list(tensors)
-    if far:
-        kinds = [(tensors[i].dtype, tensors[i].shape) for i in far]
-        for i, place in zip(far, _places(kinds), strict=True):
-            place.copy_(tensors[i])
-            copies[i] = place.to(models[i].device, non_blocking=True)
+    for i, place in zip(far, _places([tensors[i] for i in far]), strict=True):
+        place.copy_(tensors[i])
+        copies[i] = place.to(models[i].device, non_blocking=True)
     return copies

@@ -36,16 +36,16 @@ class ShardedNumbers {
  public:
   ShardedNumbers(std::size_t capacity, std::size_t shards, std::uint32_t env_count = 1) {
     const auto tables = ReplayShards::split(whole_table(capacity), shards).value();
-    std::vector<std::string> names;
-    for (const TableOptions& table : tables) names.push_back(table.name);
     TransitionOptions options;
     options.capacity = capacity;
     options.env_count = env_count;
     service = LocalService::open(tables, {}).value();
-    buffer = ReplayBuffer::open(service, names, options, {{"", DType::kFloat32, {1}}},
+    buffer = ReplayBuffer::open(service, tables, options, {{"", DType::kFloat32, {1}}},
                                 {{"", DType::kInt64, {}}}, 1)
                  .value();
-    for (const std::string& name : names) tables_.push_back(service->table(name).value());
+    for (const TableOptions& table : tables) {
+      tables_.push_back(service->table(table.name).value());
+    }
   }
 
   // One step of each environment, numbered from `first`.

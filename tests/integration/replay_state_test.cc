@@ -36,10 +36,8 @@ struct Buffers {
     TableOptions table = ReplayBuffer::table_options(options, "t");
     table.sampler = {"Prioritized", {{"priority_exponent", 1.0}, {"seed", std::int64_t{1}}}};
     const auto tables = ReplayShards::split(table, shards).value();
-    std::vector<std::string> names;
-    for (const TableOptions& one : tables) names.push_back(one.name);
     service = LocalService::open(tables, {}).value();
-    first = ReplayBuffer::open(service, names, options, {{"", DType::kFloat32, {kWidth}}},
+    first = ReplayBuffer::open(service, tables, options, {{"", DType::kFloat32, {kWidth}}},
                                {{"", DType::kInt64, {}}}, 1)
                 .value();
     second = first->beside(2);

@@ -8,6 +8,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/cores.h"
 #include "reverie/base/cpu_pause.h"
+#include "reverie/base/mutex.h"
 
 namespace reverie {
 
@@ -29,6 +30,14 @@ bool look_for(IsThere is_there, Duration at_most) {
     }
   } while (Clock::system().now() < end);
   return false;
+}
+
+// A pause in a loop that looks for something that no other thread announces. May end early.
+inline void pause_until(Clock& clock, TimePoint until) {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(mutex);
+  (void)clock.wait_until(never, mutex, until);
 }
 
 }  // namespace reverie

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "reverie/base/random.h"
+#include "reverie/base/waiting.h"
 #include "reverie/tensor/value_reader.h"
 #include "reverie/tensor/value_writer.h"
 
@@ -187,12 +188,7 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
   Neighbour now = receiver;
   const TimePoint until = std::min(deadline, clock_.now() + kProofMax);
   while (!now.is_proved && now.may_be_proved && clock_.now() < until) {
-    {
-      Mutex mutex;
-      CondVar never;
-      MutexLock lock(mutex);
-      (void)clock_.wait_until(never, mutex, clock_.now() + kLookPause);
-    }
+    pause_until(clock_, clock_.now() + kLookPause);
     now = peer->neighbour(InboundId{receiver.session, 0});
   }
   const Verdict verdict = now.is_proved ? ask(now, device, *uuid, deadline)

@@ -14,6 +14,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/base/waiting.h"
 #include "reverie/tensor/value_reader.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
@@ -442,11 +443,7 @@ class Child {
 };
 
 void pause_briefly() {
-  Mutex mutex;
-  CondVar never;
-  MutexLock lock(mutex);
-  (void)Clock::system().wait_until(never, mutex,
-                                   Clock::system().now() + std::chrono::microseconds(200));
+  pause_until(Clock::system(), Clock::system().now() + std::chrono::microseconds(200));
 }
 
 std::string socket_path() {

@@ -3,7 +3,7 @@
 //     replay --> batch --> Learner (weights handed in) --> gradients --> holder of the weights
 //       ^------------------ |TD error| + epsilon -----------'
 //
-// It has no thread, and waits only for the first item.
+// It has no thread, and does not wait: a replay without items is an error.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <string>
 #include <utility>
 
 namespace reverie {
@@ -37,11 +36,9 @@ Result<std::shared_ptr<ReplayBuffer>> open_replay(const TrainSettings& settings,
     action = {"", DType::kFloat32, {static_cast<std::int64_t>(spec.action_width)}};
   }
   REVERIE_ASSIGN_OR_RETURN(const std::vector<TableOptions> tables, training_tables(settings));
-  std::vector<std::string> names;
-  for (const TableOptions& table : tables) names.push_back(table.name);
   REVERIE_ASSIGN_OR_RETURN(
       std::unique_ptr<ReplayBuffer> replay,
-      ReplayBuffer::open(service, std::move(names), transition_options(settings), {obs}, {action},
+      ReplayBuffer::open(service, tables, transition_options(settings), {obs}, {action},
                          derived_seed(*settings.seed, SeedUse::kChunks)));
   return std::shared_ptr<ReplayBuffer>(std::move(replay));
 }

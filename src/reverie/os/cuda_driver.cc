@@ -14,6 +14,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 namespace {
@@ -291,12 +292,7 @@ class CudaDriver final : public DeviceDriver {
     Clock& clock = Clock::system();
     Duration pause = kPauseMin;
     while (result == kNotReady && clock.now() < deadline) {
-      {
-        Mutex mutex;
-        CondVar never;
-        MutexLock lock(mutex);
-        (void)clock.wait_until(never, mutex, std::min(deadline, clock.now() + pause));
-      }
+      pause_until(clock, std::min(deadline, clock.now() + pause));
       pause = std::min(2 * pause, kPauseMax);
       result = f_.event_query(event);
     }

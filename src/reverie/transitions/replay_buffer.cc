@@ -33,12 +33,14 @@ TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::
 Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(
     std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
     std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed) {
-  return open(std::move(service), std::vector{std::move(table)}, options, std::move(obs),
+  TableOptions only;
+  only.name = std::move(table);
+  return open(std::move(service), std::vector{std::move(only)}, options, std::move(obs),
               std::move(action), seed);
 }
 
 Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(std::shared_ptr<ReplayService> service,
-                                                         std::vector<std::string> tables,
+                                                         const std::vector<TableOptions>& tables,
                                                          const TransitionOptions& options,
                                                          std::vector<TensorSpec> obs,
                                                          std::vector<TensorSpec> action,
@@ -46,7 +48,9 @@ Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(std::shared_ptr<ReplayS
   REVERIE_CHECK(service != nullptr);
   REVERIE_ASSIGN_OR_RETURN(TransitionPlan plan,
                            TransitionPlan::make(options, std::move(obs), std::move(action)));
-  REVERIE_ASSIGN_OR_RETURN(auto shards, ReplayShards::open(*service, std::move(tables)));
+  std::vector<std::string> names;
+  for (const TableOptions& table : tables) names.push_back(table.name);
+  REVERIE_ASSIGN_OR_RETURN(auto shards, ReplayShards::open(*service, std::move(names)));
   return std::unique_ptr<ReplayBuffer>(
       new ReplayBuffer(std::move(service), std::move(shards), std::move(plan), seed));
 }

@@ -61,9 +61,9 @@ class ReplayBuffer {
   static Result<std::unique_ptr<ReplayBuffer>> open(
       std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
       std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed);
-  // The same with the tables of ReplayShards::split(table_options()).
+  // The same with tables that were made with ReplayShards::split(table_options()).
   static Result<std::unique_ptr<ReplayBuffer>> open(std::shared_ptr<ReplayService> service,
-                                                    std::vector<std::string> tables,
+                                                    const std::vector<TableOptions>& tables,
                                                     const TransitionOptions& options,
                                                     std::vector<TensorSpec> obs,
                                                     std::vector<TensorSpec> action,
