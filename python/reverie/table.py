@@ -94,6 +94,8 @@ class Table:
             readers may have drawn later items meanwhile. From then on the items are marked:
             ``Batch.redelivered`` and ``SampleInfo.redelivered`` say so to their readers. If False,
             they are lost, and counted as ``"unsent_samples"``.
+        check_items: refuse items that do not fit the signature. False takes what a writer creates
+            with ``validate_items=False``, as Reverb's tables do; a batch cannot be made of it.
 
     Raises:
         InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks
@@ -116,6 +118,7 @@ class Table:
         memory_bytes: int | None = None,
         durability: Durability | None = None,
         undo_unsent: bool = False,
+        check_items: bool = True,
     ) -> None:
         _require_name(name)
         _require(name, "sampler", sampler, Selector)
@@ -158,6 +161,7 @@ class Table:
         self._memory_bytes = memory_bytes
         self._durability = durability
         self._undo_unsent = _checks.flag("undo_unsent", undo_unsent)
+        self._check_items = _checks.flag("check_items", check_items)
         self._store: _reverie.Store | _reverie.Server | None = None
 
     @classmethod
@@ -259,6 +263,7 @@ class Table:
         memory_bytes: int | None = None,
         durability: Durability | None = None,
         undo_unsent: bool | None = None,
+        check_items: bool | None = None,
     ) -> "Table":
         """A new, empty table with the same settings, except those given here."""
         return Table(
@@ -274,6 +279,7 @@ class Table:
             memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
             durability=self._durability if durability is None else durability,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
+            check_items=self._check_items if check_items is None else check_items,
         )
 
     def _options(self) -> dict[str, Any]:
@@ -291,6 +297,7 @@ class Table:
             "extensions": [extension.spec for extension in self._extensions],
             "signature": self._columns,
             "undoes_unsent": self._undo_unsent,
+            "checks_items": self._check_items,
         }
 
     def _check_unattached(self) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import pages
 import reverie
+from reverie import reverb
 
 QUEUE = """
 [[tables]]
@@ -109,6 +110,25 @@ def test_the_command_serves_the_tables_of_its_configuration(serve, config, is_fi
     said = r"reverie serve: stopped by SIGTERM after [\d.]+ s: 1 items inserted, 1 sampled\n"
     assert re.fullmatch(said, errors)
     assert served.first.endswith(", tables q, no secret\n")
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_check_items_decides_whether_items_must_fit_the_signature(serve, checks):
+    # TF-Agents' RLDS converter writes steps with one column more than its table has.
+    signature = '[tables.signature]\nx = { shape = [-1], dtype = "float32" }\n'
+    served = serve("--config", f"{QUEUE}check_items = {str(checks).lower()}\n{signature}")
+    client = reverb.Client(served.address())
+    writer = client.trajectory_writer(1, validate_items=False)
+    writer.append({"x": np.float32(1), "y": np.int64(7)})
+    writer.create_item("q", 1.0, {name: writer.history[name][-1:] for name in ("x", "y")})
+    if checks:
+        with pytest.raises(ValueError, match="signature"):
+            writer.flush()
+    else:
+        writer.flush()
+        sample = next(client.sample("q", emit_timesteps=False))
+        assert [column.tolist() for column in sample.data] == [[1.0], [7]]
+    writer.close()
 
 
 @pytest.mark.parametrize("is_file", [False, True], ids=["arguments", "toml"])

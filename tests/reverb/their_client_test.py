@@ -308,6 +308,17 @@ def test_errors_have_the_texts_of_dm_reverb(serve):
     writer.close()
 
 
+def test_the_reason_for_a_refused_item_reaches_dm_reverbs_client(serve):
+    client = their_client(serve(fifo(signature={"x": reverie.TensorSpec((None,), np.int64)})))
+    writer = client.trajectory_writer(1, validate_items=False)
+    writer.append({"x": np.float32(1)})
+    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+    with pytest.raises(ValueError, match=r"float32.*signature says x: int64"):
+        writer.flush()
+    writer.close()
+    assert client.server_info()["t"].current_size == 0
+
+
 def test_a_full_queue_blocks_the_writer_until_samples_are_drawn(serve):
     server = serve(reverie.Table.queue("t", 3))
     client = their_client(server)

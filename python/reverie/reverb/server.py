@@ -103,6 +103,7 @@ class Table(table.Table):
             memory_bytes=memory_bytes,
             durability=durability,
             undo_unsent=undo_unsent,
+            check_items=False,
         )
         self._given_extensions = tuple(extensions)
 
@@ -159,7 +160,6 @@ class Table(table.Table):
         return {
             **super()._options(),
             "signature_message": signature_message(self._signature),
-            "checks_items": False,
         }
 
     @property

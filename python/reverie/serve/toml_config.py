@@ -183,10 +183,12 @@ class _Reader:
         nest = None if signature is None else self._nest(signature, (*section.path, "signature"))
         try:
             durability = section.take("durability", str, None)
+            check_items = section.take("check_items", bool, True)
             if kind in ("queue", "stack"):
                 section.end()
                 make = Table.queue if kind == "queue" else Table.stack
-                return make(name, most, extras, nest).replace(durability=durability)
+                made = make(name, most, extras, nest)
+                return made.replace(durability=durability, check_items=check_items)
             if kind != "table":
                 self._document.fail(
                     (*section.path, "kind"),
@@ -205,6 +207,7 @@ class _Reader:
                 memory_bytes=section.take("memory_bytes", int, None),
                 durability=durability,
                 undo_unsent=section.take("undo_unsent", bool, False),
+                check_items=check_items,
             )
         except RefusedError:
             raise

@@ -82,11 +82,13 @@ def test_top_level_fields_configure_the_server():
     assert config.limits == reverie.ServerLimits(connections=100, message_bytes=1_000_000)
 
 
-def test_the_codec_and_undo_unsent_can_be_configured():
+def test_the_codec_undo_unsent_and_check_items_can_be_configured():
     text = CONFIG.replace("max_size = 200", "max_size = 200\nundo_unsent = true")
+    text = text.replace("max_size = 10", "max_size = 10\ncheck_items = false")
     config = read('codec = "zstd"\n' + text)
     assert config.codec == "zstd"
     assert [table._options()["undoes_unsent"] for table in config.tables] == [True, False]
+    assert [table._options()["checks_items"] for table in config.tables] == [True, False]
     with pytest.raises(InvalidArgumentError, match="1: codec: codec is 'gif'; it must be 'auto'"):
         read('codec = "gif"\n' + CONFIG)
 
