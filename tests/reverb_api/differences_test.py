@@ -234,7 +234,7 @@ def test_a_server_loads_a_dm_reverb_checkpoint(reverb, table, tmp_path):
     assert client.server_info()["t"].current_size == 3
     assert client.checkpoint() == str(tmp_path / "checkpoint-0000000001")
     server.stop()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"must be of reverb\.checkpointers"):
         reverb.Server([table()], checkpointer=str(tmp_path))
 
 

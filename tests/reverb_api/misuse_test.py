@@ -68,11 +68,42 @@ def test_tables_of_a_checkpoint_are_restored_or_refused_but_not_dropped(
             reverb.Server([table("u")], checkpointer=place)
 
 
-def test_a_checkpoint_group_is_refused(reverb, table, tmp_path):
+def test_a_checkpoint_group_is_refused_where_a_server_uses_it(reverb, table, tmp_path):
+    place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
+    assert place.group == "mine"
     with refused:
-        place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
         server = reverb.Server([table()], checkpointer=place)
         server.localhost_client().checkpoint()
+
+
+def test_a_program_may_have_a_checkpointer_of_its_own(reverb, table, tmp_path):
+    class Mine(reverb.checkpointers.CheckpointerBase):
+        def internal_checkpointer(self):
+            return reverb.pybind.create_default_checkpointer(str(tmp_path), "", None)
+
+    server = reverb.Server([table()], checkpointer=Mine())
+    client = server.localhost_client()
+    client.insert([7], {"t": 1.0})
+    assert client.checkpoint().startswith(str(tmp_path))
+    server.stop()
+    again = reverb.Server([table()], checkpointer=Mine())
+    assert int(next(again.localhost_client().sample("t"))[0].data[0]) == 7
+    again.stop()
+
+
+def test_a_checkpointer_that_names_no_place_is_refused(reverb, table, tmp_path):
+    class Mine(reverb.checkpointers.CheckpointerBase):
+        def internal_checkpointer(self):
+            return str(tmp_path)
+
+    with pytest.raises(TypeError):
+        reverb.Server([table()], checkpointer=Mine())
+
+
+def test_a_temporary_checkpoint_directory_is_made_with_its_checkpointer(reverb):
+    made = reverb.checkpointers.TempDirCheckpointer()
+    assert os.path.isdir(made.path)
+    os.rmdir(made.path)
 
 
 def test_a_refused_replace_leaves_the_table_unchanged(table):

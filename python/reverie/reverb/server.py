@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie, server, table
 from reverie._options import Durability, OnCorrupt, raises_on_corrupt
-from reverie.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import AlreadyExistsError, InvalidArgumentError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
 from reverie.reverb import item_selectors, rate_limiters, reverb_types
 from reverie.reverb._specs import is_spec, shown_signature, signature_message
 from reverie.reverb.client import Client
+from reverie.reverb.platform.checkpointers_lib import named_place
 from reverie.reverb.platform.default import checkpointers
 from reverie.selectors import Selector
 
@@ -216,13 +217,15 @@ class Server(server.Server):
     Args:
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
-        checkpointer: from ``reverb.checkpointers``; None for a new directory among the temporary
-            files, which goes with the server unless a checkpoint lies in it.
+        checkpointer: from ``reverb.checkpointers``, or a program's own ``CheckpointerBase``; None
+            for a new directory among the temporary files, which goes with the server unless a
+            checkpoint lies in it.
         options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
             others.
 
     Raises:
-        ValueError: no tables, a name twice, or a port that is taken.
+        ValueError: no tables, a name twice, a port that is taken, or a checkpointer with a group.
+        TypeError: ``checkpointer`` is not a checkpointer.
     """
 
     def __init__(
@@ -244,17 +247,15 @@ class Server(server.Server):
             raise InvalidArgumentError(
                 f"Multiple items in tables have the same name: {', '.join(repeated)}"
             )
-        self._checkpointer = (
-            checkpointers.default_checkpointer()
-            if checkpointer is None
-            else _checked_checkpointer(checkpointer)
+        self._checkpointer = named_place(
+            checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         )
+        if checkpointer is None:
+            weakref.finalize(self, _remove_unused, self._checkpointer.path)
         try:
-            super().__init__(tables, port, self._checkpointer, **options)  # type: ignore[arg-type]
+            super().__init__(tables, port, self._checkpointer, **options)
         except AlreadyExistsError as error:  # the port is taken, for which Reverb has a ValueError
             raise InvalidArgumentError(f"Failed to BuildAndStart gRPC server: {error}") from None
-        if checkpointer is None:
-            weakref.finalize(self, _remove_unused, self._checkpointer.path)  # type: ignore[attr-defined]
 
     def localhost_client(
         self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
@@ -282,13 +283,4 @@ def _remove_unused(directory: str) -> None:
     with contextlib.suppress(OSError):  # another program removed it first, or may not
         if os.listdir(directory) == ["reverie.lock"]:
             os.remove(os.path.join(directory, "reverie.lock"))
-            os.rmdir(directory)
-
-
-def _checked_checkpointer(given: object) -> checkpointers.CheckpointerBase:
-    """A checkpointer, if it is one."""
-    if not isinstance(given, checkpointers.CheckpointerBase):
-        raise UnsupportedTypeError(
-            f"checkpointer is {_checks.shown(given)}; it must be of reverb.checkpointers"
-        )
-    return given
+        os.rmdir(directory)  # which fails where it has a checkpoint

@@ -11,16 +11,17 @@ import logging
 import os
 from typing import Any
 
-from reverie import checkpointers
+from reverie import _checks, checkpointers
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.reverb import pybind
 
 
 class CheckpointerBase(metaclass=abc.ABCMeta):
-    """What names a place for checkpoints."""
+    """What names a place for checkpoints. A program may have subclasses of its own."""
 
     @abc.abstractmethod
     def internal_checkpointer(self) -> pybind.Checkpointer:
-        """The place."""
+        """The place: what ``pybind.create_default_checkpointer`` makes."""
 
 
 class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
@@ -28,7 +29,7 @@ class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
 
     Args:
         path: the directory, which need not exist.
-        group: must be empty.
+        group: must be empty where a server is given the checkpointer.
         fallback_checkpoint_path: the checkpoint to begin with where the directory has none. If it
             is none itself, it is ignored, with a warning.
         options: those of ``reverie.checkpointers.DefaultCheckpointer``: ``keep`` and
@@ -43,11 +44,17 @@ class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
         **options: Any,  # noqa: ANN401
     ) -> None:
         options.setdefault("on_mismatch", "theirs")
-        super().__init__(path, group, fallback_checkpoint_path, **options)
+        super().__init__(path, "", fallback_checkpoint_path, **options)
+        self.group = _checks.text("group", group)
 
     def _options(
         self, every_s: float | None, every_inserts: int | None, durability: str
     ) -> dict[str, Any]:
+        if self.group:
+            raise InvalidArgumentError(
+                f"group of the checkpointer is {_checks.shown(self.group)}, with which no "
+                "checkpoint could be written; leave it out"
+            )
         options = super()._options(every_s, every_inserts, durability)
         fallback = options["fallback"]
         if fallback and not _holds_checkpoint(fallback):
@@ -78,21 +85,33 @@ def _holds_checkpoint(path: str) -> bool:
 
 
 class TempDirCheckpointer(DefaultCheckpointer):
-    """A new directory among the temporary files, made when a server is given this."""
+    """A new directory among the temporary files."""
 
     def __init__(self) -> None:
-        self.path = ""
-        self.group = ""
-        self.fallback_checkpoint_path = None
-        self.keep = 1
-        self.on_mismatch = "theirs"
+        super().__init__(checkpointers.TempDirCheckpointer().path)
 
-    def _options(
-        self, every_s: float | None, every_inserts: int | None, durability: str
-    ) -> dict[str, Any]:
-        if not self.path:
-            self.path = checkpointers.TempDirCheckpointer().path
-        return super()._options(every_s, every_inserts, durability)
+
+def named_place(given: Any) -> DefaultCheckpointer:  # noqa: ANN401
+    """The place that a checkpointer of a program names, as a checkpointer of this module.
+
+    Raises:
+        TypeError: it has no ``internal_checkpointer``, or that names no place.
+    """
+    if not hasattr(given, "internal_checkpointer"):
+        raise UnsupportedTypeError(
+            f"checkpointer is {_checks.shown(given)}; it must be of reverb.checkpointers, or have "
+            "their method internal_checkpointer()"
+        )
+    ours = DefaultCheckpointer.internal_checkpointer
+    if isinstance(given, DefaultCheckpointer) and type(given).internal_checkpointer is ours:
+        return given
+    place = given.internal_checkpointer()
+    if not isinstance(place, pybind.Checkpointer):
+        raise UnsupportedTypeError(
+            f"internal_checkpointer() of {_checks.shown(given)} returned {_checks.shown(place)}; "
+            "it must return what reverb.pybind.create_default_checkpointer(path) makes"
+        )
+    return DefaultCheckpointer(place.path, place.group, place.fallback_checkpoint_path)
 
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer"]
