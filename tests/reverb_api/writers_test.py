@@ -306,6 +306,7 @@ def test_columns_have_shape_dtype_and_cells(reverb, table, serve):
     cells = list(column)
     assert [cell.numpy()[0, 0] for cell in cells] == [1, 2]
     assert all(isinstance(cell, reverb.pybind.WeakCellRef) for cell in cells)
+    assert not isinstance(column, reverb.pybind.WeakCellRef)
     again = reverb.TrajectoryColumn(cells, path=("a", slice(-2, None)))
     assert again.numpy().shape == (2, 2, 1)
     squeezed = reverb.TrajectoryColumn(cells[:1], squeeze=True)

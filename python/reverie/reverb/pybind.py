@@ -138,7 +138,17 @@ class AutoTunedChunkerOptions(NamedTuple):
 
 
 ChunkerOptions = ConstantChunkerOptions | AutoTunedChunkerOptions
-WeakCellRef = _reverie.TrajectoryColumn  # a cell is a column of one row
+
+
+class _Cells(type):
+    """The metaclass of a class whose objects are columns of one squeezed row."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _reverie.TrajectoryColumn) and instance.is_squeezed
+
+
+class WeakCellRef(metaclass=_Cells):
+    """What iterating over a column gives: a row, which is a squeezed column of its own."""
 
 
 class Sampler:
