@@ -227,21 +227,27 @@ class SampleDataset:
     ) -> Generator[tuple[list[Array], list[Array]] | None]:
         """As ``_batches``, for a pipeline that continues when its server is back.
 
-        A server that went away is looked for as long as the client would. Not where the number of
-        samples is bound: what was drawn and lost would have to be counted.
+        A server that went away is looked for as long as the client would. Items that were drawn
+        ahead and then lost do not count towards ``max_samples``.
         """
         stream: _reverie.SampleStream | None = self._open()
         patience_s = self._patience_s()
+        returned = 0  # items
         lost_since: float | None = None
         while True:
             try:
                 if stream is None:
-                    stream = self._open(_REOPEN_TIMEOUT_S)
-                for batch in self._batches(stream, poll_s):
-                    lost_since = None if batch is not None else lost_since
+                    stream = self._open(_REOPEN_TIMEOUT_S, returned)
+                progress = _Progress()
+                for batch in self._batches(stream, poll_s, progress):
+                    if batch is not None:
+                        returned += progress.end - progress.begin
+                        lost_since = None
                     yield batch
                 return
             except (UnavailableError, CancelledError, DeadlineExceededError) as error:
+                if returned == self._max_samples > 0:
+                    return
                 now = time.monotonic()
                 if lost_since is None:
                     lost_since = now
@@ -258,12 +264,15 @@ class SampleDataset:
     def _patience_s(self) -> float:
         """For how long a server that went away is looked for."""
         connection = self._client._connection
-        if connection is None or self._max_samples > 0:
+        if connection is None:
             return 0.0
         given = connection[1]["retry_timeout_s"]
         return math.inf if given is None else given
 
-    def _open(self, timeout_s: float = _SIGNATURE_TIMEOUT_S) -> _reverie.SampleStream:
+    def _open(
+        self, timeout_s: float = _SIGNATURE_TIMEOUT_S, returned: int = 0
+    ) -> _reverie.SampleStream:
+        """A stream of what remains of ``max_samples`` after so many were returned."""
         tables = _tables(self._client, timeout_s)
         if self._table not in tables:
             raise NotFoundError(
@@ -278,7 +287,7 @@ class SampleDataset:
             self._request_max,
             self._workers,
             self._timeout_s,
-            self._max_samples,
+            max(0, self._max_samples - returned),
             table["max_times_sampled"],
         )
 

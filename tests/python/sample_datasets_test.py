@@ -258,6 +258,21 @@ def test_a_dataset_accepts_an_address_instead_of_a_client():
         assert len(list(dataset)) == 1
 
 
+def test_a_pipeline_gets_max_samples_from_a_server_that_was_away():
+    with reverie.Server(tables()) as server:
+        port = server.port
+        fill(server.client(), "queue", [1])
+        dataset = reverie.TrajectoryDataset(
+            f"localhost:{port}", "queue", DTYPES, SHAPES, 1, max_samples=3
+        )
+        batches = (batch for batch in dataset._persistent_batches(0.01) if batch is not None)
+        assert next(batches)[1][1].tolist() == [[0]]
+    with reverie.Server(tables(), port=port) as server:
+        fill(server.client(), "queue", [1, 1, 1])
+        assert np.concatenate([batch[1][1] for batch in batches]).tolist() == [[0], [10]]
+        assert server.client().server_info()["queue"].current_size == 1
+
+
 def test_reading_the_signature_of_an_absent_server_times_out():
     with pytest.raises(reverie.DeadlineExceededError):
         reverie.TrajectoryDataset.from_table_signature(

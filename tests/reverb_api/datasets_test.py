@@ -129,31 +129,7 @@ def test_a_dataset_ends_at_its_timeout(reverb, table, serve):
     client = serve(table())
     begun = time.perf_counter()
     assert list(dataset(reverb, client, rate_limiter_timeout_ms=300)) == []
-    assert 0.25 < time.perf_counter() - begun < 20
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_datasets_have_the_parameters_of_reverb_in_order(reverb, kind):
-    shared = ["num_workers_per_iterator", "max_samples_per_stream", "rate_limiter_timeout_ms"]
-    taken = list(inspect.signature(getattr(reverb, kind)).parameters)
-    assert taken[:9] == [
-        "server_address",
-        "table",
-        "dtypes",
-        "shapes",
-        "max_in_flight_samples_per_worker",
-        *shared,
-        "max_samples",
-    ]
-    taken = list(inspect.signature(getattr(reverb, kind).from_table_signature).parameters)
-    assert taken[:8] == [
-        "server_address",
-        "table",
-        "max_in_flight_samples_per_worker",
-        *shared,
-        "get_signature_timeout_secs",
-        "max_samples",
-    ]
+    assert 0.25 < time.perf_counter() - begun < 2.5
 
 
 @pytest.mark.parametrize(
@@ -341,7 +317,8 @@ def test_a_signature_may_be_a_named_tuple(reverb, table, serve, spec):
     assert int(sample.data.action) == 7
 
 
-def test_a_dataset_continues_when_its_server_is_back(reverb, table, is_ours):
+@pytest.mark.parametrize("max_samples", [-1, 3])
+def test_a_dataset_continues_when_its_server_is_back(reverb, table, is_ours, max_samples):
     if not is_ours:
         pytest.skip("a difference: dm-reverb's has not come back within 40 s")
     server = reverb.Server([table(max_times_sampled=1)])
@@ -353,6 +330,7 @@ def test_a_dataset_continues_when_its_server_is_back(reverb, table, is_ours):
         (tf.int64,),
         (tf.TensorShape([None]),),
         max_in_flight_samples_per_worker=1,
+        max_samples=max_samples,
     )
     samples = iter(made)
     assert next(samples).data[0].numpy().tolist() == [1]
@@ -362,6 +340,8 @@ def test_a_dataset_continues_when_its_server_is_back(reverb, table, is_ours):
     assert next(samples).data[0].numpy().tolist() == [2]
     again.localhost_client().insert([np.int64(3)], {"t": 1.0})
     assert next(samples).data[0].numpy().tolist() == [3]
+    if max_samples == 3:
+        assert list(samples) == []
     del samples
     again.stop()
 
