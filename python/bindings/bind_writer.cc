@@ -64,9 +64,12 @@ struct StepNote {
 
 class Writer {
  public:
-  Writer(const ClientHandle& client, TrajectoryWriterOptions options)
+  // `explain`: None, or a function that is called with an error of append() or create_item() and
+  // the trajectory, None for append(). It returns the error to raise.
+  Writer(const ClientHandle& client, TrajectoryWriterOptions options, nb::object explain)
       : core_(std::make_shared<WriterCore>()),
         codec_(options.chunks.codec),
+        explain_(std::move(explain)),
         waiting_(*client.service(), "") {
     core_->service = client.service();
     wait_ = waiting_.options();
@@ -78,11 +81,13 @@ class Writer {
   ~Writer() { abandon(writer(), fork_guard_); }
 
   void append(nb::handle step, nb::handle partial_step) {
-    const InUse in_use(*core_);
-    const LeavesOfCall leaves(leaves_);
-    const bool is_partial = flag_argument("partial_step", partial_step);
-    auto& [nest, note] = steps_.flatten(step, leaves_);
-    write(*nest, note, is_partial);
+    explained(nb::none(), [&] {
+      const InUse in_use(*core_);
+      const LeavesOfCall leaves(leaves_);
+      const bool is_partial = flag_argument("partial_step", partial_step);
+      auto& [nest, note] = steps_.flatten(step, leaves_);
+      write(*nest, note, is_partial);
+    });
   }
 
   // As append, for writers whose steps must all have the same columns.
@@ -106,19 +111,22 @@ class Writer {
 
   void create_item(nb::handle table, nb::handle priority, nb::handle trajectory, nb::handle version,
                    nb::handle timeout_s) {
-    const InUse in_use(*core_);
-    const LeavesOfCall leaves(leaves_);
-    auto& [nest, columns] = items_.flatten(trajectory, leaves_);
-    const std::size_t count = leaves_.size();
-    if (columns.size() != count) columns.resize(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t leaf = nest->leaf_of_column(i);
-      const PickedColumn& picked = picked_column(nest->path(leaf), leaves_[leaf]);
-      columns[i] = {nest->path(leaf), picked.history->column, picked.ranges(), picked.is_squeezed};
-    }
-    create(text_argument("table", table), priority, columns, nest->text(),
-           integer_argument("version", version, std::numeric_limits<std::int64_t>::min()),
-           timeout_s);
+    explained(trajectory, [&] {
+      const InUse in_use(*core_);
+      const LeavesOfCall leaves(leaves_);
+      auto& [nest, columns] = items_.flatten(trajectory, leaves_);
+      const std::size_t count = leaves_.size();
+      if (columns.size() != count) columns.resize(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t leaf = nest->leaf_of_column(i);
+        const PickedColumn& picked = picked_column(nest->path(leaf), leaves_[leaf]);
+        columns[i] = {nest->path(leaf), picked.history->column, picked.ranges(),
+                      picked.is_squeezed};
+      }
+      create(text_argument("table", table), priority, columns, nest->text(),
+             integer_argument("version", version, std::numeric_limits<std::int64_t>::min()),
+             timeout_s);
+    });
   }
 
   // An item over the last steps of a writer of whole steps.
@@ -180,6 +188,17 @@ class Writer {
   }
 
  private:
+  // Runs `call`, which was given `trajectory` or None.
+  template <typename Call>
+  void explained(nb::handle trajectory, const Call& call) const {
+    try {
+      call();
+    } catch (const nb::python_error& error) {
+      if (explain_.is_none()) throw;
+      raise_object(explain_(error.value(), trajectory));
+    }
+  }
+
   void check_open() const { check_writer_open(writer()); }
 
   // Writes the leaves that were found, according to `nest`.
@@ -250,6 +269,7 @@ class Writer {
   std::shared_ptr<WriterCore> core_;
   ForkGuard fork_guard_;
   CodecChoice codec_;  // for columns that are not configured
+  nb::object explain_;
   Waiting waiting_;
   WaitOptions wait_;
   std::string waited_table_;  // of the last item, to report on a wait
@@ -268,7 +288,7 @@ class Writer {
 void init_trajectory_writer(Writer* self, const ClientHandle& client,
                             nb::handle num_keep_alive_refs, nb::handle validate_items,
                             nb::handle chunk_length, nb::handle max_in_flight_items,
-                            nb::handle codec) {
+                            nb::handle codec, nb::object explain) {
   unwrap(client.check());
   TrajectoryWriterOptions options;
   options.chunks =
@@ -276,7 +296,7 @@ void init_trajectory_writer(Writer* self, const ClientHandle& client,
   options.validate_items = flag_argument("validate_items", validate_items);
   options.max_in_flight_items =
       integer_argument<std::size_t>("max_in_flight_items", max_in_flight_items, 1);
-  new (self) Writer(client, options);
+  new (self) Writer(client, options, std::move(explain));
 }
 
 }  // namespace
@@ -287,9 +307,12 @@ void bind_writer(nb::module_& m) {
   type.def("__init__", &init_trajectory_writer, "client"_a, "num_keep_alive_refs"_a.none(),
            nb::kw_only(), "validate_items"_a.none() = true, "chunk_length"_a = nb::none(),
            "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
+           "explain"_a = nb::none(),
            nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
                    "validate_items: bool = True, chunk_length: int | None = None, "
-                   "max_in_flight_items: int = 1000, codec: str = 'auto') -> None"))
+                   "max_in_flight_items: int = 1000, codec: str = 'auto', "
+                   "explain: collections.abc.Callable[[BaseException, typing.Any], BaseException]"
+                   " | None = None) -> None"))
       .def("append", &Writer::append, "data"_a.none(), nb::kw_only(),
            "partial_step"_a.none() = false,
            nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False) -> None"),

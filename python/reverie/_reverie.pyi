@@ -327,7 +327,7 @@ class Client:
 class TrajectoryWriter:
     """See ``reverie.TrajectoryWriter``."""
 
-    def __init__(self, client: Client, num_keep_alive_refs: int, *, validate_items: bool = True, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto') -> None: ...
+    def __init__(self, client: Client, num_keep_alive_refs: int, *, validate_items: bool = True, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto', explain: Callable[[BaseException, Any], BaseException] | None = None) -> None: ...
 
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """

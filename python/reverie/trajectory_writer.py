@@ -1,5 +1,10 @@
 """The writer whose items are any rows of the last steps."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 from reverie import _checks, _reverie
 from reverie._closing import Flushing
 from reverie._process_bound import ProcessBound
@@ -29,6 +34,9 @@ class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter, Flushing):
         "a TrajectoryWriter cannot be pickled; open one in the other process, with a client of "
         "its own"
     )
+    # A subclass's function of an error of append or create_item, and of the trajectory (None of
+    # append), which returns the error to raise.
+    _explain: ClassVar[Callable[[BaseException, Any], BaseException] | None] = None
 
     def __init__(
         self,
@@ -47,4 +55,5 @@ class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter, Flushing):
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
             codec=codec,
+            explain=self._explain,
         )

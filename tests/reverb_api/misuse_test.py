@@ -139,6 +139,39 @@ def test_errors_for_an_unknown_table_name_it(table, serve):
         client.reset("nowhere")
 
 
+def test_inserting_into_an_unknown_table_says_that_it_has_no_signature(table, serve):
+    client = serve(table())
+    says = "Unable to find signatures for table 'nowhere'"
+    with pytest.raises(ValueError, match=says):
+        client.insert([1], {"nowhere": 1.0})
+    writer = client.writer(2)
+    writer.append([1])
+    with pytest.raises(ValueError, match=says):
+        writer.create_item("nowhere", 1, 1.0)
+    writer.close()
+
+
+def test_only_a_timeout_is_a_reverb_error(reverb, table, serve):
+    client = serve(table())
+    writer = client.trajectory_writer(2)
+    writer.append([1])
+    for call in (
+        lambda: client.insert([1], {"nowhere": 1.0}),
+        lambda: client.reset("nowhere"),
+        lambda: next(client.sample("nowhere")),
+        lambda: writer.append([1.5]),
+        lambda: writer.create_item("t", float("nan"), [writer.history[0][-1:]]),
+        lambda: writer.create_item("t", 1.0, [1]),
+        lambda: writer.flush(-1),
+    ):
+        with pytest.raises((ValueError, RuntimeError, TypeError)) as raised:
+            call()
+        assert not isinstance(raised.value, reverb.ReverbError)
+    builtins = (ValueError, RuntimeError, LookupError, OSError, TypeError)
+    assert not issubclass(reverb.DeadlineExceededError, builtins)
+    writer.close()
+
+
 def test_a_timeout_without_a_server_raises_a_reverb_error(reverb):
     with socket.socket() as silent:
         silent.bind(("localhost", 0))
@@ -214,6 +247,36 @@ def test_calls_of_a_closed_trajectory_writer_are_refused(table, serve):
         writer.end_episode,
     ):
         with broken:
+            call()
+
+
+def test_errors_of_a_trajectory_writer_have_the_words_for_which_programs_look(table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append({"x": np.float32(1), "y": [1]})
+    old = writer.history["y"][0][-1:]
+    for value in (np.float64(1), np.zeros(2, np.float32)):
+        what = "wrong dtype" if value.ndim == 0 else "incompatible shape"
+        with pytest.raises(ValueError, match=rf"Tensor of {what} provided for column \('x',\)\. "):
+            writer.append({"x": value})
+    with pytest.raises(ValueError, match=r"provided for column \('y', 0\)\. "):
+        writer.append({"y": [1.5]})
+    writer.append({"x": np.float32(2)}, partial_step=True)
+    with pytest.raises(ValueError, match=r"Field \('x',\) has already been set in the active step"):
+        writer.append({"x": np.float32(3)})
+    writer.append({"y": [2]})
+    writer.append({"x": np.float32(4), "y": [3]})
+    expired = {"a": writer.history["x"][-1:], "b": old}
+    with pytest.raises(ValueError, match=r"Error in column 1: Column contains expired CellRef\."):
+        writer.create_item("t", 1.0, expired)
+    column = writer.history["x"][-1:]
+    writer.close()
+    for call in (
+        lambda: writer.append({"x": np.float32(5)}),
+        lambda: writer.create_item("t", 1.0, {"a": column}),
+        writer.flush,
+        writer.end_episode,
+    ):
+        with pytest.raises(RuntimeError, match=r"TrajectoryWriter::Close has been called\."):
             call()
 
 
@@ -305,3 +368,10 @@ def test_signatures_of_different_shapes_cannot_be_inferred(reverb, spec):
     for other in configs[1:]:
         with refused:
             infer([configs[0], other], specs)
+
+
+def test_signatures_of_several_tables_cannot_be_inferred(reverb, spec):
+    step = reverb.structured.create_reference_step({"a": None})
+    configs = [reverb.structured.create_config([step["a"][-1]], name) for name in ("t", "u")]
+    with pytest.raises(ValueError, match=r"All configs must target the same table.*t, u"):
+        reverb.structured.infer_signature(configs, {"a": spec((), "int64")})

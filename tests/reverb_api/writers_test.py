@@ -445,6 +445,43 @@ def test_a_with_block_that_raises_another_error_flushes(table, serve):
     writer.close()
 
 
+@pytest.fixture
+def flushes(reverb, monkeypatch):
+    """The flushes of trajectory writers, which then do nothing."""
+    seen = []
+    monkeypatch.setattr(reverb.TrajectoryWriter, "flush", lambda *arguments: seen.append(arguments))
+    return seen
+
+
+@pytest.mark.parametrize("name", ["ReverbError", "DeadlineExceededError"])
+def test_a_with_block_that_raises_a_reverb_error_does_not_flush(
+    reverb, table, serve, flushes, name
+):
+    client, error = serve(table()), getattr(reverb, name)
+    with pytest.raises(error, match="mine"), client.trajectory_writer(2) as writer:
+        raise error("mine")
+    writer.close()
+    assert flushes == []
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
+def test_a_with_block_that_raises_a_builtin_error_flushes(table, serve, flushes, error):
+    client = serve(table())
+    with pytest.raises(error, match="mine"), client.trajectory_writer(2) as writer:
+        raise error("mine")
+    writer.close()
+    assert len(flushes) == 1
+
+
+def test_a_with_block_in_which_a_call_is_refused_flushes(table, serve, flushes):
+    client = serve(table())
+    with pytest.raises(ValueError), client.trajectory_writer(2) as writer:  # noqa: PT011, PT012
+        writer.append([1])
+        writer.create_item("t", float("nan"), [writer.history[0][-1:]])
+    writer.close()
+    assert len(flushes) == 1
+
+
 def test_an_error_of_the_with_block_is_raised(reverb, table, serve):
     client = serve(table())
     with pytest.raises(KeyError, match="mine"), client.trajectory_writer(2):

@@ -4,11 +4,10 @@
 
 Names, arguments, answers and errors are Reverb's, down to its inner modules
 (``reverb.item_selectors``, ``reverb.cc.schema_pb2``); ``docs/reverb_compatibility.md`` lists what
-differs on purpose. Writers and samples are those of ``reverie`` itself. TensorFlow and protobuf are
-imported by what needs them, when it is used.
+differs on purpose. Samples and columns are the classes of ``reverie`` itself, and writers add only
+Reverb's errors and waits. TensorFlow and protobuf are imported by what needs them, when it is used.
 """
 
-from reverie.errors import DeadlineExceededError, ReverbError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.reverb import (
     cc,
@@ -29,7 +28,8 @@ from reverie.reverb import (
 )
 from reverie.reverb import item_selectors as selectors
 from reverie.reverb import structured_writer as structured
-from reverie.reverb.client import Client
+from reverie.reverb.client import Client, Writer
+from reverie.reverb.errors import DeadlineExceededError, ReverbError
 from reverie.reverb.pattern_dataset import PatternDataset
 from reverie.reverb.platform.default import checkpointers
 from reverie.reverb.server import Server, Table
@@ -37,7 +37,6 @@ from reverie.reverb.tf_client import TFClient
 from reverie.reverb.timestep_dataset import TimestepDataset
 from reverie.reverb.trajectory_dataset import TrajectoryDataset
 from reverie.reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
-from reverie.writer import Writer
 
 __all__ = [
     "Client",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import reverie
 from reverie import _reverie
+from reverie.reverb._errors import in_time
 from reverie.reverb._specs import decoded_signature, tensorflow
 from reverie.tf_dataset import tf_dataset
 
@@ -154,5 +155,5 @@ def dataset_of_signature(
                 paths, _, structure = _reverie.flatten(nest)
             return paths, specs, structure
 
-    made = OfSignature.from_table_signature(server_address, table, **kwargs)
+    made = in_time(OfSignature.from_table_signature, server_address, table, **kwargs)
     return marked(made.as_tf(), shown_as)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reverie import _checks, _reverie, client
-from reverie.errors import InvalidArgumentError
+from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.reverb._errors import in_time
 from reverie.reverb._specs import decoded_signature
 from reverie.reverb.reverb_types import TableInfo, table_info
+from reverie.reverb.trajectory_writer import TrajectoryWriter
 from reverie.table import table_info as native_info
-from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
-    from reverie.structured import StructuredWriter
+    from reverie.reverb.structured_writer import StructuredWriter
 
 # Reverb bounds the items on their way by nothing but their own number.
 _UNLIMITED_ITEMS = 1 << 30
@@ -50,9 +51,11 @@ class Client(client.Client):
                 client waits for its server is its ``retry_timeout_s``.
         """
         options.pop("get_signature_timeout_ms", None)
-        options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
-        return super().trajectory_writer(
-            num_keep_alive_refs, validate_items=bool(validate_items), **options
+        return TrajectoryWriter(
+            self._native,
+            num_keep_alive_refs,
+            validate_items=bool(validate_items),
+            **self._writer_options(options),
         )
 
     def structured_writer(
@@ -67,10 +70,17 @@ class Client(client.Client):
                 ``reverie.structured.create_config`` makes.
             options: those of ``reverie.Client.structured_writer``.
         """
-        from reverie.reverb.structured_writer import native_configs
+        from reverie.reverb.structured_writer import StructuredWriter, native_configs
 
-        options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
-        return super().structured_writer(native_configs(configs), **options)
+        return StructuredWriter(
+            self._native, native_configs(configs), **self._writer_options(options)
+        )
+
+    def _writer_options(self, given: dict[str, Any]) -> dict[str, Any]:
+        options = {"max_in_flight_items": _UNLIMITED_ITEMS, **given}
+        if options.get("codec") is None:
+            options["codec"] = self._codec
+        return options
 
     def insert(
         self,
@@ -95,6 +105,11 @@ class Client(client.Client):
         was_known = table in known
         if not was_known:
             self._learn_specs(known, timeout_s)
+            if table not in known:
+                raise NotFoundError(
+                    f"Unable to find signatures for table '{table}'. There is no such table; the "
+                    f"tables are {sorted(known)}"
+                )
         refusal = _refusal(table, data, known.get(table))
         if refusal and was_known:  # the table may have been made anew
             self._learn_specs(known, timeout_s)
@@ -164,7 +179,7 @@ class Client(client.Client):
             seconds = _checks.number("timeout", timeout, finite=False)
             timeout = seconds if seconds > 0 else None  # type: ignore[assignment]
         shown = {}
-        for table in self._native.info(timeout):
+        for table in in_time(self._native.info, timeout):
             info = table_info(native_info(table))
             signature = decoded_signature(table.get("signature_message", b""))
             if signature is not None:

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 from reverie import _checks, _reverie, structured
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.reverb import _messages
+from reverie.reverb._errors import ReverbEnds
 from reverie.reverb._specs import shown_signature
-from reverie.structured import ReferenceNode, StructuredWriter
+from reverie.structured import ReferenceNode
 
 Pattern: TypeAlias = Any  # a nest of PatternNode
 ReferenceStep: TypeAlias = Any  # a nest of what makes them
@@ -86,7 +87,14 @@ def infer_signature(configs: Sequence[Any], step_spec: Any) -> Any:  # noqa: ANN
     """
     if not configs:
         raise InvalidArgumentError("At least one config must be provided: configs is empty")
-    return shown_signature(structured.infer_signature(native_configs(configs), step_spec))
+    native = native_configs(configs)
+    tables = sorted({config.table for config in native})
+    if len(tables) > 1:
+        raise InvalidArgumentError(
+            f"All configs must target the same table, but they are for {', '.join(tables)}; give "
+            "those of one"
+        )
+    return shown_signature(structured.infer_signature(native, step_spec))
 
 
 class Condition:
@@ -128,6 +136,12 @@ def td_error(
     return _shown_priority(
         structured.td_error(max_priority_weight, step_structure, get_field_from_step_fn)
     )
+
+
+class StructuredWriter(ReverbEnds, structured.StructuredWriter):
+    """A ``reverie.structured.StructuredWriter``; see there."""
+
+    __slots__ = ()
 
 
 def native_configs(configs: Any) -> list[structured.Config]:  # noqa: ANN401
