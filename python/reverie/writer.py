@@ -45,6 +45,7 @@ class Writer(ProcessBound, Scoped):
         if max_in_flight_items is None:
             max_in_flight_items = _UNLIMITED_IN_FLIGHT
         self._max_sequence_length = max_sequence_length
+        self._chunk_length = chunk_length
         self._writer = _reverie.TrajectoryWriter(
             native,
             max_sequence_length,

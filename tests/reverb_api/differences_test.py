@@ -122,6 +122,52 @@ def test_a_dropped_trajectory_writer_flushes(table, serve):
     assert client.server_info()["t"].current_size == 1
 
 
+def test_a_dropped_writer_waits_at_most_a_second_for_a_full_queue(reverb, serve):
+    client = serve(reverb.Table.queue("t", 1))
+    node = reverb.structured.create_reference_step([None])[0][-1]
+    by_pattern = client.structured_writer([reverb.structured.create_config([node], "t")])
+    legacy = client.writer(1)
+    for _ in range(2):
+        by_pattern.append([1])
+    with pytest.warns(ResourceWarning, match="1 of its items"):
+        del by_pattern
+    for _ in range(2):
+        legacy.append([2])
+        legacy.create_item("t", 1, 1.0)
+    with pytest.warns(ResourceWarning, match="2 of its items"):
+        del legacy
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_closing_a_writer_whose_items_are_lost_raises(reverb, table):
+    server = reverb.Server([table()])
+    client = reverb.Client(f"localhost:{server.port}", retry_timeout_s=0.2)
+    writer = client.writer(1)
+    writer.append([1])
+    writer.create_item("t", 1, 1.0)
+    writer.flush()
+    server.stop()
+    writer.append([2])
+    writer.create_item("t", 1, 1.0)
+    with pytest.raises(RuntimeError, match="1 queued item"):
+        writer.close()
+
+
+def test_a_server_refuses_a_checkpointer_with_a_group(reverb, table, tmp_path):
+    place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
+    with pytest.raises(ValueError, match="group of the checkpointer is 'mine'"):
+        reverb.Server([table()], checkpointer=place)
+
+
+def test_a_squeezed_column_counts_as_a_cell(reverb, table, serve):
+    writer = serve(table()).trajectory_writer(1)
+    writer.append([1])
+    column = writer.history[0]
+    assert isinstance(column[-1], reverb.pybind.WeakCellRef)
+    assert isinstance(next(iter(column[-1:])), reverb.TrajectoryColumn)
+    writer.close()
+
+
 def test_an_expired_cell_keeps_its_shape_and_dtype(table, serve):
     writer = serve(table()).trajectory_writer(1)
     writer.append([np.zeros(2, np.float32)])

@@ -126,6 +126,29 @@ def test_create_item_arguments_of_wrong_types_raise_type_error(table, serve, arg
     writer.close()
 
 
+def test_a_flush_of_a_chunk_that_is_not_full_does_not_wait(reverb, serve):
+    client = serve(reverb.Table.queue("t", 2))
+    writer = client.writer(4, chunk_length=4)
+    for i in range(3):  # one more than the queue accepts
+        writer.append([np.int64(i)])
+        writer.create_item("t", 1, 1.0)
+    writer.flush()
+    assert [data[0].tolist() for data in drawn(client, 3)] == [[0], [1], [2]]
+    writer.close()
+
+
+def test_a_flush_of_a_writer_without_open_items_waits_for_all(table, serve):
+    client = serve(table())
+    writer = client.writer(4, chunk_length=2)
+    for i in range(4):
+        writer.append([i])
+        writer.create_item("t", 1, 1.0)
+    writer.flush()
+    writer.flush()
+    assert client.server_info()["t"].current_size == 4
+    writer.close()
+
+
 def test_max_in_flight_items_may_be_none(table, serve):
     client = serve(table())
     with client.writer(2, max_in_flight_items=None, delta_encoded=True) as writer:

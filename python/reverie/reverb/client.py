@@ -12,10 +12,10 @@ from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.reverb._errors import in_time
 from reverie.reverb._specs import decoded_signature
+from reverie.reverb._writer import Writer
 from reverie.reverb.reverb_types import TableInfo, table_info
 from reverie.reverb.trajectory_writer import TrajectoryWriter
 from reverie.table import table_info as native_info
-from reverie.writer import Writer
 
 if TYPE_CHECKING:
     from reverie.reverb.structured_writer import StructuredWriter
@@ -31,6 +31,23 @@ class Client(client.Client):
     @property
     def _server_address(self) -> str | None:
         return self.server_address
+
+    def writer(
+        self,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+    ) -> Writer:
+        """A writer whose items are the last steps, whole; see ``reverie.Client.writer``."""
+        return Writer(
+            self._native,
+            max_sequence_length,
+            delta_encoded,
+            chunk_length,
+            max_in_flight_items,
+            self._codec,
+        )
 
     def trajectory_writer(
         self,
