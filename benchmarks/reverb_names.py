@@ -4,7 +4,8 @@ One server in a separate process, and one client of each module in this one; the
 hundreds of times. Printed are the time of one call and this process's CPU time for it, each as the
 tenth percentile of the turns, which other load affects least, and the ratios. Then what the names
 add by themselves: the CPU time of a call whose native client does nothing, as the least of hundreds
-of turns. Writers and iterators are the same objects by both names.
+of turns. The steps and items of writers are the same methods by both names; samples pass a
+generator, as Reverb's do.
 
     PYTHONPATH=python .venv/bin/python benchmarks/reverb_names.py [TURNS]
 """

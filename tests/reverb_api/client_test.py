@@ -190,6 +190,23 @@ def test_samples_are_an_iterator(table, serve):
         next(samples)
 
 
+def test_samples_are_a_generator_that_begins_with_its_first_item(reverb, table, serve):
+    assert inspect.isgenerator(reverb.Client("localhost:1").sample("t"))  # where no server is
+    client = serve(table())
+    unknown, none, typed = client.sample("u"), client.sample("t", 0), client.sample("t", 1.5)
+    with pytest.raises(RuntimeError):
+        next(unknown)
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        next(none)
+    with pytest.raises(TypeError):
+        next(typed)
+    client.insert([1], {"t": 1.0})
+    samples = client.sample("t", 2)
+    next(samples)
+    samples.close()
+    assert list(samples) == []
+
+
 def test_zero_samples_are_refused_and_a_negative_number_gives_none(table, serve):
     client = serve(table())
     client.insert([1], {"t": 1.0})

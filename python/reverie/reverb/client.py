@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,29 +149,26 @@ class Client(client.Client):
         emit_timesteps: bool = True,
         unpack_as_table_signature: bool = False,
         timeout_s: float | None = None,
-    ) -> Iterator[Any]:
+    ) -> Generator[Any]:
         """Draws items one by one; see ``reverie.Client.sample``.
 
-        A table without a signature gives flat data with ``unpack_as_table_signature`` too.
+        A generator, as Reverb's is: nothing is asked of the server, and no error is raised, before
+        its first item is. A table without a signature gives flat data with
+        ``unpack_as_table_signature`` too.
         """
         if num_samples < 0:
-            return iter(())
+            return
         emit_timesteps = bool(emit_timesteps)
-        if unpack_as_table_signature:
-            nest = self._get_signature_for_table(table)
-            if _holds_named_tuples(nest):
-                flat = super().sample(
-                    table, num_samples, emit_timesteps=emit_timesteps, timeout_s=timeout_s
-                )
-                return _folded(flat, nest, emit_timesteps)
-            unpack_as_table_signature = nest is not None
-        return super().sample(
+        nest = self._get_signature_for_table(table) if unpack_as_table_signature else None
+        has_named_tuples = _holds_named_tuples(nest)
+        samples = super().sample(
             table,
             num_samples,
             emit_timesteps=emit_timesteps,
-            unpack_as_table_signature=bool(unpack_as_table_signature),
+            unpack_as_table_signature=nest is not None and not has_named_tuples,
             timeout_s=timeout_s,
         )
+        yield from _folded(samples, nest, emit_timesteps) if has_named_tuples else samples
 
     def mutate_priorities(  # type: ignore[override]
         self,
