@@ -1,5 +1,6 @@
 """Each example runs without changes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,56 @@ def test_the_example_runs(example, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# The tables of the examples that take --server, as reverie serve is given them.
+_SERVED = """
+[[tables]]
+name = "priority_table"
+sampler = { kind = "prioritized", priority_exponent = 0.6 }
+remover = "fifo"
+max_size = 20_000
+rate_limiter = { kind = "min_size", min_size_to_sample = 500 }
+
+[[tables]]
+name = "VARIABLE_CONTAINER"
+sampler = "uniform"
+remover = "fifo"
+max_size = 1
+rate_limiter = { kind = "min_size", min_size_to_sample = 1 }
+
+[[tables]]
+name = "uniform_table"
+sampler = "uniform"
+remover = "fifo"
+max_size = 50_000
+rate_limiter = { kind = "sample_to_insert_ratio", samples_per_insert = 32.0, min_size_to_sample = 500, error_buffer = 1_600 }
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("example", "steps"), [("dqn", 1_100), ("d4pg", 700), ("distributed_sac", 600)]
+)
+def test_an_example_with_server_runs_on_reverie_serve(example, steps, tmp_path):
+    pytest.importorskip("gymnasium")
+    serve = [sys.executable, "-m", "reverie", "serve", "--config", _SERVED]
+    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            address = re.search(r"listens at ([^\s,]+)", server.stderr.readline())[1]
+            # -O: without its last assertion, since in so few steps it learns little.
+            program = [sys.executable, "-O", _FOLDER / "as_reverb" / f"{example}.py"]
+            done = subprocess.run(
+                [*program, "--server", address, "--steps", str(steps)],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        finally:
+            server.terminate()
+        assert re.search(r"[1-9]\d* items inserted, [1-9]\d* sampled", server.stderr.read())
 
 
 def test_the_page_mentions_every_example(root):

@@ -400,24 +400,6 @@ def test_a_timeout_of_zero_or_less_means_no_timeout(table, serve, timeout):
 # --- Arguments
 
 
-@pytest.mark.parametrize(
-    ("method", "names"),
-    [
-        ("insert", ["data", "priorities"]),
-        ("writer", ["max_sequence_length", "delta_encoded", "chunk_length", "max_in_flight_items"]),
-        ("sample", ["table", "num_samples", "emit_timesteps", "unpack_as_table_signature"]),
-        ("mutate_priorities", ["table", "updates", "deletes"]),
-        ("reset", ["table"]),
-        ("server_info", ["timeout"]),
-        ("trajectory_writer", ["num_keep_alive_refs", "validate_items"]),
-        ("structured_writer", ["configs"]),
-    ],
-)
-def test_methods_have_the_parameter_names_of_reverb(reverb, method, names):
-    parameters = list(inspect.signature(getattr(reverb.Client, method)).parameters)
-    assert parameters[1 : len(names) + 1] == names
-
-
 @pytest.mark.parametrize("count", [0, -1])
 def test_num_keep_alive_refs_must_be_positive(table, serve, count):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ

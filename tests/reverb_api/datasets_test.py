@@ -1,7 +1,6 @@
 """The datasets and ``TFClient``, which need TensorFlow."""
 
 import importlib
-import inspect
 import time
 from typing import Any, NamedTuple
 

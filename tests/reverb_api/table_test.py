@@ -200,6 +200,15 @@ def test_the_repr_of_a_table_shows_its_settings(reverb, table):
     )
 
 
+def test_the_repr_of_a_table_shows_its_signature(table, spec):
+    shown = repr(table("name", signature={"obs": spec((7,), "float32")}))
+    assert shown.startswith("Table(sampler=FifoSelector, ")
+    signature = shown.partition(", signature=")[2]
+    assert "nullptr" not in signature
+    for part in ("obs", "7"):
+        assert part in signature
+
+
 def test_extensions_are_built_with_the_name_of_their_table(reverb, table):
     base = importlib.import_module(f"{reverb.__name__}.server").TableExtensionBase
     built = []

@@ -809,6 +809,15 @@ def test_conditions_must_be_complete_and_compare_with_integers(reverb, table, se
         client.structured_writer(reverb.structured.create_config([node], "t"))
 
 
+def test_options_of_a_trajectory_writer_are_keywords(table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    with pytest.raises(TypeError):
+        writer.append([1], True)
+    with pytest.raises(TypeError):
+        writer.configure((0,), 2, None)
+    writer.close()
+
+
 @pytest.mark.parametrize("key", [1.5, [1], "a"])
 def test_a_pattern_index_that_is_not_an_integer_or_slice_is_refused(reverb, key):
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
