@@ -95,6 +95,14 @@ def test_acting_sampling_and_learning_run_on_threads(backend):
     assert 0 <= loop.idle_share() <= 1
 
 
+@pytest.mark.parametrize("actors", [0, 1])
+def test_every_batch_is_learned_from_if_the_interval_is_not_a_binary_fraction(actors):
+    """100 + 330 * 1.1 is 463.00000000000006 in floats: a step that the training does not have."""
+    settings = TrainSettings(**{**vars(SHORT), "steps": 463, "update_interval": 1.1})
+    progress = run(Tabular(), TrainSettings(**{**vars(settings), "actors": actors})).progress()
+    assert (progress.batches, progress.batch_count) == (330, 330)
+
+
 def test_stop_ends_every_thread():
     settings = TrainSettings(seed=1, steps=10**9, warmup_steps=100, batch_size=16, actors=1)
     agent = Tabular()

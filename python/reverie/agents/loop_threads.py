@@ -433,15 +433,16 @@ class LoopThreads:
 
     # --- The ratio of steps to batches.
 
-    def _batch_count(self) -> int:
-        after = max(0, self._s["steps"] - self._s["warmup_steps"])
+    def _batches_of(self, steps: int) -> int:
+        """How many batches so many steps are enough for; every count comes from this quotient."""
+        after = max(0, steps - self._s["warmup_steps"])
         return int(after / self._s["update_interval"])
 
+    def _batch_count(self) -> int:
+        return self._batches_of(self._s["steps"])
+
     def _is_due(self, number: int) -> bool:
-        if number >= self._batch_count():
-            return False
-        wanted: float = self._s["warmup_steps"] + (number + 1) * self._s["update_interval"]
-        return self._steps >= wanted
+        return number < min(self._batch_count(), self._batches_of(self._steps))
 
     def _ahead(self) -> float:
         if self._batches >= self._batch_count():
