@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 
 import reverie
 from reverie.__main__ import main
-from reverie.agents import Loop, TrainSettings, evaluate, train, tune_cores
+from reverie.agents import Loop, TrainSettings, evaluate, loop_envs, train, tune_cores
 from reverie.errors import (
     EnvError,
     FailedPreconditionError,
@@ -101,6 +102,60 @@ def test_every_batch_is_learned_from_if_the_interval_is_not_a_binary_fraction(ac
     settings = TrainSettings(**{**vars(SHORT), "steps": 463, "update_interval": 1.1})
     progress = run(Tabular(), TrainSettings(**{**vars(settings), "actors": actors})).progress()
     assert (progress.batches, progress.batch_count) == (330, 330)
+
+
+def endless(reward=1.0):
+    """A function that makes environments whose episodes have no end."""
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Endless(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            return np.zeros(4, np.float32), {}
+
+        def step(self, action):  # noqa: ARG002
+            return np.zeros(4, np.float32), reward, False, False, {}
+
+    return Endless
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_stop_ends_an_evaluation_whose_episodes_have_no_end(actors):
+    evaluates = threading.Event()
+
+    class Watched(Tabular):
+        def act(self, observation, *, step, explore):
+            if not explore:
+                evaluates.set()
+            return super().act(observation, step=step, explore=explore)
+
+    settings = TrainSettings(**{**vars(SHORT), "actors": actors, "evaluation_interval": 150})
+    agent = Watched()
+    with Loop(agent, agent, endless(), settings, env_backend="thread") as loop:
+        loop.start()
+        assert evaluates.wait(60)
+        loop.stop()
+        assert loop.wait(0)
+        assert (loop.progress().end, loop.evaluations()) == ("stopped", [])
+
+
+def test_an_evaluation_counts_episodes_without_an_end_with_their_return_so_far(monkeypatch):
+    monkeypatch.setattr(loop_envs, "_EVALUATION_STEPS_MAX", 50)
+    agent = Tabular()
+    with Loop(agent, agent, endless(2.0), SHORT, env_backend="thread") as loop:
+        assert loop.evaluate(episodes=2) == [100.0, 100.0]
+
+
+def test_a_reward_that_is_not_finite_ends_an_evaluation():
+    agent = Tabular()
+    with (
+        Loop(agent, agent, endless(float("nan")), SHORT, env_backend="thread") as loop,
+        pytest.raises(InvalidArgumentError, match="gave a reward or an observation"),
+    ):
+        loop.evaluate(episodes=2)
 
 
 def test_stop_ends_every_thread():

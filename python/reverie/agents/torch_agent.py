@@ -151,14 +151,13 @@ class TorchAgent:
         """Actions as the environment takes them; see `Policy`."""
         rows = len(observation)
         if self._is_discrete:
-            is_random = np.zeros(rows, bool)
-            if explore:
-                is_random = self._numbers.random(rows) < self._epsilon(step)
+            if not explore:
+                return self._greedy_actions(observation)
+            is_random = self._numbers.random(rows) < self._epsilon(step)
             chosen = self._numbers.integers(self._action_count, size=rows)
-            if not is_random.all():
-                values = self._forward(observation)
-                chosen = np.where(is_random, chosen, values.argmax(1).cpu().numpy())
-            return chosen
+            if is_random.all():
+                return chosen
+            return np.where(is_random, chosen, self._greedy_actions(observation))
         width = self._half.numel()
         if explore and step < self._s["warmup_steps"]:
             unit = self._numbers.uniform(-1, 1, (rows, width)).astype(np.float32)
@@ -179,6 +178,10 @@ class TorchAgent:
         shaped = scaled.reshape(rows, *self._action_shape).astype(self._action_dtype)
         bounded: np.ndarray = np.clip(shaped, *self._bounds)
         return bounded
+
+    def _greedy_actions(self, observation: Any) -> np.ndarray:  # noqa: ANN401
+        best: np.ndarray = self._forward(observation).argmax(1).cpu().numpy()
+        return best
 
     def _epsilon(self, step: int) -> float:
         first, last = float(self._s["epsilon_first"]), float(self._s["epsilon_last"])
