@@ -418,6 +418,24 @@ TEST(Training, NonFiniteNumbersOfAnEnvironmentEndItAndAreNamed) {
   }
 }
 
+TEST(Training, NonFiniteNumbersEndAnEvaluationAndAreNamed) {
+  const auto reward = open("NanReward", {{"steps", integer(5'000)}}).value();
+  expect_refused(reward->evaluate(reward->policy(), 1, {.episode_count = 2}).status(),
+                 StatusCode::kInvalidArgument, {"NanReward", "reward", "nan"});
+  const auto observation = open("NanObs", {{"steps", integer(5'000)}}).value();
+  expect_refused(observation->evaluate(observation->policy(), 1, {}).status(),
+                 StatusCode::kInvalidArgument, {"NanObs", "element 1", "inf"});
+  // The evaluation after 5 steps meets the tenth step of its own environment first.
+  for (const int actors : {0, 2}) {
+    const auto trainer = trained("NanReward", {{"actors", integer(actors)},
+                                               {"steps", integer(5'000)},
+                                               {"evaluation_interval", integer(5)}});
+    EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+    EXPECT_TRUE(trainer->evaluations().empty());
+    expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"NanReward", "reward", "nan"});
+  }
+}
+
 TEST(Training, AStepWithNonFiniteNumbersIsTakenAgainOnResume) {
   for (const std::string_view env : {"OneNanReward", "OneNanObs"}) {
     const auto plan = [&] {
