@@ -371,6 +371,21 @@ def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
         assert have_moved(before[2], targets) == (number % 3 == 0)
 
 
+def test_actions_whose_range_no_float_holds_are_refused_by_pytorch():
+    import dataclasses
+
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("Pendulum-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    most = np.full_like(spec.action_high, np.finfo(np.float32).max)
+    wide = dataclasses.replace(spec, action_low=-most, action_high=most)
+    for algorithm in ("ddpg", "td3", "sac"):
+        with pytest.raises(InvalidArgumentError, match="finite difference"):
+            TorchAgent(algorithm, wide, SHORT)
+
+
 def test_convolutional_networks_learn_from_images(squares):
     settings = TrainSettings(
         seed=1,

@@ -111,7 +111,8 @@ class TorchAgent:
         else:
             low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
             high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
-            middle, half = (low + high) / 2, (high - low) / 2
+            half = (high - low) / 2
+            middle = low + half
             self._scale = middle.numpy(), half.numpy()
             self._middle, self._half = middle.to(self.device), half.to(self.device)
             self._action_shape = tuple(n or 1 for n in spec.action.shape)
@@ -432,11 +433,14 @@ def _check_actions(algorithm: str, spec: EnvSpec) -> None:
         raise InvalidArgumentError(f"{algorithm} does not serve {kind} as actions; use {others}")
     if takes_discrete:
         return
-    bounds = np.asarray([spec.action_low, spec.action_high], np.float64)
-    if not np.isfinite(bounds).all() or not (bounds[0] < bounds[1]).all():
+    # Bounds of the largest floats are finite, while their difference is not.
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.asarray([spec.action_low, spec.action_high]).astype(np.float32)
+        half_range = (high - low) / 2
+    if not np.isfinite(half_range).all() or not (half_range > 0).all():
         raise InvalidArgumentError(
-            f"{spec.id} has actions without finite bounds; {algorithm} needs them: rescale them "
-            "with a wrapper"
+            f"{spec.id} has actions from {spec.action_low} to {spec.action_high}; {algorithm} "
+            "needs finite bounds with a finite difference above 0: rescale them with a wrapper"
         )
 
 

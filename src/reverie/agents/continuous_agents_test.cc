@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -331,6 +332,20 @@ TEST(ContinuousAgents, DiscreteOrUnboundedActionsAreRefused) {
                    StatusCode::kInvalidArgument, {std::string(algorithm_name(algorithm)), "dqn"});
     expect_refused(make_agent(algorithm, unbounded, small(algorithm)).status(),
                    StatusCode::kInvalidArgument, {"element 1", "inf"});
+  }
+}
+
+TEST(ContinuousAgents, ActionsWhoseRangeNoFloatHoldsAreRefused) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  for (const auto& [low, high] : {std::pair{-kMost, kMost}, std::pair{0.0f, kTiny}}) {
+    AgentSpec spec = two_numbers();
+    spec.action_low[0] = low;
+    spec.action_high[0] = high;
+    for (const Algorithm algorithm : {Algorithm::kDdpg, Algorithm::kTd3, Algorithm::kSac}) {
+      expect_refused(make_agent(algorithm, spec, small(algorithm)).status(),
+                     StatusCode::kInvalidArgument, {"element 0", "finite difference"});
+    }
   }
 }
 
