@@ -337,14 +337,15 @@ def test_a_step_of_the_pytorch_learner_matches_the_native_rule():
     np.testing.assert_allclose(moved, -1e-3 * np.sign(slope), rtol=1e-3)
 
 
-@pytest.mark.parametrize("tau", [0.005, 0.0])
-def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
+@pytest.mark.parametrize(("tau", "moves_at"), [(0.005, [3, 6]), (0.0, [2, 4, 6])])
+def test_the_targets_of_td3_in_pytorch_follow_with_the_policy_or_are_copied(tau, moves_at):
+    """A share with each step of the policy, or a copy every target_interval gradient steps."""
     from reverie.agents.torch_agent import TorchAgent
     from reverie.envs.pool import EnvPool
 
     with EnvPool("Pendulum-v1", 1, num_workers=0) as pool:
         spec = pool.spec
-    settings = TrainSettings(seed=2, hidden=(8,), policy_delay=3, tau=tau, target_interval=1)
+    settings = TrainSettings(seed=2, hidden=(8,), policy_delay=3, tau=tau, target_interval=2)
     agent = TorchAgent("td3", spec, settings)
     draw = np.random.default_rng(1)
     batch = {
@@ -368,7 +369,7 @@ def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
         agent.learn(batch, progress=0.0)
         assert have_moved(before[0], [agent.critics])
         assert have_moved(before[1], [agent.actor]) == (number % 3 == 0)
-        assert have_moved(before[2], targets) == (number % 3 == 0)
+        assert have_moved(before[2], targets) == (number in moves_at)
 
 
 def test_actions_whose_range_no_float_holds_are_refused_by_pytorch():

@@ -362,10 +362,12 @@ class TorchAgent:
     @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
     def _follow(self) -> None:
         is_deterministic = self.algorithm in ("ddpg", "td3")
-        if is_deterministic and self._updates % int(self._s["policy_delay"]) != 0:
-            return  # as the policy, which did not learn
         tau = float(self._s["tau"])
-        if tau == 0 and self._updates % int(self._s["target_interval"]) != 0:
+        # A share is taken with each step of the policy; copies are counted in gradient steps.
+        interval = int(self._s["policy_delay"]) if is_deterministic else 1
+        if tau == 0:
+            interval = int(self._s["target_interval"])
+        if self._updates % interval != 0:
             return
         _copy(self.critics, self._target_critics, tau or 1.0)
         if is_deterministic:

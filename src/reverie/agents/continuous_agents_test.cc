@@ -349,5 +349,39 @@ TEST(ContinuousAgents, ActionsWhoseRangeNoFloatHoldsAreRefused) {
   }
 }
 
+class CopiedTargets : public ::testing::TestWithParam<Algorithm> {};
+
+// With a tau of 0 targets are copied every target_interval gradient steps, whether or not the
+// policy steps with them.
+TEST_P(CopiedTargets, AreCountedInGradientSteps) {
+  TrainSettings settings = small(GetParam());
+  settings.tau = 0;
+  settings.target_interval = 5;
+  settings.policy_delay = 2;
+  const auto agent = make_agent(GetParam(), two_numbers(), settings).value();
+  const auto learner = agent->make_learner(kBatch);
+  TransitionBatch batch(two_numbers(), kBatch);
+  Gradients gradients = agent->make_gradients(kBatch);
+  Random random(std::uint64_t{1});
+  fill(batch, 1);
+  const std::size_t learned = GetParam() == Algorithm::kDdpg ? 2 : 3;
+  for (int step = 1; step <= 20; ++step) {
+    learner->learn(agent->weights(), batch, random, gradients);
+    ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+    // The critics move with each step, so a target equals its critic only after a copy.
+    for (std::size_t critic = 1; critic < learned; ++critic) {
+      const auto networks = agent->weights().networks;
+      EXPECT_EQ(std::ranges::equal(networks[critic]->span(), networks[learned + critic]->span()),
+                step % 5 == 0)
+          << "step " << step << " critic " << critic;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CopiedTargets, ::testing::Values(Algorithm::kDdpg, Algorithm::kTd3),
+                         [](const auto& algorithm) {
+                           return std::string(algorithm_name(algorithm.param));
+                         });
+
 }  // namespace
 }  // namespace reverie
