@@ -372,6 +372,29 @@ def test_the_targets_of_td3_in_pytorch_follow_with_the_policy_or_are_copied(tau,
         assert have_moved(before[2], targets) == (number in moves_at)
 
 
+def test_one_thread_acts_with_the_newest_weights_of_pytorch():
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("CartPole-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    draw = np.random.default_rng(1)
+    batch = {
+        "obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "next_obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "action": draw.integers(2, size=5),
+        "reward": draw.normal(size=5).astype(np.float32),
+        "discount": np.full(5, 0.9, np.float32),
+        "weights": np.ones(5, np.float32),
+    }
+    for actors, is_newest in ((0, True), (1, False)):
+        agent = TorchAgent("ddqn", spec, TrainSettings(seed=2, hidden=(8,), actors=actors))
+        agent.learn(batch, progress=0.0)
+        learned = agent.actor.state_dict()
+        acting = agent.acting_state()
+        assert all(torch.equal(acting[name], learned[name]) for name in learned) == is_newest
+
+
 def test_actions_whose_range_no_float_holds_are_refused_by_pytorch():
     import dataclasses
 

@@ -32,7 +32,7 @@ except ImportError as error:
 
 _DISCRETE = ("dqn", "ddqn")
 _LOG_STD = (-20.0, 2.0)
-_PUBLISH = 16  # gradient steps between two copies for the actor
+_PUBLISH = 16  # gradient steps between two copies for an actor on another thread
 _CHECK_STEPS = 64  # gradient steps between two looks at an accelerator's gradients
 
 # Losses by the name of what learns from them, each with the optimiser of its parameters.
@@ -213,7 +213,7 @@ class TorchAgent:
         errors = rule(tensors)
         self._updates += 1
         self._follow()
-        if self._updates % _PUBLISH == 0:
+        if self._s["actors"] == 0 or self._updates % _PUBLISH == 0:
             self.publish()
         if not self._asks_at_once and self._updates % _CHECK_STEPS == 0:
             self.check_finite()
