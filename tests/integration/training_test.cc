@@ -504,6 +504,23 @@ TEST(Training, MeasuresAndSplitsTheCores) {
   }
 }
 
+TEST(Training, EachNumberOfLearnersIsMeasuredWithTheTablesOfItsTraining) {
+  const TrainPlan plan = plan_training(registry(), "ddqn", "CartPole-v1", {},
+                                       {{"seed", integer(1)}, {"hidden", std::string("8")}})
+                             .value();
+  std::vector<std::size_t> table_counts;
+  CoreProfileOptions options;
+  options.core_count = 4;
+  options.measure_s = 0.005;
+  options.open_store = [&](std::vector<TableOptions> tables) {
+    table_counts.push_back(tables.size());
+    return LocalService::open(std::move(tables), {});
+  };
+  ASSERT_TRUE(tune_cores(plan, options).ok());
+  // Actors beside 3 learners; then 1 or 2 learners; then 3 or 4.
+  EXPECT_EQ(table_counts, (std::vector<std::size_t>{16, 1, 16}));
+}
+
 TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {
   const TrainPlan plan = plan_training(registry(), "ddqn", "Raises", {}, {}).value();
   expect_refused(tune_cores(plan, {}).status(), StatusCode::kInternal, {"out of fuel"});
