@@ -349,6 +349,42 @@ TEST(ContinuousAgents, ActionsWhoseRangeNoFloatHoldsAreRefused) {
   }
 }
 
+// The gradient always asks for a higher temperature, whose exponential would be infinite.
+TEST(ContinuousAgents, SacRefusesAStepAfterWhichTheTemperatureMayOverflow) {
+  TrainSettings settings = small(Algorithm::kSac);
+  settings.policy_learning_rate = 20;  // two steps bring it to exp(40)
+  const auto agent = make_agent(Algorithm::kSac, two_numbers(), settings).value();
+  Gradients gradients = agent->make_gradients(kBatch);
+  std::ranges::fill(gradients.is_present, std::uint8_t{1});
+  for (nn::Parameters& gradient : gradients.networks) gradient.fill(0);
+  gradients.networks[3].data()[0] = -1;
+  ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+  ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+  const float before = agent->weights().networks[3]->data()[0];
+  expect_refused(agent->step(gradients, 0, 1), StatusCode::kInvalidArgument,
+                 {"the temperature is exp(", "policy_learning_rate 20"});
+  EXPECT_EQ(agent->weights().networks[3]->data()[0], before);
+  EXPECT_EQ(agent->weights().version, 2u);
+}
+
+// A checkpoint of an earlier version may hold one.
+TEST(ContinuousAgents, SacRefusesTheGradientsAtATemperatureThatIsInfinite) {
+  const auto agent = make_agent(Algorithm::kSac, two_numbers(), small(Algorithm::kSac)).value();
+  const auto learner = agent->make_learner(kBatch);
+  TransitionBatch batch(two_numbers(), kBatch);
+  fill(batch, 1);
+  std::vector<const nn::Parameters*> networks(agent->weights().networks.begin(),
+                                              agent->weights().networks.end());
+  nn::Parameters temperature = networks[3]->copy();
+  temperature.data()[0] = 1'000;
+  networks[3] = &temperature;
+  Gradients gradients = agent->make_gradients(kBatch);
+  Random random(std::uint64_t{1});
+  learner->learn({networks, 0}, batch, random, gradients);
+  expect_refused(agent->step(gradients, 0, 1), StatusCode::kInvalidArgument,
+                 {"the policy", "layer", "no step was taken"});
+}
+
 class CopiedTargets : public ::testing::TestWithParam<Algorithm> {};
 
 // With a tau of 0 targets are copied every target_interval gradient steps, whether or not the
