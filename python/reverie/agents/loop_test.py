@@ -158,6 +158,23 @@ def test_a_reward_that_is_not_finite_ends_an_evaluation():
         loop.evaluate(episodes=2)
 
 
+def test_batches_can_be_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+
+    class Watched(Tabular):
+        def learn(self, batch, *, progress):
+            of_jax = {name for name, column in batch.items() if isinstance(column, jax.Array)}
+            assert of_jax == batch.keys() - {"tickets"}
+            on_host = {name: np.asarray(column) for name, column in batch.items()}
+            return jax.numpy.asarray(super().learn(on_host, progress=progress))
+
+    agent, plain = Watched(), Tabular()
+    loop = run(agent, output="jax")
+    assert loop.progress().batches == 300
+    assert loop.episodes() == run(plain).episodes()
+    np.testing.assert_array_equal(agent.weights, plain.weights)
+
+
 def test_stop_ends_every_thread():
     settings = TrainSettings(seed=1, steps=10**9, warmup_steps=100, batch_size=16, actors=1)
     agent = Tabular()
@@ -454,6 +471,13 @@ def test_tune_cores_measures_the_pytorch_learner():
     assert 1 <= tuning.actor_cores == tuning.settings.actors <= 2  # the third core is the learner's
     one = tune_cores("sac", "Pendulum-v1", SHORT, cores=1, measure_s=0.02, learner="torch")
     assert (one.settings.actors, one.settings.learners) == (0, 1)
+
+
+def test_tune_cores_measures_convolutional_networks(squares):
+    options = {"cores": 2, "measure_s": 0.02, "learner": "torch", "env_backend": "thread"}
+    tuning = tune_cores("dqn", squares, SHORT, **options)
+    assert min(tuning.actor_curve + tuning.learner_curve) > 0
+    assert (tuning.settings.actors, tuning.settings.learners) == (1, 1)
 
 
 def test_all_cores_act_if_an_accelerator_learns(monkeypatch):
