@@ -367,9 +367,9 @@ class Adam(ProcessBound):
 
     Args:
         network: the one that it will step.
-        learning_rate: above 0; may be set later.
+        learning_rate: from 1e-30 to 1e30; may be set later, then to any number above 0.
         betas: the decay of the means of the gradient and of its square, each in ``[0, 1)``.
-        epsilon: above 0.
+        epsilon: from 1e-30 to 1e30.
 
     Raises:
         InvalidArgumentError: a number out of range.

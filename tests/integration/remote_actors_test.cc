@@ -1,14 +1,18 @@
 // Trainings whose actors are other peers: over real sockets, with the store in this process.
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/agents/algorithms.h"
 #include "reverie/calls/pending_call.h"
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/served_actors.h"
@@ -121,6 +125,32 @@ TEST_F(RemoteActorsTest, WaitForTheLearnersAndEndWhenTheTrainingStops) {
   EXPECT_EQ(served_->counts().actors, 1u);
   trainer_->stop();
   EXPECT_TRUE(one->run(in_time(30)).value());
+}
+
+// A transition is one step's, so a checkpoint has as many of them as it counts steps.
+TEST_F(RemoteActorsTest, MayReportWhileACheckpointIsWritten) {
+  train(1'000'000);
+  auto one = actor(0);
+  const std::jthread acting([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) EXPECT_TRUE(one->run(in_time(0.02)).ok());
+  });
+  std::string folder = ::testing::TempDir() + "remote_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+  std::uint64_t before = 0;
+  for (int i = 0; i < 30; ++i) {
+    while (trainer_->progress().steps < before + 200) {
+      ASSERT_FALSE(trainer_->wait(in_time(0.0005))) << trainer_->status().to_string();
+    }
+    const Result<std::string> saved = trainer_->save(*to);
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    const auto loaded = checkpoint::read_checkpoint(FileSystem::system(), *saved);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    const auto resumed = open_served_training(plan(steps_), *saved);
+    ASSERT_TRUE(resumed.ok()) << resumed.status().to_string();
+    before = (*resumed)->progress().steps;
+    ASSERT_EQ(loaded->tables.at(0).trajectories.size(), before);
+  }
 }
 
 TEST_F(RemoteActorsTest, ReportThatTheLearnerIsGone) {

@@ -418,6 +418,24 @@ TEST(Training, NonFiniteNumbersOfAnEnvironmentEndItAndAreNamed) {
   }
 }
 
+TEST(Training, NonFiniteNumbersEndAnEvaluationAndAreNamed) {
+  const auto reward = open("NanReward", {{"steps", integer(5'000)}}).value();
+  expect_refused(reward->evaluate(reward->policy(), 1, {.episode_count = 2}).status(),
+                 StatusCode::kInvalidArgument, {"NanReward", "reward", "nan"});
+  const auto observation = open("NanObs", {{"steps", integer(5'000)}}).value();
+  expect_refused(observation->evaluate(observation->policy(), 1, {}).status(),
+                 StatusCode::kInvalidArgument, {"NanObs", "element 1", "inf"});
+  // The evaluation after 5 steps meets the tenth step of its own environment first.
+  for (const int actors : {0, 2}) {
+    const auto trainer = trained("NanReward", {{"actors", integer(actors)},
+                                               {"steps", integer(5'000)},
+                                               {"evaluation_interval", integer(5)}});
+    EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+    EXPECT_TRUE(trainer->evaluations().empty());
+    expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"NanReward", "reward", "nan"});
+  }
+}
+
 TEST(Training, AStepWithNonFiniteNumbersIsTakenAgainOnResume) {
   for (const std::string_view env : {"OneNanReward", "OneNanObs"}) {
     const auto plan = [&] {
@@ -484,6 +502,23 @@ TEST(Training, MeasuresAndSplitsTheCores) {
     EXPECT_LE(tuning.split.actor_cores + tuning.split.learner_cores, 3u);
     EXPECT_GE(tuning.split.actor_cores, 1u);
   }
+}
+
+TEST(Training, EachNumberOfLearnersIsMeasuredWithTheTablesOfItsTraining) {
+  const TrainPlan plan = plan_training(registry(), "ddqn", "CartPole-v1", {},
+                                       {{"seed", integer(1)}, {"hidden", std::string("8")}})
+                             .value();
+  std::vector<std::size_t> table_counts;
+  CoreProfileOptions options;
+  options.core_count = 4;
+  options.measure_s = 0.005;
+  options.open_store = [&](std::vector<TableOptions> tables) {
+    table_counts.push_back(tables.size());
+    return LocalService::open(std::move(tables), {});
+  };
+  ASSERT_TRUE(tune_cores(plan, options).ok());
+  // Actors beside 3 learners; then 1 or 2 learners; then 3 or 4.
+  EXPECT_EQ(table_counts, (std::vector<std::size_t>{16, 1, 16}));
 }
 
 TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {

@@ -358,5 +358,18 @@ def test_algorithms_for_continuous_actions_train(algorithm):
         Trainer(algorithm, "CartPole-v1")
 
 
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+def test_the_lander_with_continuous_engines_is_trained(algorithm):
+    if "LunarLanderContinuous-v3" not in reverie.envs.native.ids():
+        pytest.skip("this build has no LunarLander")
+    settings = TrainSettings(
+        seed=1, steps=700, warmup_steps=300, hidden=(16,), batch_size=16, actors=1
+    )
+    result = train(algorithm, "LunarLanderContinuous-v3", settings, final_episodes=2)
+    assert (result.progress.end, result.progress.batches) == ("all steps", 400)
+    assert result.policy.widths == (8, 16, 4 if algorithm == "sac" else 2)
+    assert all(-5000 < value < 400 for value in result.greedy_returns)
+
+
 def test_the_algorithms_are_listed():
     assert {"dqn", "ddqn"} <= set(algorithms())

@@ -361,6 +361,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             "waited_s": self._waited,
             "episodes": [tuple(episode) for episode in self._episodes],
             "evaluations": self._evaluations,
+            "evaluated": self._evaluated,
             "best_mean": self._best_mean,
             "returns": self._returns.tolist(),
             "lengths": self._lengths.tolist(),
@@ -374,6 +375,9 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         self._episodes = [Episode(*episode) for episode in loop["episodes"]]
         self._evaluations = [(int(step), float(mean)) for step, mean in loop["evaluations"]]
         self._best_mean = float(loop["best_mean"])
+        interval = self._s["evaluation_interval"]
+        # One from before this was saved has every evaluation of its steps.
+        self._evaluated = int(loop.get("evaluated", self._steps // interval if interval else 0))
         if loop["envs"] is not None:
             self._obs = self._envs.resume(loop["envs"])
             self._returns = np.array(loop["returns"], float)

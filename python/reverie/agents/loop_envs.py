@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,46 @@ class LoopStep:
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+
+
+# An episode of an evaluation that has not ended by then counts with its return so far.
+_EVALUATION_STEPS_MAX = 100_000
+
+
+def first_returns(
+    pool: EnvPool,
+    env: str,
+    act: Callable[[Any], np.ndarray],
+    is_stopped: Callable[[], bool],
+) -> list[float] | None:
+    """The returns of each environment's first episode; None if it was stopped.
+
+    Raises:
+        InvalidArgumentError: a reward or an observation is not finite.
+    """
+    rows = pool.reset().result()
+    returns = np.zeros(len(rows.observation))
+    over = np.zeros(len(returns), bool)
+    for _ in range(_EVALUATION_STEPS_MAX):
+        if is_stopped():
+            return None
+        rows = pool.step(act(rows.observation)).result()
+        check_rows(env, rows.reward, rows.observation)
+        returns += np.where(over, 0.0, rows.reward)
+        over |= rows.terminated | rows.truncated
+        if over.all():
+            break
+    return [float(value) for value in returns]
+
+
+def check_rows(env: str, *arrays: np.ndarray) -> None:
+    """Refuses rewards or observations that are not finite.
+
+    Raises:
+        InvalidArgumentError: a number is not finite.
+    """
+    if not all(is_finite(values) for values in arrays):
+        raise InvalidArgumentError(f"{env} gave a reward or an observation that is not finite")
 
 
 class LoopEnvs:
@@ -92,10 +133,7 @@ class LoopEnvs:
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
         if self._native is None and is_over.any():
             after[is_over] = rows.final_observation[is_over]
-        if not all(is_finite(values) for values in (ended[0], observation, after)):
-            raise InvalidArgumentError(
-                f"{self.spec.id} gave a reward or an observation that is not finite"
-            )
+        check_rows(self.spec.id, ended[0], observation, after)
         if self._is_seeded:
             self._played.add(np.asarray(actions), is_over)
         if self._native is not None and is_over.any():

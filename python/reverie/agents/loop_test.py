@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 
 import reverie
 from reverie.__main__ import main
-from reverie.agents import Loop, TrainSettings, evaluate, train, tune_cores
+from reverie.agents import Loop, TrainSettings, evaluate, loop_envs, train, tune_cores
 from reverie.errors import (
     EnvError,
     FailedPreconditionError,
@@ -93,6 +94,85 @@ def test_acting_sampling_and_learning_run_on_threads(backend):
     assert abs(progress.measured_interval - 2.0) < 0.1
     assert len(loop.evaluations()) == 3
     assert 0 <= loop.idle_share() <= 1
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_every_batch_is_learned_from_if_the_interval_is_not_a_binary_fraction(actors):
+    """100 + 330 * 1.1 is 463.00000000000006 in floats: a step that the training does not have."""
+    settings = TrainSettings(**{**vars(SHORT), "steps": 463, "update_interval": 1.1})
+    progress = run(Tabular(), TrainSettings(**{**vars(settings), "actors": actors})).progress()
+    assert (progress.batches, progress.batch_count) == (330, 330)
+
+
+def endless(reward=1.0):
+    """A function that makes environments whose episodes have no end."""
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Endless(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            return np.zeros(4, np.float32), {}
+
+        def step(self, action):  # noqa: ARG002
+            return np.zeros(4, np.float32), reward, False, False, {}
+
+    return Endless
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_stop_ends_an_evaluation_whose_episodes_have_no_end(actors):
+    evaluates = threading.Event()
+
+    class Watched(Tabular):
+        def act(self, observation, *, step, explore):
+            if not explore:
+                evaluates.set()
+            return super().act(observation, step=step, explore=explore)
+
+    settings = TrainSettings(**{**vars(SHORT), "actors": actors, "evaluation_interval": 150})
+    agent = Watched()
+    with Loop(agent, agent, endless(), settings, env_backend="thread") as loop:
+        loop.start()
+        assert evaluates.wait(60)
+        loop.stop()
+        assert loop.wait(0)
+        assert (loop.progress().end, loop.evaluations()) == ("stopped", [])
+
+
+def test_an_evaluation_counts_episodes_without_an_end_with_their_return_so_far(monkeypatch):
+    monkeypatch.setattr(loop_envs, "_EVALUATION_STEPS_MAX", 50)
+    agent = Tabular()
+    with Loop(agent, agent, endless(2.0), SHORT, env_backend="thread") as loop:
+        assert loop.evaluate(episodes=2) == [100.0, 100.0]
+
+
+def test_a_reward_that_is_not_finite_ends_an_evaluation():
+    agent = Tabular()
+    with (
+        Loop(agent, agent, endless(float("nan")), SHORT, env_backend="thread") as loop,
+        pytest.raises(InvalidArgumentError, match="gave a reward or an observation"),
+    ):
+        loop.evaluate(episodes=2)
+
+
+def test_batches_can_be_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+
+    class Watched(Tabular):
+        def learn(self, batch, *, progress):
+            of_jax = {name for name, column in batch.items() if isinstance(column, jax.Array)}
+            assert of_jax == batch.keys() - {"tickets"}
+            on_host = {name: np.asarray(column) for name, column in batch.items()}
+            return jax.numpy.asarray(super().learn(on_host, progress=progress))
+
+    agent, plain = Watched(), Tabular()
+    loop = run(agent, output="jax")
+    assert loop.progress().batches == 300
+    assert loop.episodes() == run(plain).episodes()
+    np.testing.assert_array_equal(agent.weights, plain.weights)
 
 
 def test_stop_ends_every_thread():
@@ -274,14 +354,15 @@ def test_a_step_of_the_pytorch_learner_matches_the_native_rule():
     np.testing.assert_allclose(moved, -1e-3 * np.sign(slope), rtol=1e-3)
 
 
-@pytest.mark.parametrize("tau", [0.005, 0.0])
-def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
+@pytest.mark.parametrize(("tau", "moves_at"), [(0.005, [3, 6]), (0.0, [2, 4, 6])])
+def test_the_targets_of_td3_in_pytorch_follow_with_the_policy_or_are_copied(tau, moves_at):
+    """A share with each step of the policy, or a copy every target_interval gradient steps."""
     from reverie.agents.torch_agent import TorchAgent
     from reverie.envs.pool import EnvPool
 
     with EnvPool("Pendulum-v1", 1, num_workers=0) as pool:
         spec = pool.spec
-    settings = TrainSettings(seed=2, hidden=(8,), policy_delay=3, tau=tau, target_interval=1)
+    settings = TrainSettings(seed=2, hidden=(8,), policy_delay=3, tau=tau, target_interval=2)
     agent = TorchAgent("td3", spec, settings)
     draw = np.random.default_rng(1)
     batch = {
@@ -305,7 +386,45 @@ def test_the_targets_of_td3_in_pytorch_step_with_the_policy(tau):
         agent.learn(batch, progress=0.0)
         assert have_moved(before[0], [agent.critics])
         assert have_moved(before[1], [agent.actor]) == (number % 3 == 0)
-        assert have_moved(before[2], targets) == (number % 3 == 0)
+        assert have_moved(before[2], targets) == (number in moves_at)
+
+
+def test_one_thread_acts_with_the_newest_weights_of_pytorch():
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("CartPole-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    draw = np.random.default_rng(1)
+    batch = {
+        "obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "next_obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "action": draw.integers(2, size=5),
+        "reward": draw.normal(size=5).astype(np.float32),
+        "discount": np.full(5, 0.9, np.float32),
+        "weights": np.ones(5, np.float32),
+    }
+    for actors, is_newest in ((0, True), (1, False)):
+        agent = TorchAgent("ddqn", spec, TrainSettings(seed=2, hidden=(8,), actors=actors))
+        agent.learn(batch, progress=0.0)
+        learned = agent.actor.state_dict()
+        acting = agent.acting_state()
+        assert all(torch.equal(acting[name], learned[name]) for name in learned) == is_newest
+
+
+def test_actions_whose_range_no_float_holds_are_refused_by_pytorch():
+    import dataclasses
+
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("Pendulum-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    most = np.full_like(spec.action_high, np.finfo(np.float32).max)
+    wide = dataclasses.replace(spec, action_low=-most, action_high=most)
+    for algorithm in ("ddpg", "td3", "sac"):
+        with pytest.raises(InvalidArgumentError, match="finite difference"):
+            TorchAgent(algorithm, wide, SHORT)
 
 
 def test_convolutional_networks_learn_from_images(squares):
@@ -352,6 +471,13 @@ def test_tune_cores_measures_the_pytorch_learner():
     assert 1 <= tuning.actor_cores == tuning.settings.actors <= 2  # the third core is the learner's
     one = tune_cores("sac", "Pendulum-v1", SHORT, cores=1, measure_s=0.02, learner="torch")
     assert (one.settings.actors, one.settings.learners) == (0, 1)
+
+
+def test_tune_cores_measures_convolutional_networks(squares):
+    options = {"cores": 2, "measure_s": 0.02, "learner": "torch", "env_backend": "thread"}
+    tuning = tune_cores("dqn", squares, SHORT, **options)
+    assert min(tuning.actor_curve + tuning.learner_curve) > 0
+    assert (tuning.settings.actors, tuning.settings.learners) == (1, 1)
 
 
 def test_all_cores_act_if_an_accelerator_learns(monkeypatch):

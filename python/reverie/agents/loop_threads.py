@@ -18,7 +18,7 @@ import numpy as np
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import is_native
-from reverie.agents.loop_envs import LoopEnvs
+from reverie.agents.loop_envs import LoopEnvs, first_returns
 from reverie.agents.protocols import Learner, Policy
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode
@@ -112,6 +112,7 @@ class LoopThreads:
         self._waited = {"actor": 0.0, "learner": 0.0}
         self._episodes: list[Episode] = []
         self._evaluations: list[tuple[int, float]] = []
+        self._evaluated = 0  # intervals
         self._threads: list[threading.Thread] = []
         self._ready: queue.Queue[Any] = queue.Queue(maxsize=2)
         self._left = 0
@@ -134,17 +135,27 @@ class LoopThreads:
     # --- What both its threads and a caller ask.
 
     def evaluate(self, *, episodes: int = 20, seed: int = 0) -> list[float]:
-        """The returns of episodes without exploration, in environments of their own."""
+        """The returns of episodes without exploration, in environments of their own.
+
+        An episode that has not ended after 100,000 steps counts with its return so far.
+
+        Raises:
+            InvalidArgumentError: a reward or an observation is not finite.
+        """
         episodes = _checks.integer("episodes", episodes, 1, 1 << 16)
-        with self._make_pool(episodes, _checks.integer("seed", seed, 0) % 2**31) as pool:
-            returns = np.zeros(episodes)
-            over = np.zeros(episodes, bool)
-            rows = pool.reset().result()
-            while not over.all():
-                rows = pool.step(self._act(rows.observation, explore=False)).result()
-                returns += np.where(over, 0.0, rows.reward)
-                over |= rows.terminated | rows.truncated
-        return [float(value) for value in returns]
+        seed = _checks.integer("seed", seed, 0)
+        returns = self._greedy_returns(episodes, seed, lambda: False)
+        assert returns is not None
+        return returns
+
+    def _greedy_returns(
+        self, episodes: int, seed: int, is_stopped: Callable[[], bool]
+    ) -> list[float] | None:
+        """What `evaluate` gives; None if it was stopped."""
+        with self._make_pool(episodes, seed % 2**31) as pool:
+            return first_returns(
+                pool, self.spec.id, lambda obs: self._act(obs, explore=False), is_stopped
+            )
 
     @contextlib.contextmanager
     def _rested(self) -> Iterator[None]:
@@ -228,6 +239,7 @@ class LoopThreads:
     # --- The threads' bodies.
 
     def _run_in_turn(self) -> None:
+        self._evaluate_when_due()  # the evaluation that a stop has interrupted
         # Each round is a step or a batch: a training saved between two continues in the same order.
         while self._end == "running":
             if self._is_due(self._batches):
@@ -239,6 +251,7 @@ class LoopThreads:
             self._rest()
 
     def _run_actor(self) -> None:
+        self._evaluate_when_due()
         while self._steps < self._s["steps"]:
             self._rest()
             with self._waiting("actor"):
@@ -312,14 +325,14 @@ class LoopThreads:
         self._returns += step.reward
         self._lengths += 1
         with self._changed:
-            before, self._steps = self._steps, self._steps + self._count
+            self._steps += self._count
             for env in np.flatnonzero(step.terminated | step.truncated).tolist():
                 episode = Episode(self._steps, float(self._returns[env]), int(self._lengths[env]))
                 self._episodes.append(episode)
                 self._returns[env], self._lengths[env] = 0.0, 0
             self._changed.notify_all()
         self._check_return()
-        self._evaluate_when_due(before)
+        self._evaluate_when_due()
 
     def _act(self, obs: Any, *, explore: bool) -> np.ndarray:  # noqa: ANN401
         with self._calling("the policy's act()"):
@@ -332,16 +345,21 @@ class LoopThreads:
         if np.mean([e.episode_return for e in self._episodes[-window:]]) >= wanted:
             self._finish("return reached")
 
-    def _evaluate_when_due(self, before: int) -> None:
+    def _evaluate_when_due(self) -> None:
         interval = self._s["evaluation_interval"]
-        if interval == 0 or self._steps // interval == before // interval:
+        if interval == 0 or self._steps // interval <= self._evaluated:
             return
         number = self._steps // interval
-        returns = self.evaluate(
-            episodes=self._s["evaluation_episodes"], seed=(self._seed + 7919 * number) % 2**31
+        returns = self._greedy_returns(
+            self._s["evaluation_episodes"],
+            self._seed + 7919 * number,
+            lambda: self._end != "running",
         )
+        if returns is None:
+            return  # a training that goes on begins with it
         mean = float(np.mean(returns))
         with self._lock:
+            self._evaluated = number
             self._evaluations.append((self._steps, mean))
             is_best = mean >= self._best_mean
         keep = getattr(self._policy, "keep_best", None)
@@ -433,15 +451,16 @@ class LoopThreads:
 
     # --- The ratio of steps to batches.
 
-    def _batch_count(self) -> int:
-        after = max(0, self._s["steps"] - self._s["warmup_steps"])
+    def _batches_of(self, steps: int) -> int:
+        """How many batches so many steps are enough for; every count comes from this quotient."""
+        after = max(0, steps - self._s["warmup_steps"])
         return int(after / self._s["update_interval"])
 
+    def _batch_count(self) -> int:
+        return self._batches_of(self._s["steps"])
+
     def _is_due(self, number: int) -> bool:
-        if number >= self._batch_count():
-            return False
-        wanted: float = self._s["warmup_steps"] + (number + 1) * self._s["update_interval"]
-        return self._steps >= wanted
+        return number < min(self._batch_count(), self._batches_of(self._steps))
 
     def _ahead(self) -> float:
         if self._batches >= self._batch_count():

@@ -32,7 +32,7 @@ except ImportError as error:
 
 _DISCRETE = ("dqn", "ddqn")
 _LOG_STD = (-20.0, 2.0)
-_PUBLISH = 16  # gradient steps between two copies for the actor
+_PUBLISH = 16  # gradient steps between two copies for an actor on another thread
 _CHECK_STEPS = 64  # gradient steps between two looks at an accelerator's gradients
 
 # Losses by the name of what learns from them, each with the optimiser of its parameters.
@@ -111,7 +111,8 @@ class TorchAgent:
         else:
             low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
             high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
-            middle, half = (low + high) / 2, (high - low) / 2
+            half = (high - low) / 2
+            middle = low + half
             self._scale = middle.numpy(), half.numpy()
             self._middle, self._half = middle.to(self.device), half.to(self.device)
             self._action_shape = tuple(n or 1 for n in spec.action.shape)
@@ -151,14 +152,13 @@ class TorchAgent:
         """Actions as the environment takes them; see `Policy`."""
         rows = len(observation)
         if self._is_discrete:
-            is_random = np.zeros(rows, bool)
-            if explore:
-                is_random = self._numbers.random(rows) < self._epsilon(step)
+            if not explore:
+                return self._greedy_actions(observation)
+            is_random = self._numbers.random(rows) < self._epsilon(step)
             chosen = self._numbers.integers(self._action_count, size=rows)
-            if not is_random.all():
-                values = self._forward(observation)
-                chosen = np.where(is_random, chosen, values.argmax(1).cpu().numpy())
-            return chosen
+            if is_random.all():
+                return chosen
+            return np.where(is_random, chosen, self._greedy_actions(observation))
         width = self._half.numel()
         if explore and step < self._s["warmup_steps"]:
             unit = self._numbers.uniform(-1, 1, (rows, width)).astype(np.float32)
@@ -179,6 +179,10 @@ class TorchAgent:
         shaped = scaled.reshape(rows, *self._action_shape).astype(self._action_dtype)
         bounded: np.ndarray = np.clip(shaped, *self._bounds)
         return bounded
+
+    def _greedy_actions(self, observation: Any) -> np.ndarray:  # noqa: ANN401
+        best: np.ndarray = self._forward(observation).argmax(1).cpu().numpy()
+        return best
 
     def _epsilon(self, step: int) -> float:
         first, last = float(self._s["epsilon_first"]), float(self._s["epsilon_last"])
@@ -209,7 +213,7 @@ class TorchAgent:
         errors = rule(tensors)
         self._updates += 1
         self._follow()
-        if self._updates % _PUBLISH == 0:
+        if self._s["actors"] == 0 or self._updates % _PUBLISH == 0:
             self.publish()
         if not self._asks_at_once and self._updates % _CHECK_STEPS == 0:
             self.check_finite()
@@ -358,10 +362,12 @@ class TorchAgent:
     @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
     def _follow(self) -> None:
         is_deterministic = self.algorithm in ("ddpg", "td3")
-        if is_deterministic and self._updates % int(self._s["policy_delay"]) != 0:
-            return  # as the policy, which did not learn
         tau = float(self._s["tau"])
-        if tau == 0 and self._updates % int(self._s["target_interval"]) != 0:
+        # A share is taken with each step of the policy; copies are counted in gradient steps.
+        interval = int(self._s["policy_delay"]) if is_deterministic else 1
+        if tau == 0:
+            interval = int(self._s["target_interval"])
+        if self._updates % interval != 0:
             return
         _copy(self.critics, self._target_critics, tau or 1.0)
         if is_deterministic:
@@ -429,11 +435,14 @@ def _check_actions(algorithm: str, spec: EnvSpec) -> None:
         raise InvalidArgumentError(f"{algorithm} does not serve {kind} as actions; use {others}")
     if takes_discrete:
         return
-    bounds = np.asarray([spec.action_low, spec.action_high], np.float64)
-    if not np.isfinite(bounds).all() or not (bounds[0] < bounds[1]).all():
+    # Bounds of the largest floats are finite, while their difference is not.
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.asarray([spec.action_low, spec.action_high]).astype(np.float32)
+        half_range = (high - low) / 2
+    if not np.isfinite(half_range).all() or not (half_range > 0).all():
         raise InvalidArgumentError(
-            f"{spec.id} has actions without finite bounds; {algorithm} needs them: rescale them "
-            "with a wrapper"
+            f"{spec.id} has actions from {spec.action_low} to {spec.action_high}; {algorithm} "
+            "needs finite bounds with a finite difference above 0: rescale them with a wrapper"
         )
 
 

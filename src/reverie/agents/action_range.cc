@@ -15,14 +15,16 @@ Result<ActionRange> ActionRange::make(const AgentSpec& spec, std::string_view al
   for (std::size_t i = 0; i < spec.action_width; ++i) {
     const float low = i < spec.action_low.size() ? spec.action_low[i] : -1.0f;
     const float high = i < spec.action_high.size() ? spec.action_high[i] : 1.0f;
-    if (!std::isfinite(low) || !std::isfinite(high) || !(low < high)) {
+    // Bounds of the largest floats are finite, while their difference is not.
+    const float half_range = (high - low) / 2;
+    if (!std::isfinite(half_range) || !(half_range > 0)) {
       return invalid_argument(
           "element {} of the environment's actions is from {} to {}; {} needs finite bounds, the "
-          "low one below the high one",
+          "low one below the high one, and a finite difference",
           i, low, high, algorithm);
     }
-    range.middle_.push_back(low + (high - low) / 2);
-    range.half_range_.push_back((high - low) / 2);
+    range.middle_.push_back(low + half_range);
+    range.half_range_.push_back(half_range);
   }
   return range;
 }

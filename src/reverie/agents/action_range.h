@@ -17,7 +17,7 @@ namespace reverie {
 class ActionRange {
  public:
   // INVALID_ARGUMENT for discrete actions, naming the algorithms for these, and for bounds that are
-  // not finite or an empty range.
+  // not finite or whose difference is not finite and above 0.
   static Result<ActionRange> make(const AgentSpec& spec, std::string_view algorithm);
 
   std::size_t width() const { return middle_.size(); }

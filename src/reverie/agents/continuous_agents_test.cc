@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -333,6 +334,90 @@ TEST(ContinuousAgents, DiscreteOrUnboundedActionsAreRefused) {
                    StatusCode::kInvalidArgument, {"element 1", "inf"});
   }
 }
+
+TEST(ContinuousAgents, ActionsWhoseRangeNoFloatHoldsAreRefused) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  for (const auto& [low, high] : {std::pair{-kMost, kMost}, std::pair{0.0f, kTiny}}) {
+    AgentSpec spec = two_numbers();
+    spec.action_low[0] = low;
+    spec.action_high[0] = high;
+    for (const Algorithm algorithm : {Algorithm::kDdpg, Algorithm::kTd3, Algorithm::kSac}) {
+      expect_refused(make_agent(algorithm, spec, small(algorithm)).status(),
+                     StatusCode::kInvalidArgument, {"element 0", "finite difference"});
+    }
+  }
+}
+
+// The gradient always asks for a higher temperature, whose exponential would be infinite.
+TEST(ContinuousAgents, SacRefusesAStepAfterWhichTheTemperatureMayOverflow) {
+  TrainSettings settings = small(Algorithm::kSac);
+  settings.policy_learning_rate = 20;  // two steps bring it to exp(40)
+  const auto agent = make_agent(Algorithm::kSac, two_numbers(), settings).value();
+  Gradients gradients = agent->make_gradients(kBatch);
+  std::ranges::fill(gradients.is_present, std::uint8_t{1});
+  for (nn::Parameters& gradient : gradients.networks) gradient.fill(0);
+  gradients.networks[3].data()[0] = -1;
+  ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+  ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+  const float before = agent->weights().networks[3]->data()[0];
+  expect_refused(agent->step(gradients, 0, 1), StatusCode::kInvalidArgument,
+                 {"the temperature is exp(", "policy_learning_rate 20"});
+  EXPECT_EQ(agent->weights().networks[3]->data()[0], before);
+  EXPECT_EQ(agent->weights().version, 2u);
+}
+
+// A checkpoint of an earlier version may hold one.
+TEST(ContinuousAgents, SacRefusesTheGradientsAtATemperatureThatIsInfinite) {
+  const auto agent = make_agent(Algorithm::kSac, two_numbers(), small(Algorithm::kSac)).value();
+  const auto learner = agent->make_learner(kBatch);
+  TransitionBatch batch(two_numbers(), kBatch);
+  fill(batch, 1);
+  std::vector<const nn::Parameters*> networks(agent->weights().networks.begin(),
+                                              agent->weights().networks.end());
+  nn::Parameters temperature = networks[3]->copy();
+  temperature.data()[0] = 1'000;
+  networks[3] = &temperature;
+  Gradients gradients = agent->make_gradients(kBatch);
+  Random random(std::uint64_t{1});
+  learner->learn({networks, 0}, batch, random, gradients);
+  expect_refused(agent->step(gradients, 0, 1), StatusCode::kInvalidArgument,
+                 {"the policy", "layer", "no step was taken"});
+}
+
+class CopiedTargets : public ::testing::TestWithParam<Algorithm> {};
+
+// With a tau of 0 targets are copied every target_interval gradient steps, whether or not the
+// policy steps with them.
+TEST_P(CopiedTargets, AreCountedInGradientSteps) {
+  TrainSettings settings = small(GetParam());
+  settings.tau = 0;
+  settings.target_interval = 5;
+  settings.policy_delay = 2;
+  const auto agent = make_agent(GetParam(), two_numbers(), settings).value();
+  const auto learner = agent->make_learner(kBatch);
+  TransitionBatch batch(two_numbers(), kBatch);
+  Gradients gradients = agent->make_gradients(kBatch);
+  Random random(std::uint64_t{1});
+  fill(batch, 1);
+  const std::size_t learned = GetParam() == Algorithm::kDdpg ? 2 : 3;
+  for (int step = 1; step <= 20; ++step) {
+    learner->learn(agent->weights(), batch, random, gradients);
+    ASSERT_TRUE(agent->step(gradients, 0, 1).ok());
+    // The critics move with each step, so a target equals its critic only after a copy.
+    for (std::size_t critic = 1; critic < learned; ++critic) {
+      const auto networks = agent->weights().networks;
+      EXPECT_EQ(std::ranges::equal(networks[critic]->span(), networks[learned + critic]->span()),
+                step % 5 == 0)
+          << "step " << step << " critic " << critic;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CopiedTargets, ::testing::Values(Algorithm::kDdpg, Algorithm::kTd3),
+                         [](const auto& algorithm) {
+                           return std::string(algorithm_name(algorithm.param));
+                         });
 
 }  // namespace
 }  // namespace reverie

@@ -216,7 +216,9 @@ class DeterministicAgent final : public Agent {
       if (gradients.is_present[i] == 0) continue;
       optimizers_[i].step_part(gradients.networks[i], part, parameters_[i]);
     }
-    if (gradients.is_present[0] == 0) return;
+    // A share is taken with each step of the policy, as in TD3's source; copies are counted in
+    // gradient steps.
+    if (settings_.tau > 0 && gradients.is_present[0] == 0) return;
     for (std::size_t i = 0; i < shapes_.learned(); ++i) {
       follow(settings_, version_, parameters_[i], part, parameters_[shapes_.learned() + i]);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,10 @@
 
 namespace reverie {
 namespace {
+
+// Adam moves a number by fewer learning rates than this in a step, (1 - 0.9) / sqrt(1 - 0.999).
+// Kingma & Ba 2015, section 2.1.
+constexpr double kAdamStepsMax = 3.2;
 
 constexpr float kLogStdMin = -20;
 constexpr float kLogStdMax = 2;
@@ -287,6 +292,7 @@ class SoftAgent final : public Agent {
 
   Status begin_step(const Gradients& gradients, std::span<const double> square_sums,
                     double progress, double step_scale) override {
+    if (gradients.is_present[kTemperature] != 0) REVERIE_RETURN_IF_ERROR(check_temperature());
     REVERIE_RETURN_IF_ERROR(begin_steps(gradients, square_sums, progress, step_scale, optimizers_));
     ++version_;
     return {};
@@ -311,6 +317,18 @@ class SoftAgent final : public Agent {
   }
 
  private:
+  // Refuses a step after which the temperature may be infinite: the weights stay usable.
+  Status check_temperature() const {
+    const auto now = static_cast<double>(parameters_[kTemperature].data()[0]);
+    const double most = std::log(static_cast<double>(std::numeric_limits<float>::max()));
+    if (now + kAdamStepsMax * settings_.policy_learning_rate < most) return {};
+    return invalid_argument(
+        "the temperature is exp({}), and after a step with policy_learning_rate {} it may be more "
+        "than exp({}), which no float holds; no step was taken. Lower policy_learning_rate, or "
+        "scale the rewards down with reward_scale",
+        now, settings_.policy_learning_rate, most);
+  }
+
   const AgentSpec spec_;
   const TrainSettings settings_;
   const std::array<nn::Mlp, 4> shapes_;

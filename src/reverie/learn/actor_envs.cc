@@ -1,6 +1,8 @@
 // Tested in tests/integration/training_test.cc.
 #include "reverie/learn/actor_envs.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "reverie/codec/byte_arrays.h"
@@ -110,6 +112,24 @@ Result<AgentSpec> agent_spec(const NativeSpec& spec) {
     agent.action_high = spec.action_high;
   }
   return agent;
+}
+
+Status check_finite(const ActorEnvs& envs, std::span<const float> obs) {
+  const std::size_t width = envs.spec().obs_width;
+  for (std::size_t env = 0; env < envs.count(); ++env) {
+    const std::span<const float> row = obs.subspan(env * width, width);
+    const auto bad = std::ranges::find_if(row, [](float value) { return !std::isfinite(value); });
+    if (bad != row.end()) {
+      return invalid_argument(
+          "environment {} of {} gave an observation whose element {} is {}; all must be finite",
+          env, envs.id(), bad - row.begin(), *bad);
+    }
+    if (!std::isfinite(envs.rows().rewards[env])) {
+      return invalid_argument("environment {} of {} gave the reward {}; it must be finite", env,
+                              envs.id(), envs.rows().rewards[env]);
+    }
+  }
+  return {};
 }
 
 EnvMaker native_env_maker(const NativeRegistry& registry, std::string id, Options options) {

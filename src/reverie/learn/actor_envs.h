@@ -55,6 +55,10 @@ class ActorEnvs {
   }
 };
 
+// Whether the rewards of the last step, and `obs`, which has a row for each environment, are
+// finite. INVALID_ARGUMENT names the environment and the number.
+Status check_finite(const ActorEnvs& envs, std::span<const float> obs);
+
 // Makes `count` environments, seeded from `seed` on. Any thread.
 using EnvMaker =
     std::function<Result<std::unique_ptr<ActorEnvs>>(std::size_t count, std::uint64_t seed)>;

@@ -2,7 +2,6 @@
 #include "reverie/learn/actor_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "reverie/codec/byte_arrays.h"
@@ -29,30 +28,12 @@ ActorLoop::ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> po
   if (!spec.is_discrete()) action_shape_.push_back(static_cast<std::int64_t>(spec.action_width));
 }
 
-Status ActorLoop::check_finite(std::span<const float> obs) const {
-  const std::size_t width = envs_->spec().obs_width;
-  for (std::size_t env = 0; env < envs_->count(); ++env) {
-    const std::span<const float> row = obs.subspan(env * width, width);
-    const auto bad = std::ranges::find_if(row, [](float value) { return !std::isfinite(value); });
-    if (bad != row.end()) {
-      return invalid_argument(
-          "environment {} of {} gave an observation whose element {} is {}; all must be finite",
-          env, envs_->id(), bad - row.begin(), *bad);
-    }
-    if (!std::isfinite(envs_->rows().rewards[env])) {
-      return invalid_argument("environment {} of {} gave the reward {}; it must be finite", env,
-                              envs_->id(), envs_->rows().rewards[env]);
-    }
-  }
-  return {};
-}
-
 Status ActorLoop::check_step() const {
-  REVERIE_RETURN_IF_ERROR(check_finite(next_obs_));
+  REVERIE_RETURN_IF_ERROR(check_finite(*envs_, next_obs_));
   const EnvRows& rows = envs_->rows();
   for (std::size_t env = 0; env < envs_->count(); ++env) {
     if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
-    return check_finite({rows.obs, obs_.size()});  // the first ones of other episodes
+    return check_finite(*envs_, {rows.obs, obs_.size()});  // the first ones of other episodes
   }
   return {};
 }
@@ -106,7 +87,7 @@ Status ActorLoop::load(ByteReader& in) {
 Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number) {
   if (!is_begun_) {
     REVERIE_RETURN_IF_ERROR(envs_->reset());
-    REVERIE_RETURN_IF_ERROR(check_finite({envs_->rows().obs, obs_.size()}));
+    REVERIE_RETURN_IF_ERROR(check_finite(*envs_, {envs_->rows().obs, obs_.size()}));
     is_begun_ = true;
   }
   const std::size_t count = envs_->count();

@@ -41,7 +41,6 @@ class ActorLoop {
   Status load(ByteReader& in);
 
  private:
-  Status check_finite(std::span<const float> obs) const;
   // Checks everything that the last step gave.
   Status check_step() const;
   void count_episodes(std::uint64_t step_number);

@@ -114,6 +114,13 @@ Result<std::vector<double>> curve(std::size_t core_count,
   return values;
 }
 
+// What is measured: actors and learners with a store of their own.
+struct MeasuredTraining {
+  TrainSettings settings;  // with the number of tables
+  ReturnLog log{1};
+  Loops loops;
+};
+
 Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
   const std::uint64_t stride = settings.envs_per_actor;
   std::uint64_t steps = 0;
@@ -130,6 +137,21 @@ Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
   return {};
 }
 
+// With transitions in its tables.
+Result<std::unique_ptr<MeasuredTraining>> open_measured(const TrainSettings& settings, Agent& agent,
+                                                        const EnvMaker& make_envs,
+                                                        const CoreProfileOptions& options) {
+  auto made = std::make_unique<MeasuredTraining>();
+  made->settings = settings;
+  REVERIE_ASSIGN_OR_RETURN(std::vector<TableOptions> tables, training_tables(settings));
+  REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<LocalService> service,
+                           options.open_store(std::move(tables)));
+  REVERIE_ASSIGN_OR_RETURN(made->loops,
+                           open_loops(made->settings, agent, make_envs, service, made->log));
+  REVERIE_RETURN_IF_ERROR(fill(made->settings, made->loops, agent));
+  return made;
+}
+
 }  // namespace
 
 Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
@@ -142,35 +164,43 @@ Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const En
     return invalid_argument("measure_s is {}; it must be a number above 0 and at most 60",
                             options.measure_s);
   }
+  const auto tables_of = [given = settings](std::size_t learners) {
+    TrainSettings training = given;
+    training.learners = learners;
+    return replay_shard_count(training);
+  };
   settings.actors = options.core_count;
   settings.learners = options.core_count;
-  REVERIE_ASSIGN_OR_RETURN(std::vector<TableOptions> tables, training_tables(settings));
-  REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<LocalService> service,
-                           LocalService::open(std::move(tables), {}));
-  ReturnLog log(1);
-  REVERIE_ASSIGN_OR_RETURN(Loops loops, open_loops(settings, agent, make_envs, service, log));
-  REVERIE_RETURN_IF_ERROR(fill(settings, loops, agent));
+  settings.replay_shards = tables_of(std::max<std::size_t>(options.core_count - 1, 1));
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<MeasuredTraining> measured,
+                           open_measured(settings, agent, make_envs, options));
 
   CoreProfile profile;
   const auto measure_actors = [&](std::size_t cores) {
     // Exploration as late in a training, when most actions are the network's.
     const auto act = [&](std::size_t actor) -> Result<double> {
       REVERIE_RETURN_IF_ERROR(
-          loops.actors[actor]->step(*agent.weights().networks[0], settings.steps));
+          measured->loops.actors[actor]->step(*agent.weights().networks[0], settings.steps));
       return static_cast<double>(settings.envs_per_actor);
     };
     return rate(cores, options, act, [] {});
   };
   REVERIE_ASSIGN_OR_RETURN(profile.actor_curve, curve(options.core_count, measure_actors));
 
-  const auto measure_learners = [&](std::size_t cores) {
+  settings.actors = 1;  // which fills the tables
+  const auto measure_learners = [&](std::size_t cores) -> Result<double> {
+    settings.replay_shards = tables_of(cores);
+    if (settings.replay_shards != measured->settings.replay_shards) {
+      measured.reset();
+      REVERIE_ASSIGN_OR_RETURN(measured, open_measured(settings, agent, make_envs, options));
+    }
     ParameterServerOptions server_options;
     server_options.learner_count = cores;
     server_options.asynchronous = settings.asynchronous;
     server_options.staleness_max = settings.staleness_max;
     ParameterServer server(agent, server_options);
     const auto learn = [&](std::size_t learner) -> Result<double> {
-      LearnerLoop& loop = *loops.learners[learner];
+      LearnerLoop& loop = *measured->loops.learners[learner];
       REVERIE_RETURN_IF_ERROR(loop.sample(0));
       const WeightsView weights = server.weights(learner);
       const std::uint64_t version = weights.version;

@@ -4,16 +4,23 @@
 // optimiser, replay and batch size, each side alone on 1, 2, 3, 4, 6, 8, 12, ... cores; between
 // these the curve is interpolated linearly.
 //
+// The transitions are in as many tables as those of a training with so many learners (loops.h).
+// Actors have the tables of the most learners that leave one core to an actor: an insert takes the
+// lock of one table, so it costs about as much with fewer.
+//
 // Source: "Parallel Actors and Learners", section V.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/learn/loops.h"
+#include "reverie/replay/local_service.h"
 
 namespace reverie {
 
@@ -21,6 +28,9 @@ struct CoreProfileOptions {
   std::size_t core_count = 1;
   double measure_s = 0.2;  // for each point of a curve
   Clock* clock = &Clock::system();
+  // Makes the store of one measured training.
+  std::function<Result<std::shared_ptr<LocalService>>(std::vector<TableOptions>)> open_store =
+      [](std::vector<TableOptions> tables) { return LocalService::open(std::move(tables), {}); };
 };
 
 struct CoreProfile {

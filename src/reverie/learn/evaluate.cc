@@ -36,6 +36,7 @@ Result<std::vector<double>> evaluate(const EnvMaker& make_envs, const Agent& age
     const EnvRows& rows = envs->rows();
     policy->act_greedily(weights, {rows.obs, count, width, width}, actions);
     REVERIE_RETURN_IF_ERROR(envs->step(actions));
+    REVERIE_RETURN_IF_ERROR(check_finite(*envs, {rows.obs, count * width}));
     for (std::size_t env = 0; env < count; ++env) {
       if (is_over[env]) continue;
       returns[env] += static_cast<double>(rows.rewards[env]);

@@ -20,8 +20,8 @@ struct EvaluateOptions {
 };
 
 // The returns of episode_count episodes, each the first of a separate environment, so that short
-// episodes are not over-represented. INVALID_ARGUMENT for a count out of range; else the
-// environments' error.
+// episodes are not over-represented. INVALID_ARGUMENT for a count out of range, or a reward or
+// observation that is not finite; else the environments' error.
 Result<std::vector<double>> evaluate(const EnvMaker& make_envs, const Agent& agent,
                                      const nn::Parameters& weights, std::uint64_t seed,
                                      const EvaluateOptions& options);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -191,15 +190,19 @@ class ServedActors::Impl {
   Status take_steps(const Payload& payload) {
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t actor, StepReport::actor_of(payload));
     REVERIE_ASSIGN_OR_RETURN(const std::size_t place, place_of(actor));
-    CountedSink sink(trainer_.outside_replay(place));
-    const std::size_t env_count = trainer_.settings().envs_per_actor;
-    const Result<StepReport::Read> read =
-        StepReport::read(payload, trainer_.agent().spec(), env_count, sink);
-    // Steps in the table count, even those of an incomplete report.
-    trainer_.collect(sink.count() * env_count, read.ok()
-                                                   ? std::span<const EpisodeRecord>(read->episodes)
-                                                   : std::span<const EpisodeRecord>());
-    return read.status();
+    Status status;
+    trainer_.collect([&] {
+      CountedSink sink(trainer_.outside_replay(place));
+      const std::size_t env_count = trainer_.settings().envs_per_actor;
+      Result<StepReport::Read> read =
+          StepReport::read(payload, trainer_.agent().spec(), env_count, sink);
+      status = read.status();
+      // Steps in the table count, even those of an incomplete report.
+      Trainer::OutsideSteps inserted{sink.count() * env_count, {}};
+      if (read.ok()) inserted.episodes = std::move(read->episodes);
+      return inserted;
+    });
+    return status;
   }
 
   // That of the actor, else one that is free, or whose actor was silent for longest.

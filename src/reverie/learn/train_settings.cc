@@ -5,12 +5,14 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "reverie/base/format.h"
 #include "reverie/transitions/replay_shards.h"
 
 namespace reverie {
@@ -19,6 +21,10 @@ namespace {
 // Larger than any useful value, and small enough that no product of two overflows.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 40;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Bounds of what networks, optimisers and batches hold as floats: there it is neither 0 nor
+// infinity, nor so small that it is flushed to 0 once it is multiplied by one of the others.
+constexpr double kFloatLeast = 1e-30;
+constexpr double kFloatMost = 1e30;
 
 // How long it lasts and how it is judged, how far a gradient's step goes, and the noise of actions.
 constexpr std::array<std::string_view, 11> kFreeAtResume = {
@@ -49,10 +55,18 @@ class Checker {
     if (value >= least && value <= most) return;
     keep(invalid_argument("{} is {}; it must be a number from {} to {}", name, value, least, most));
   }
-  // Finite unless infinity is allowed.
-  void positive(const char* name, double value, bool may_be_infinite = false) {
-    if (value > 0 && (may_be_infinite || value < kInfinity)) return;
-    keep(invalid_argument("{} is {}; it must be a number above 0", name, value));
+  // One that is computed with as a float. `also` is allowed beside the bounds.
+  void as_float(const char* name, double value, std::optional<double> also = {},
+                double most = kFloatMost) {
+    if (value >= kFloatLeast && value <= most) return;
+    if (also && value == *also) return;
+    keep(invalid_argument("{} is {}; it must be {}a number from {} to {}", name, value,
+                          also ? format("{} or ", *also) : "", kFloatLeast, most));
+  }
+  void finite(const char* name, std::optional<double> value, double most) {
+    if (!value || std::abs(*value) <= most) return;
+    keep(
+        invalid_argument("{} is {}; it must be a number from {} to {}", name, *value, -most, most));
   }
   void keep(Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -165,38 +179,34 @@ Status check_ranges(const TrainSettings& s) {
   check.count("return_window", s.return_window, 1);
   check.count("evaluation_interval", s.evaluation_interval, 0);
   check.count("evaluation_episodes", s.evaluation_episodes, 1, 1 << 16);
-  if (s.stop_at_return && !std::isfinite(*s.stop_at_return)) {
-    check.keep(invalid_argument("stop_at_return is {}; it must be finite", *s.stop_at_return));
-  }
+  check.finite("stop_at_return", s.stop_at_return, std::numeric_limits<double>::max());
   check.count("capacity", s.capacity, 1);
   check.count("replay_shards", s.replay_shards, 0, ReplayShards::kShardsMax);
   check.number("priority_exponent", s.priority_exponent, 0, 16);
-  check.positive("priority_epsilon", s.priority_epsilon);
+  check.as_float("priority_epsilon", s.priority_epsilon);
   check.number("beta_first", s.beta_first, 0, 16);
   check.number("beta_last", s.beta_last, 0, 16);
   check.count("n_step", s.n_step, 1, 1024);
   check.number("gamma", s.gamma, 0, 1);
   check.count("batch_size", s.batch_size, 1, 1 << 20);
-  check.positive("reward_scale", s.reward_scale);
-  check.positive("learning_rate", s.learning_rate);
+  check.as_float("reward_scale", s.reward_scale);
+  check.as_float("learning_rate", s.learning_rate);
   check.number("learning_rate_last_share", s.learning_rate_last_share, 0, 1);
-  check.positive("adam_epsilon", s.adam_epsilon);
-  check.number("gradient_norm_max", s.gradient_norm_max, 0, 1e30);
-  check.positive("huber_delta", s.huber_delta, /*may_be_infinite=*/true);
+  check.as_float("adam_epsilon", s.adam_epsilon);
+  check.as_float("gradient_norm_max", s.gradient_norm_max, 0.0);
+  check.as_float("huber_delta", s.huber_delta, kInfinity);
   check.count("target_interval", s.target_interval, 1);
-  check.number("tau", s.tau, 0, 1);
+  check.as_float("tau", s.tau, 0.0, 1);
   check.number("epsilon_first", s.epsilon_first, 0, 1);
   check.number("epsilon_last", s.epsilon_last, 0, 1);
   check.number("epsilon_share", s.epsilon_share, 0, 1);
-  check.positive("policy_learning_rate", s.policy_learning_rate);
+  check.as_float("policy_learning_rate", s.policy_learning_rate);
   check.count("policy_delay", s.policy_delay, 1);
   check.number("noise_sigma", s.noise_sigma, 0, 10);
   check.number("target_noise", s.target_noise, 0, 10);
-  check.positive("target_noise_max", s.target_noise_max);
-  check.number("temperature", s.temperature, 0, 1e6);
-  if (s.target_entropy && !std::isfinite(*s.target_entropy)) {
-    check.keep(invalid_argument("target_entropy is {}; it must be finite", *s.target_entropy));
-  }
+  check.as_float("target_noise_max", s.target_noise_max);
+  check.as_float("temperature", s.temperature, 0.0, 1e6);
+  check.finite("target_entropy", s.target_entropy, kFloatMost);
   return check.status();
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/base/format.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -66,7 +67,7 @@ TEST(TrainSettings, AnOptionOutOfRangeIsNamedWithItsValueAndBound) {
   };
   refuses({{"gamma", 1.5}}, {"gamma", "1.5", "from 0 to 1"});
   refuses({{"gamma", std::numeric_limits<double>::quiet_NaN()}}, {"gamma", "nan"});
-  refuses({{"learning_rate", 0.0}}, {"learning_rate", "0", "above 0"});
+  refuses({{"learning_rate", 0.0}}, {"learning_rate", "0", "from 1e-30 to 1e+30"});
   refuses({{"batch_size", std::int64_t{0}}}, {"batch_size", "0", "from 1"});
   refuses({{"steps", std::int64_t{-1}}}, {"steps", "-1"});
   refuses({{"steps", 1.5}}, {"steps", "integer"});
@@ -75,6 +76,32 @@ TEST(TrainSettings, AnOptionOutOfRangeIsNamedWithItsValueAndBound) {
   refuses({{"hidden", std::string("64,")}}, {"hidden"});
   refuses({{"learners", std::int64_t{2}}}, {"learners", "actors"});
   refuses({{"warmup_steps", std::int64_t{3}}, {"n_step", std::int64_t{3}}}, {"warmup_steps", "4"});
+}
+
+// As floats they would be 0 or infinity, which ends a training with NaN weights or an abort.
+TEST(TrainSettings, ANumberThatNoFloatHoldsIsRefusedWithItsBounds) {
+  const char* const names[] = {
+      "priority_epsilon",  "reward_scale", "learning_rate",        "adam_epsilon",
+      "gradient_norm_max", "huber_delta",  "policy_learning_rate", "target_noise_max",
+  };
+  for (const char* const name : names) {
+    for (const double value : {1e-46, 1e-40, -1e-3, 1e39, 1e300}) {
+      expect_refused(read_settings({{name, value}}).status(), StatusCode::kInvalidArgument,
+                     {name, format("{}", value), "from 1e-30 to 1e+30"});
+    }
+    for (const double value : {1e-30, 1.0, 1e30}) {
+      EXPECT_TRUE(read_settings({{name, value}}).ok()) << name << " " << value;
+    }
+  }
+  expect_refused(read_settings({{"tau", 1e-46}}).status(), StatusCode::kInvalidArgument,
+                 {"tau is 1e-46", "0 or a number from 1e-30 to 1"});
+  expect_refused(read_settings({{"temperature", 1e-46}}).status(), StatusCode::kInvalidArgument,
+                 {"temperature is 1e-46", "0 or a number from 1e-30"});
+  expect_refused(read_settings({{"target_entropy", -1e39}}).status(), StatusCode::kInvalidArgument,
+                 {"target_entropy", "-1e+39", "from -1e+30"});
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(read_settings({{"huber_delta", infinity}}).ok());
+  EXPECT_TRUE(read_settings({{"gradient_norm_max", 0.0}, {"tau", 0.0}, {"temperature", 0.0}}).ok());
 }
 
 }  // namespace

@@ -258,13 +258,15 @@ void Trainer::check_return() {
   if (mean && *mean >= *settings_.stop_at_return) end(TrainEnd::kReturnReached, {});
 }
 
-void Trainer::collect(std::uint64_t steps, std::span<const EpisodeRecord> episodes) {
-  const std::uint64_t all = gate_->collect_outside(steps);
-  for (EpisodeRecord episode : episodes) {
+void Trainer::collect(const std::function<OutsideSteps()>& insert) {
+  MutexLock lock(outside_mutex_);
+  OutsideSteps inserted = insert();
+  const std::uint64_t all = gate_->collect_outside(inserted.steps);
+  for (EpisodeRecord& episode : inserted.episodes) {
     episode.step = all;
     log_.add(episode);
   }
-  if (!episodes.empty()) check_return();
+  if (!inserted.episodes.empty()) check_return();
 }
 
 bool Trainer::is_evaluation_due(std::uint64_t steps) {

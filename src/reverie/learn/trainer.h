@@ -13,9 +13,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -121,8 +121,13 @@ class Trainer {
   const std::shared_ptr<ReplayBuffer>& outside_replay(std::size_t place) const {
     return loops_.replays[loops_.outside_begin() + place];
   }
-  // Notes steps that one has taken, which are in the table, and the episodes that ended in them.
-  void collect(std::uint64_t steps, std::span<const EpisodeRecord> episodes);
+  struct OutsideSteps {
+    std::uint64_t steps = 0;
+    std::vector<EpisodeRecord> episodes;  // that ended in them; `step` is not set
+  };
+  // Calls `insert`, which puts steps that one has taken into its replay buffer, and counts them. No
+  // checkpoint has the steps without their count, or the count without the steps.
+  void collect(const std::function<OutsideSteps()>& insert);
   // may_collect(): whether they need not wait. has_all_steps(): whether nothing is left to do.
   bool may_collect() const { return gate_->may_collect(); }
   bool wait_to_collect(TimePoint deadline) { return gate_->wait_to_collect(deadline); }
@@ -194,6 +199,7 @@ class Trainer {
   ForkGuard fork_guard_;
   double elapsed_before_s_ = 0;  // of the runs that this one continues
   Mutex save_mutex_;             // one save at a time
+  Mutex outside_mutex_;          // steps of other processes are inserted and counted, or saved
 
   mutable Mutex evaluation_mutex_;
   std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;  // intervals, begun

@@ -128,6 +128,8 @@ Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
 }
 
 Result<std::string> Trainer::write(checkpoint::Checkpointer& to) {
+  // The gate's pause does not reach actors of other processes: what they report waits here.
+  MutexLock lock(outside_mutex_);
   std::vector<std::byte> state;
   ByteWriter out(state);
   REVERIE_RETURN_IF_ERROR(write_state(out));

@@ -9,12 +9,14 @@ UpdateRatio::UpdateRatio(const UpdateRatioOptions& options) : options_(options) 
   const double round = options.update_interval * static_cast<double>(options.batches_per_round);
   lead_ = std::max(static_cast<double>(options.lead),
                    4 * round + 4 * static_cast<double>(options.actor_stride));
-  if (options.steps > options.warmup) {
-    const double batches =
-        std::floor(static_cast<double>(options.steps - options.warmup) / options.update_interval);
-    batch_count_ = static_cast<std::uint64_t>(batches);
-    batch_count_ -= batch_count_ % options.batches_per_round;
-  }
+  batch_count_ = batches_of(options.steps);
+  batch_count_ -= batch_count_ % options.batches_per_round;
+}
+
+std::uint64_t UpdateRatio::batches_of(std::uint64_t steps) const {
+  if (steps <= options_.warmup) return 0;
+  return static_cast<std::uint64_t>(
+      std::floor(static_cast<double>(steps - options_.warmup) / options_.update_interval));
 }
 
 std::optional<double> UpdateRatio::measured_interval() const {
@@ -112,9 +114,12 @@ bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
         ratio_.is_due(number)
             ? 0
             : ratio_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
-    while (!is_stopped_ && !is_begun() &&
-           (is_paused_ || (static_cast<double>(ratio_.collected()) < wanted &&
-                           !(is_collected() && ratio_.is_due(number))))) {
+    const auto has_steps = [&] {
+      mutex_.assert_held();
+      const bool has_wanted = static_cast<double>(ratio_.collected()) >= wanted;
+      return ratio_.is_due(number) && (has_wanted || is_collected());
+    };
+    while (!is_stopped_ && !is_begun() && (is_paused_ || !has_steps())) {
       wanted_steps_ = waiting_learners_ == 0 ? wanted : std::min(wanted, wanted_steps_);
       ++waiting_learners_;
       wait_for_change();

@@ -4,10 +4,12 @@
 //     steps     |--- warmup ---|--- update_interval ---|--- update_interval ---| ...
 //     batches                                          0                       1
 //
-// Batch number b may be learned from once warmup + (b + 1) update_interval steps are collected.
-// Actors may collect until they are `lead` steps ahead of that; then they wait until half of the
-// lead is used up, so that neither side is woken for every step. UpdateRatio is only the
-// arithmetic; RatioGate (below) makes threads wait.
+// After c steps, (c - warmup) / update_interval batches may be learned from, rounded down: so batch
+// number b needs warmup + (b + 1) update_interval steps. Every count comes from this one quotient:
+// a product beside it could round up to a step that the run does not have. Actors may collect until
+// they are `lead` steps ahead of that; then they wait until half of the lead is used up, so that
+// neither side is woken for every step. UpdateRatio is only the arithmetic; RatioGate (below) makes
+// threads wait.
 //
 // Source: the loop of "Parallel Actors and Learners", algorithm 1, with actors and learners apart.
 #pragma once
@@ -38,7 +40,7 @@ class UpdateRatio {
 
   // Batches of the whole run: a multiple of batches_per_round.
   std::uint64_t batch_count() const { return batch_count_; }
-  // Steps that must be there before batch `number` is learned from.
+  // About how many steps must be there before batch `number` is learned from: is_due() decides.
   double steps_before(std::uint64_t number) const {
     return static_cast<double>(options_.warmup) +
            static_cast<double>(number + 1) * options_.update_interval;
@@ -56,9 +58,7 @@ class UpdateRatio {
 
   bool has_all_steps() const { return collected_ >= options_.steps; }
   // Whether batch `number` has its steps.
-  bool is_due(std::uint64_t number) const {
-    return static_cast<double>(collected_) >= steps_before(number);
-  }
+  bool is_due(std::uint64_t number) const { return number < batches_of(collected_); }
   // How many collected steps no batch has used yet; negative during the warm-up.
   double ahead() const {
     return static_cast<double>(collected_) - static_cast<double>(options_.warmup) -
@@ -73,6 +73,9 @@ class UpdateRatio {
   std::optional<double> measured_interval() const;
 
  private:
+  // How many batches so many steps are enough for.
+  std::uint64_t batches_of(std::uint64_t steps) const;
+
   UpdateRatioOptions options_;
   double lead_;
   std::uint64_t batch_count_ = 0;

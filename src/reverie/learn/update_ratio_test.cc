@@ -37,6 +37,20 @@ TEST(UpdateRatio, AnIntervalBelowOneRequiresSeveralBatchesPerStep) {
   EXPECT_FALSE(ratio.is_due(4));
 }
 
+// 100 + 330 * 1.1 is 463.00000000000006 in doubles, yet 363 / 1.1 is 330.
+TEST(UpdateRatio, TheLastBatchHasItsStepsOnceAllAreCollectedWhateverTheIntervalRoundsTo) {
+  for (const double interval : {1.1, 2.2, 4.4, 8.8, 0.1, 0.3, 0.7, 3.3}) {
+    for (std::uint64_t steps = 101; steps < 3'000; ++steps) {
+      UpdateRatio ratio(options_of(steps, 100, interval, 0));
+      ratio.collect(steps);
+      if (ratio.batch_count() == 0) continue;
+      ASSERT_TRUE(ratio.is_due(ratio.batch_count() - 1)) << interval << " " << steps;
+      ASSERT_FALSE(ratio.is_due(ratio.batch_count())) << interval << " " << steps;
+    }
+  }
+  EXPECT_EQ(UpdateRatio(options_of(463, 100, 1.1, 0)).batch_count(), 330u);
+}
+
 TEST(UpdateRatio, OnlyCompleteRoundsAreCounted) {
   UpdateRatioOptions options = options_of(111, 10, 1, 0);
   options.batches_per_round = 3;
@@ -107,6 +121,14 @@ TEST(RatioGate, EveryStepIsCollectedAndEveryBatchLearned) {
       // Each actor may begin a stride just below the lead; the end of the run adds a batch.
       EXPECT_LE(ahead, 64 + 4 * 3 + 4 * interval + 1) << interval << " " << actors;
     }
+  }
+}
+
+TEST(RatioGate, AnIntervalWhoseProductsRoundUpEndsWithEveryBatchLearned) {
+  for (const std::uint64_t lead : {0u, 64u}) {
+    double ahead = 0;
+    const UpdateRatio end = run(options_of(463, 100, 1.1, lead), 1, 1, &ahead);
+    EXPECT_EQ(end.learned(), 330u);
   }
 }
 

@@ -9,9 +9,14 @@
 namespace reverie::nn {
 namespace {
 
-Status check_positive(std::string_view name, double value) {
-  if (value > 0.0 && std::isfinite(value)) return {};
-  return invalid_argument("{} is {}; it must be finite and above 0", name, value);
+constexpr double kFloatLeast = 1e-30;
+constexpr double kFloatMost = 1e30;
+
+// As a float it is neither infinity nor, times the correction of the squares, flushed to 0.
+Status check_float(std::string_view name, double value) {
+  if (value >= kFloatLeast && value <= kFloatMost) return {};
+  return invalid_argument("{} is {}; it must be a number from {} to {}", name, value, kFloatLeast,
+                          kFloatMost);
 }
 
 Status check_decay(std::string_view name, double value) {
@@ -25,10 +30,10 @@ Adam::Adam(std::size_t float_count, const AdamOptions& options)
     : options_(options), mean_(float_count), square_(float_count) {}
 
 Result<Adam> Adam::make(const Mlp& mlp, const AdamOptions& options) {
-  REVERIE_RETURN_IF_ERROR(check_positive("learning_rate", options.learning_rate));
+  REVERIE_RETURN_IF_ERROR(check_float("learning_rate", options.learning_rate));
   REVERIE_RETURN_IF_ERROR(check_decay("mean_decay", options.mean_decay));
   REVERIE_RETURN_IF_ERROR(check_decay("square_decay", options.square_decay));
-  REVERIE_RETURN_IF_ERROR(check_positive("epsilon", options.epsilon));
+  REVERIE_RETURN_IF_ERROR(check_float("epsilon", options.epsilon));
   return Adam(mlp.float_count(), options);
 }
 
@@ -64,7 +69,10 @@ void Adam::step_part(const Parameters& gradient, Part part, Parameters& paramete
 }
 
 Status Adam::set_learning_rate(double learning_rate) {
-  REVERIE_RETURN_IF_ERROR(check_positive("learning_rate", learning_rate));
+  if (!(learning_rate > 0.0) || learning_rate > kFloatMost) {
+    return invalid_argument("learning_rate is {}; it must be above 0 and at most {}", learning_rate,
+                            kFloatMost);
+  }
   options_.learning_rate = learning_rate;
   return {};
 }

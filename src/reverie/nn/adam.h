@@ -16,10 +16,10 @@
 namespace reverie::nn {
 
 struct AdamOptions {
-  double learning_rate = 1e-3;  // > 0
+  double learning_rate = 1e-3;  // in [1e-30, 1e30]
   double mean_decay = 0.9;      // b1, in [0, 1)
   double square_decay = 0.999;  // b2, in [0, 1)
-  double epsilon = 1e-8;        // > 0
+  double epsilon = 1e-8;        // in [1e-30, 1e30]
 };
 
 // Not thread-safe. Holds the moments of one network.
@@ -39,7 +39,8 @@ class Adam {
   void step_part(const Parameters& gradient, Part part, Parameters& parameters);
 
   const AdamOptions& options() const { return options_; }
-  // INVALID_ARGUMENT unless it is finite and above 0.
+  // INVALID_ARGUMENT unless it is above 0 and at most 1e30. A schedule may take it below the least
+  // of the options.
   Status set_learning_rate(double learning_rate);
 
   // The state, for checkpoints: both moments and the number of steps so far.

@@ -123,15 +123,18 @@ TEST(Adam, RefusesOptionsOutOfRange) {
   const auto text = [](const AdamOptions& options) {
     return Adam::make(small(), options).status().message();
   };
-  EXPECT_EQ(text({.learning_rate = 0}), "learning_rate is 0; it must be finite and above 0");
+  EXPECT_EQ(text({.learning_rate = 0}),
+            "learning_rate is 0; it must be a number from 1e-30 to 1e+30");
   EXPECT_EQ(text({.mean_decay = 1}), "mean_decay is 1; it must be at least 0 and below 1");
   EXPECT_EQ(text({.square_decay = -0.5}),
             "square_decay is -0.5; it must be at least 0 and below 1");
   EXPECT_EQ(text({.epsilon = std::numeric_limits<double>::infinity()}),
-            "epsilon is inf; it must be finite and above 0");
+            "epsilon is inf; it must be a number from 1e-30 to 1e+30");
+  // Times the correction of the squares a float flushes it to 0, and a weight becomes 0 / 0.
+  EXPECT_EQ(text({.epsilon = 1e-40}), "epsilon is 1e-40; it must be a number from 1e-30 to 1e+30");
   Adam adam = Adam::make(small(), {}).value();
   EXPECT_EQ(adam.set_learning_rate(-1).message(),
-            "learning_rate is -1; it must be finite and above 0");
+            "learning_rate is -1; it must be above 0 and at most 1e+30");
 }
 
 }  // namespace

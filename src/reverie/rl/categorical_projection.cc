@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "reverie/base/check.h"
 
@@ -34,6 +35,10 @@ Status categorical_projection(std::span<const float> rewards, std::span<const fl
     for (std::size_t a = 0; a < atom_count; ++a) {
       const double atom = value_min + spacing * static_cast<double>(a);
       const double moved = rewards[i] + static_cast<double>(discounts[i]) * atom;
+      if (std::isnan(moved)) {  // it has no place among the atoms, and must show
+        std::fill(to.begin(), to.end(), std::numeric_limits<float>::quiet_NaN());
+        break;
+      }
       const double place = std::clamp((moved - value_min) / spacing, 0.0, last);
       const auto below = std::min(static_cast<std::size_t>(place), atom_count - 2);
       const double share = place - static_cast<double>(below);

@@ -37,7 +37,7 @@ void soft_double_q_targets(std::span<const float> rewards, std::span<const float
   REVERIE_CHECK(first_values.size() == targets.size());
   REVERIE_CHECK(second_values.size() == targets.size());
   REVERIE_CHECK(log_probabilities.size() == targets.size());
-  REVERIE_CHECK(temperature >= 0.0f && std::isfinite(temperature));
+  REVERIE_CHECK(temperature >= 0.0f);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const float value =
         lower_of(first_values[i], second_values[i]) - temperature * log_probabilities[i];

@@ -15,7 +15,8 @@ void clipped_double_q_targets(std::span<const float> rewards, std::span<const fl
                               std::span<const float> first_values,
                               std::span<const float> second_values, std::span<float> targets);
 
-// Also requires a finite temperature >= 0.
+// Also requires a temperature >= 0. With an infinite one no target is finite, unless its discount
+// is 0.
 void soft_double_q_targets(std::span<const float> rewards, std::span<const float> discounts,
                            std::span<const float> first_values,
                            std::span<const float> second_values,

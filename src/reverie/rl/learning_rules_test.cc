@@ -320,6 +320,25 @@ TEST(LearningRules, NanIsPropagated) {
     clipped_double_q_targets(one, one, is_first ? broken : one, is_first ? one : broken, out);
     EXPECT_TRUE(std::isnan(out[0]));
   }
+  for (std::size_t place = 0; place < 3; ++place) {
+    Floats values = {2, 1, 3};
+    values[place] = nan;
+    EXPECT_EQ(greedy_action(values), place);
+    q_targets(one, one, values, out);
+    EXPECT_TRUE(std::isnan(out[0])) << place;
+    double_q_targets(one, one, values, Floats{1, 1, 1}, out);
+    EXPECT_TRUE(std::isnan(out[0])) << place;
+    const Floats over = {0};
+    double_q_targets(one, over, values, Floats{1, 1, 1}, out);
+    EXPECT_EQ(out[0], 1.0f);
+  }
+  Floats advantages(1);
+  const Rollout rollout{one, one, one, one, {}, 1};
+  ASSERT_TRUE(v_trace(rollout, broken, {}, out, advantages).ok());
+  EXPECT_TRUE(std::isnan(out[0]) && std::isnan(advantages[0]));
+  Floats projected(2);
+  ASSERT_TRUE(categorical_projection(broken, one, Floats{0.5f, 0.5f}, 0, 1, projected).ok());
+  EXPECT_TRUE(std::isnan(projected[0]) && std::isnan(projected[1]));
   ASSERT_TRUE(huber_losses(broken, 1, out).ok());
   EXPECT_TRUE(std::isnan(out[0]));
   ASSERT_TRUE(huber_derivatives(broken, 1, out).ok());

@@ -1,6 +1,8 @@
 // Tested in learning_rules_test.cc.
 #include "reverie/rl/q_target.h"
 
+#include <cmath>
+
 #include "reverie/base/check.h"
 #include "reverie/rl/td_target.h"
 
@@ -9,8 +11,8 @@ namespace reverie {
 std::size_t greedy_action(std::span<const float> values) {
   REVERIE_CHECK(!values.empty());
   std::size_t best = 0;
-  for (std::size_t a = 1; a < values.size(); ++a) {
-    if (values[a] > values[best]) best = a;
+  for (std::size_t a = 1; a < values.size() && !std::isnan(values[best]); ++a) {
+    if (!(values[a] <= values[best])) best = a;
   }
   return best;
 }
@@ -28,8 +30,11 @@ void double_q_targets(std::span<const float> rewards, std::span<const float> dis
   REVERIE_CHECK(action_count >= 1 && action_count * targets.size() == next_online_values.size());
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const std::size_t row = i * action_count;
-    const std::size_t action = greedy_action(next_online_values.subspan(row, action_count));
-    targets[i] = td_target(rewards[i], discounts[i], next_target_values[row + action]);
+    const std::size_t best = row + greedy_action(next_online_values.subspan(row, action_count));
+    // A choice by NaN has no value.
+    const float value =
+        std::isnan(next_online_values[best]) ? next_online_values[best] : next_target_values[best];
+    targets[i] = td_target(rewards[i], discounts[i], value);
   }
 }
 

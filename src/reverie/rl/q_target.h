@@ -24,8 +24,8 @@ void double_q_targets(std::span<const float> rewards, std::span<const float> dis
                       std::span<const float> next_online_values,
                       std::span<const float> next_target_values, std::span<float> targets);
 
-// The index of the largest value, the first among equals. NaN never wins unless it is first.
-// Requires at least one value.
+// The index of the largest value, the first among equals; of the first NaN if there is one, so that
+// a broken network shows. Requires at least one value.
 std::size_t greedy_action(std::span<const float> values);
 
 }  // namespace reverie

@@ -28,10 +28,11 @@ Status v_trace(const Rollout& rollout, std::span<const float> ratios, const VTra
         correction = 0;
         next = t.next_values[i];
       }
-      const float rho = std::min(options.rho_max, ratios[i]);
+      // NaN is passed on: the bounds must not hide it.
+      const float rho = std::min(ratios[i], options.rho_max);
       const float error = td_target(t.rewards[i], t.discounts[i], t.next_values[i]) - t.values[i];
-      const float trace = t.discounts[i] * options.lambda * std::min(1.0f, ratios[i]);
-      advantages[i] = std::min(options.advantage_rho_max, ratios[i]) *
+      const float trace = t.discounts[i] * options.lambda * std::min(ratios[i], 1.0f);
+      advantages[i] = std::min(ratios[i], options.advantage_rho_max) *
                       (td_target(t.rewards[i], t.discounts[i], next) - t.values[i]);
       correction = td_target(rho * error, trace, correction);
       targets[i] = t.values[i] + correction;
