@@ -545,10 +545,12 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     std::unordered_map<std::string, Handler> handlers;
     Withdrawn withdrawn;
     std::vector<Withdrawn> more;
+    OnEvent on_event;
     MutexLock lock(mutex_);
     handlers.swap(handlers_);
-    withdrawn = std::move(withdrawn_);
+    withdrawn.swap(withdrawn_);
     more.swap(more_withdrawn_);
+    on_event.swap(on_event_);
   }
 
   using Links = std::unordered_map<LinkId, std::shared_ptr<WireLink>>;

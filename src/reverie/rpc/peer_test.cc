@@ -666,6 +666,18 @@ TEST(Peer, ASecondCallerOfCloseWaitsForTheFirst) {
   second.get();
 }
 
+TEST(Peer, KeepsNoCallbackOnceItIsClosed) {
+  const auto peer = make_peer(named("a", "", /*uses_unix=*/false));
+  const auto kept = std::make_shared<int>(1);
+  ASSERT_TRUE(peer->define("f", [kept](const Request&) {}).ok());
+  peer->set_withdrawn([kept](InboundId) {});
+  peer->add_withdrawn([kept](InboundId) {});
+  peer->set_on_event([kept](Peer::EventKind, const std::string&) {});
+  EXPECT_EQ(kept.use_count(), 5);
+  peer->close();
+  EXPECT_EQ(kept.use_count(), 1);
+}
+
 TEST(Peer, RefusesInvalidNamesAndBounds) {
   EXPECT_EQ(Peer::make({}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Peer::make(named(std::string(300, 'x'))).status().code(), StatusCode::kInvalidArgument);
