@@ -77,11 +77,11 @@ class CallingPeer final : public SimPeer {
     const std::int64_t number = oracle_.next_number++;
     if (is_idempotent) oracle_.idempotent.insert(number);
     peer().host_proved(peer().link_to(other));
-    const auto [session, name, is_proved, may_be_proved] = peer().neighbour(other);
-    const bool lends = number % 3 == 0 && is_proved && !is_idempotent;
-    const auto id = peer().call(other, "double",
-                                lends ? lending_payload(number, session) : number_payload(number),
-                                {now() + kTimeout, is_idempotent}, now());
+    const Neighbour found = peer().neighbour(other, /*may_prove=*/true, now());
+    const bool lends = number % 3 == 0 && found.is_proved && !is_idempotent;
+    const auto id = peer().call(
+        other, "double", lends ? lending_payload(number, found.session) : number_payload(number),
+        {now() + kTimeout, is_idempotent}, now());
     ASSERT_TRUE(id.ok()) << id.status().to_string();
     oracle_.open.insert(number);
     calls_[*id] = number;
@@ -478,7 +478,9 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
     }
     return is_done();
   };
-  const auto forgotten = [&] { return keeps.peer().neighbour(name_of(1)); };
+  const auto forgotten = [&] {
+    return keeps.peer().neighbour(name_of(1), /*may_prove=*/true, keeps.now());
+  };
   ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
   const std::uint64_t session = forgotten().session;
   keeps.peer().host_proved(keeps.peer().link_to(name_of(1)));
@@ -494,7 +496,9 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
   oracle.next_number = 3;              // this call lends memory
   keeps.call(name_of(1), false);
   ASSERT_FALSE(oracle.lent[3].is_released);
-  ASSERT_TRUE(go_on_until([&] { return forgets.peer().neighbour(name_of(0)).session == 0; }));
+  ASSERT_TRUE(go_on_until([&] {
+    return forgets.peer().neighbour(name_of(0), /*may_prove=*/true, forgets.now()).session == 0;
+  }));
   network.heal();
   ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
   EXPECT_EQ(forgotten().session, session);
@@ -502,6 +506,34 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
   // It would be refused, since the proof comes after it.
   EXPECT_TRUE(oracle.lent[3].is_released);
   EXPECT_EQ(oracle.runs[3], 0);
+}
+
+// The peers have one host, but the Unix socket that the server tells cannot be reached.
+TEST(PeersOnASimulatedNetwork, MayProveTheirHostForAMomentAfterTheyHaveConnected) {
+  sim::Network network(1, {});
+  Oracle oracle;
+  PeerOptions local;
+  local.host = "host";
+  for (int i = 0; i < 2; ++i) network.add(nullptr);
+  CallingPeer server(network, oracle, 0, name_of(0), "secret", local);
+  CallingPeer client(network, oracle, 1, name_of(1), "secret", local);
+  network.replace(0, &server);
+  network.replace(1, &client);
+  server.peer().add_address("unix:@nowhere", server.now());
+  server.listen(address_of(0));
+  client.connect(address_of(0));
+  const auto found = [&](bool may_prove) {
+    return client.peer().neighbour(name_of(0), may_prove, client.now());
+  };
+  while (client.peer().link_to(name_of(0)) == 0 && network.step()) {
+  }
+  EXPECT_TRUE(found(true).may_be_proved);
+  EXPECT_FALSE(found(false).may_be_proved);
+  const TimePoint end = network.now() + std::chrono::seconds(1);
+  while (network.now() < end && network.step()) {
+  }
+  ASSERT_NE(client.peer().link_to(name_of(0)), 0u);
+  EXPECT_FALSE(found(true).may_be_proved);
 }
 
 // If the server counted each of the hostile peer's calls, only one would be subtracted again.

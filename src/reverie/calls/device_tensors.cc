@@ -191,9 +191,12 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
     pause_until(clock_, clock_.now() + kLookPause);
     now = peer->neighbour(InboundId{receiver.session, 0});
   }
-  const Verdict verdict = now.is_proved ? ask(now, device, *uuid, deadline)
-                                        : Verdict{false, clock_.now() + kNoFor,
-                                                  format("'{}' shares no memory", receiver.name)};
+  if (!now.is_proved) {  // the peer knows when this changes, so it is not remembered here
+    MutexLock lock(mutex_);
+    counts_.refusal = format("'{}' shares no memory", receiver.name);
+    return false;
+  }
+  const Verdict verdict = ask(now, device, *uuid, deadline);
   MutexLock lock(mutex_);
   if (!verdict.is_yes) counts_.refusal = verdict.why;
   if (verdicts_.size() >= kVerdictsMax) verdicts_.clear();  // most are of runs that have ended

@@ -334,12 +334,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   Neighbour neighbour(const Receiver& receiver) {
     if (is_forked()) return {};
     MutexLock lock(mutex_);
-    Neighbour found = core_.neighbour(receiver);
-    if (!found.may_be_proved) return found;
     const auto link = links_.find(core_.link_to(receiver));
-    const bool is_unix = link != links_.end() && link->second->connection().is_unix();
-    found.may_be_proved = uses_shared_memory_ && (!is_unix || link->second->may_prove_host());
-    return found;
+    const bool may_prove = link == links_.end() || link->second->may_prove_host();
+    return core_.neighbour(receiver, uses_shared_memory_ && may_prove, clock_.now());
   }
 
   bool is_kept(std::uint64_t session) {

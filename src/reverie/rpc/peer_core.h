@@ -189,8 +189,9 @@ class PeerCore {
   // The present link to the peer, or to the caller of the request; 0 if there is none.
   LinkId link_to(const std::string& peer) const;
   LinkId link_to(InboundId request) const;
-  Neighbour neighbour(const std::string& peer) const;
-  Neighbour neighbour(InboundId request) const;
+  // `may_prove` is false if it is known that the present link proves nothing about the host.
+  Neighbour neighbour(const std::string& peer, bool may_prove, TimePoint now) const;
+  Neighbour neighbour(InboundId request, bool may_prove, TimePoint now) const;
   // Whether kDeviceFunction is delivered.
   void serve_devices() { serves_devices_ = true; }
   // The lent memory that a received call or answer names is not read any more.
@@ -228,7 +229,8 @@ class PeerCore {
     Greeting mine;
     Greeting theirs;
     std::uint64_t session = 0;  // once it is open
-    TimePoint opened;
+    TimePoint opened;           // when its handshake began
+    TimePoint joined;           // when its session used it first
     TimePoint heard;
     TimePoint sent;
   };
@@ -308,7 +310,7 @@ class PeerCore {
   void on_answer(std::uint64_t key, Frame frame);
   // Notes where a received message comes from, and makes the receipt for what was lent with it.
   void mark(std::uint64_t key, const Session& session, Frame& frame);
-  Neighbour neighbour_of(std::uint64_t key) const;
+  Neighbour neighbour_of(std::uint64_t key, bool may_prove, TimePoint now) const;
   void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
   void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
   // In order; iterates over all calls.

@@ -11,6 +11,10 @@
 namespace reverie {
 namespace {
 
+// A run may prove that it is on this host for this long after its link was opened or lost: the Unix
+// socket is dialled as soon as a link over TCP is open.
+constexpr Duration kHostProofMax = std::chrono::seconds(1);
+
 // An abstract Unix socket: shared memory begins with one.
 bool is_abstract(const std::string& address) {
   return address.starts_with("unix:@");
@@ -26,10 +30,13 @@ void PeerCore::mark(std::uint64_t key, const Session& session, Frame& frame) {
       effects_.on_receipt({key, frame.header.call}, frame.header.kind), key, session.life);
 }
 
-Neighbour PeerCore::neighbour_of(std::uint64_t key) const {
+Neighbour PeerCore::neighbour_of(std::uint64_t key, bool may_prove, TimePoint now) const {
   const Session& session = sessions_.at(key);
   Neighbour found{key, session.peer_name, session.is_host_proved, false};
-  if (found.is_proved || options_.host.empty()) return found;
+  const TimePoint since = session.link != 0 ? links_.at(session.link).joined : session.link_lost_at;
+  if (found.is_proved || !may_prove || options_.host.empty() || now - since >= kHostProofMax) {
+    return found;
+  }
   // Between two links, or before the one over the Unix socket, there is none that can prove it. In
   // the handshake it is not known yet.
   const bool is_unknown = session.link == 0 && session.peer_addresses.empty();
@@ -39,13 +46,15 @@ Neighbour PeerCore::neighbour_of(std::uint64_t key) const {
   return found;
 }
 
-Neighbour PeerCore::neighbour(const std::string& peer) const {
+Neighbour PeerCore::neighbour(const std::string& peer, bool may_prove, TimePoint now) const {
   const auto found = session_by_name_.find(peer);
-  return found == session_by_name_.end() ? Neighbour() : neighbour_of(found->second);
+  if (found == session_by_name_.end()) return {};
+  return neighbour_of(found->second, may_prove, now);
 }
 
-Neighbour PeerCore::neighbour(InboundId request) const {
-  return sessions_.contains(request.session) ? neighbour_of(request.session) : Neighbour();
+Neighbour PeerCore::neighbour(InboundId request, bool may_prove, TimePoint now) const {
+  if (!sessions_.contains(request.session)) return {};
+  return neighbour_of(request.session, may_prove, now);
 }
 
 void PeerCore::host_proved(LinkId link) {
