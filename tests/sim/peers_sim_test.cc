@@ -508,32 +508,84 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
   EXPECT_EQ(oracle.runs[3], 0);
 }
 
-// The peers have one host, but the Unix socket that the server tells cannot be reached.
-TEST(PeersOnASimulatedNetwork, MayProveTheirHostForAMomentAfterTheyHaveConnected) {
-  sim::Network network(1, {});
-  Oracle oracle;
-  PeerOptions local;
-  local.host = "host";
-  for (int i = 0; i < 2; ++i) network.add(nullptr);
-  CallingPeer server(network, oracle, 0, name_of(0), "secret", local);
-  CallingPeer client(network, oracle, 1, name_of(1), "secret", local);
-  network.replace(0, &server);
-  network.replace(1, &client);
-  server.peer().add_address("unix:@nowhere", server.now());
-  server.listen(address_of(0));
-  client.connect(address_of(0));
-  const auto found = [&](bool may_prove) {
-    return client.peer().neighbour(name_of(0), may_prove, client.now());
-  };
-  while (client.peer().link_to(name_of(0)) == 0 && network.step()) {
+// A client and a server of one host, connected over TCP: the Unix socket that the server tells
+// cannot be reached.
+class PeersOfOneHost : public ::testing::Test {
+ protected:
+  PeersOfOneHost() {
+    network_.replace(0, &server_);
+    network_.replace(1, &client_);
+    server_.peer().add_address("unix:@nowhere", server_.now());
+    server_.listen(address_of(0));
+    client_.connect(address_of(0));
+    go_on_until([this] { return link() != 0; });
   }
-  EXPECT_TRUE(found(true).may_be_proved);
-  EXPECT_FALSE(found(false).may_be_proved);
-  const TimePoint end = network.now() + std::chrono::seconds(1);
-  while (network.now() < end && network.step()) {
+
+  LinkId link() { return client_.peer().link_to(name_of(0)); }
+  // What the client knows of the server.
+  Neighbour found(bool may_prove = true) {
+    return client_.peer().neighbour(name_of(0), may_prove, client_.now());
   }
-  ASSERT_NE(client.peer().link_to(name_of(0)), 0u);
-  EXPECT_FALSE(found(true).may_be_proved);
+  template <typename IsDone>
+  void go_on_until(IsDone is_done) {
+    while (!is_done() && network_.step()) {
+    }
+    ASSERT_TRUE(is_done());
+  }
+  void go_on_for(Duration time) {
+    go_on_until([this, end = network_.now() + time] { return network_.now() >= end; });
+  }
+  static PeerOptions options() {
+    PeerOptions made;
+    made.host = "host";
+    return made;
+  }
+
+  sim::Network network_{1, {}};
+  Oracle oracle_;
+  const sim::NodeId server_node_ = network_.add(nullptr);
+  const sim::NodeId client_node_ = network_.add(nullptr);
+  CallingPeer server_{network_, oracle_, server_node_, name_of(0), "secret", options()};
+  CallingPeer client_{network_, oracle_, client_node_, name_of(1), "secret", options()};
+};
+
+TEST_F(PeersOfOneHost, MayProveItForAMomentAfterTheyHaveConnected) {
+  EXPECT_TRUE(found().may_be_proved);
+  EXPECT_FALSE(found(/*may_prove=*/false).may_be_proved);
+  go_on_for(std::chrono::seconds(1));
+  ASSERT_NE(link(), 0u);
+  EXPECT_FALSE(found().may_be_proved);
+}
+
+TEST_F(PeersOfOneHost, MayProveItOverAUnixSocketThoughNoneIsTold) {
+  const sim::NodeId node = network_.add(nullptr);
+  CallingPeer silent(network_, oracle_, node, name_of(2), "secret", options());
+  network_.replace(node, &silent);
+  network_.listen(node, "unix:/silent");
+  client_.connect("unix:/silent");
+  go_on_until([this] { return client_.peer().link_to(name_of(2)) != 0; });
+  const Neighbour known = client_.peer().neighbour(name_of(2), /*may_prove=*/true, client_.now());
+  EXPECT_TRUE(known.may_be_proved);
+}
+
+// The link over which they have proved it is lost, and the next one cannot prove it.
+TEST_F(PeersOfOneHost, LendNothingOnceTheirLinkSharesNoMemory) {
+  client_.peer().host_proved(link());
+  EXPECT_TRUE(found(/*may_prove=*/false).is_proved);
+  network_.set_options({.cut_share = 1.0});
+  client_.call(name_of(0), /*is_idempotent=*/true);
+  go_on_until([this] { return link() == 0; });
+  network_.set_options({});
+  EXPECT_TRUE(found().is_proved);  // the next link may share memory
+  const std::uint64_t session = found().session;
+  go_on_until([this] { return link() != 0; });
+  EXPECT_TRUE(found().is_proved);
+  EXPECT_FALSE(found(/*may_prove=*/false).is_proved);
+  go_on_for(std::chrono::seconds(1));
+  ASSERT_NE(link(), 0u);
+  EXPECT_EQ(found().session, session);
+  EXPECT_FALSE(found().is_proved);
+  EXPECT_FALSE(found().may_be_proved);
 }
 
 // If the server counted each of the hostile peer's calls, only one would be subtracted again.

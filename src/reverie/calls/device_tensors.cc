@@ -354,17 +354,15 @@ Result<DeviceSource> DeviceTensors::find(const Payload& message, const DeviceRec
 Status DeviceTensors::confirm(const Payload& message) {
   const auto peer = peer_.lock();
   const Receipt& receipt = *message.receipt;
-  const auto is_lent = [&] {
-    return peer && !receipt.life().expired() && peer->is_kept(receipt.session());
-  };
-  if (is_lent()) return {};
-  // Between two links only the sender knows. Its answer comes after what has happened meanwhile.
+  if (peer && !receipt.life().expired() && peer->is_kept(receipt.session())) return {};
+  // Between two links, and over one that shares no memory, only the sender knows. If it answers,
+  // and the session has not begun anew, it has taken nothing back until then.
   const Neighbour sender = peer ? peer->neighbour(InboundId{receipt.session(), 0}) : Neighbour();
   if (sender.session != 0) {
     const CallOptions options{.deadline = clock_.now() + kAnswerMax};
-    (void)peer->sync(sender.name, std::string(kPingFunction), {}, options);
+    const CallResult answer = peer->sync(sender.name, std::string(kPingFunction), {}, options);
+    if (answer.kind == CallResult::Kind::kAnswer && !receipt.life().expired()) return {};
   }
-  if (is_lent()) return {};
   return unavailable("the sender of a tensor has ended, or taken it back while it was copied");
 }
 

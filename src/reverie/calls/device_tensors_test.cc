@@ -1,7 +1,9 @@
 #include "reverie/calls/device_tensors.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 #include "reverie/base/waiting.h"
+#include "reverie/os/byte_ring.h"
 #include "reverie/tensor/value_reader.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
@@ -419,6 +422,60 @@ TEST(DeviceTensors, GoToNoOtherRunThanTheyWereLentTo) {
   message = {};
   EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
   actor.close();
+}
+
+// Writes impossible positions to the shared memory of all links of this process: the links end, and
+// the next ones share no memory.
+void damage_links() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:reverie-link") == std::string::npos) continue;
+    const auto begin = static_cast<std::uintptr_t>(std::stoull(line, nullptr, 16));
+    reinterpret_cast<RingPage*>(begin)->head.store(~std::uint64_t{0});
+    ++count;
+  }
+  ASSERT_GE(count, 4);  // each side maps its own memory and the other's
+}
+
+TEST(DeviceTensors, AreNotLentOnceTheirLinkSharesNoMemory) {
+  Side actor("actor", 1, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  Side learner("learner", 2, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  connect(actor, learner);
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  ASSERT_TRUE(learner.can_lend_to("actor"));
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
+  ASSERT_NO_FATAL_FAILURE(damage_links());
+  const CallOptions options{.deadline = soon()};
+  ASSERT_EQ(actor.peer->sync("learner", std::string(kPingFunction), {}, options).kind,
+            CallResult::Kind::kAnswer);
+  EXPECT_TRUE(eventually([&] { return !actor.can_lend_to("learner"); }));
+  EXPECT_TRUE(eventually([&] { return !learner.can_lend_to("actor"); }));
+  EXPECT_EQ(actor.peer->neighbour("learner").session, session);
+}
+
+// It is on its way when the link ends, and its receiver cannot look into the sender's memory.
+TEST(DeviceTensors, AreReceivedThoughTheirNextLinkSharesNoMemory) {
+  Requests requests;
+  Side actor("actor", 1, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  Side learner("learner", 2, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  connect(actor, learner);
+  ASSERT_TRUE(learner.peer->define("waits", requests.handler()).ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  const auto kept = std::make_shared<int>(1);
+  Payload message = actor.message(actor.tensor(7), "learner", kept);
+  ASSERT_NO_FATAL_FAILURE(damage_links());
+  ASSERT_TRUE(actor.peer
+                  ->call("learner", "waits", std::move(message), {.deadline = soon()},
+                         [](const CallResult&) {})
+                  .ok());
+  const Request request = requests.next();
+  const auto taken = learner.taken(request.message.payload);
+  ASSERT_TRUE(taken.ok()) << taken.status().to_string();
+  EXPECT_EQ(taken->front(), std::byte{7});
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  actor.close();
+  learner.close();
 }
 
 // Runs `serve` in another process, which is killed at the end.

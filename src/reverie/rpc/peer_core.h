@@ -136,7 +136,9 @@ struct CallOptions {
 struct Neighbour {
   std::uint64_t session = 0;  // 0: it is not connected, and never was
   std::string name;
-  bool is_proved = false;      // it runs on this host
+  // It runs on this host, and shares memory over its link as far as is known: there is no link now,
+  // the link has shown it, or it may still do so.
+  bool is_proved = false;
   bool may_be_proved = false;  // that is being found out
 };
 
@@ -228,9 +230,10 @@ class PeerCore {
     Stage stage = Stage::kDialling;
     Greeting mine;
     Greeting theirs;
-    std::uint64_t session = 0;  // once it is open
-    TimePoint opened;           // when its handshake began
-    TimePoint joined;           // when its session used it first
+    std::uint64_t session = 0;    // once it is open
+    TimePoint opened;             // when its handshake began
+    TimePoint joined;             // when its session used it first
+    bool is_host_proved = false;  // over this link
     TimePoint heard;
     TimePoint sent;
   };

@@ -32,17 +32,21 @@ void PeerCore::mark(std::uint64_t key, const Session& session, Frame& frame) {
 
 Neighbour PeerCore::neighbour_of(std::uint64_t key, bool may_prove, TimePoint now) const {
   const Session& session = sessions_.at(key);
-  Neighbour found{key, session.peer_name, session.is_host_proved, false};
-  const TimePoint since = session.link != 0 ? links_.at(session.link).joined : session.link_lost_at;
-  if (found.is_proved || !may_prove || options_.host.empty() || now - since >= kHostProofMax) {
-    return found;
-  }
+  const Link* const link = session.link == 0 ? nullptr : &links_.at(session.link);
   // Between two links, or before the one over the Unix socket, there is none that can prove it. In
   // the handshake it is not known yet.
-  const bool is_unknown = session.link == 0 && session.peer_addresses.empty();
-  found.may_be_proved = options_.uses_unix &&
-                        (is_unknown || (session.peer_host == options_.host &&
-                                        std::ranges::any_of(session.peer_addresses, is_abstract)));
+  const bool is_unknown = link == nullptr && session.peer_addresses.empty();
+  const bool has_socket = (link != nullptr && link->address.starts_with("unix:")) ||
+                          std::ranges::any_of(session.peer_addresses, is_abstract);
+  const bool is_near = is_unknown || (session.peer_host == options_.host && has_socket);
+  const bool is_late =
+      now - (link == nullptr ? session.link_lost_at : link->joined) >= kHostProofMax;
+  const bool may_follow =
+      may_prove && options_.uses_unix && !options_.host.empty() && is_near && !is_late;
+  Neighbour found{key, session.peer_name, session.is_host_proved, false};
+  // A link that shares no memory may have followed one that did.
+  if (link != nullptr && !link->is_host_proved && !may_follow) found.is_proved = false;
+  found.may_be_proved = may_follow && !found.is_proved;
   return found;
 }
 
@@ -57,11 +61,12 @@ Neighbour PeerCore::neighbour(InboundId request, bool may_prove, TimePoint now) 
   return neighbour_of(request.session, may_prove, now);
 }
 
-void PeerCore::host_proved(LinkId link) {
-  const auto place = links_.find(link);
+void PeerCore::host_proved(LinkId id) {
+  const auto place = links_.find(id);
   if (place == links_.end()) return;
-  const auto session = sessions_.find(place->second.session);
-  if (session != sessions_.end()) session->second.is_host_proved = true;
+  Link& link = place->second;
+  const auto session = sessions_.find(link.session);
+  if (session != sessions_.end()) session->second.is_host_proved = link.is_host_proved = true;
 }
 
 void PeerCore::copied(InboundId message, FrameKind kind, TimePoint now) {
