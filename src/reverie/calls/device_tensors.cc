@@ -185,9 +185,11 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
     const bool is_known = known != verdicts_.end() && known->second.until > clock_.now();
     if (is_known && (receiver.is_proved || !known->second.is_yes)) return known->second.is_yes;
   }
+  const TimePoint begin = clock_.now();
+  const TimePoint patience = begin + (deadline - begin) / 2;  // the rest is for the message
+  const TimePoint proof_due = std::min(patience, begin + kProofMax);
   Neighbour now = receiver;
-  const TimePoint until = std::min(deadline, clock_.now() + kProofMax);
-  while (!now.is_proved && now.may_be_proved && clock_.now() < until) {
+  while (!now.is_proved && now.may_be_proved && clock_.now() < proof_due) {
     pause_until(clock_, clock_.now() + kLookPause);
     now = peer->neighbour(InboundId{receiver.session, 0});
   }
@@ -196,9 +198,10 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
     counts_.refusal = format("'{}' shares no memory", receiver.name);
     return false;
   }
-  const Verdict verdict = ask(now, device, *uuid, deadline);
+  const Verdict verdict = ask(now, device, *uuid, patience);
   MutexLock lock(mutex_);
   if (!verdict.is_yes) counts_.refusal = verdict.why;
+  if (!verdict.is_kept) return verdict.is_yes;
   if (verdicts_.size() >= kVerdictsMax) verdicts_.clear();  // most are of runs that have ended
   verdicts_[key] = verdict;
   return verdict.is_yes;
@@ -220,8 +223,9 @@ DeviceTensors::Verdict DeviceTensors::ask(const Neighbour& receiver, int device,
   add_own(process_, device, *allocation);
   Payload payload;
   ValueWriter(payload).bytes(encode_device_record(record));
+  const TimePoint until = clock_.now() + kAnswerMax;
   CallOptions options;
-  options.deadline = std::min(deadline, clock_.now() + kAnswerMax);
+  options.deadline = std::min(deadline, until);
   const CallResult result =
       peer->sync(receiver.name, std::string(kDeviceFunction), std::move(payload), options);
   drop_own(process_, allocation->id);
@@ -229,7 +233,13 @@ DeviceTensors::Verdict DeviceTensors::ask(const Neighbour& receiver, int device,
       result.status.code() == StatusCode::kNotFound) {
     return no(result.status.message(), Duration::max());  // it does not know the question
   }
-  if (result.kind != CallResult::Kind::kAnswer) return no(result.status.message(), kSilentFor);
+  if (result.kind == CallResult::Kind::kFailed) {
+    const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
+    Verdict failed = no(result.status.message(), is_late ? kSilentFor : kNoFor);
+    failed.is_kept = !is_late || deadline >= until;  // the caller's time says nothing of a peer
+    return failed;
+  }
+  if (result.kind != CallResult::Kind::kAnswer) return no(result.status.message());
   ValueReader reader(result.payload);
   const Result<ValueToken> token = reader.done() ? data_loss("no value") : reader.next();
   if (token.ok() && token->kind == ValueKind::kText) {

@@ -77,7 +77,8 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
 
   // --- Sending.
   // Whether the run at the other end reads memory of the device; asks it if that is not known, and
-  // waits for the answer, at most until `deadline` and for three seconds.
+  // waits for the answer, at most for half of the time until `deadline` and for three seconds.
+  // False if no answer comes; if the time was shorter than that, the next caller asks again.
   bool can_lend(const Neighbour& receiver, int device, TimePoint deadline);
   struct Loan {
     DeviceRecord record;
@@ -106,6 +107,7 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
     bool is_yes = false;
     TimePoint until;
     std::string why = {};  // it is a no
+    bool is_kept = true;   // else the next tensor asks again
   };
 
   DeviceTensors(std::shared_ptr<Peer> peer, const Options& options);

@@ -215,6 +215,28 @@ TEST(DeviceTensors, AreLentOnceTheirReceiverUsesTheDevice) {
   EXPECT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
 }
 
+TEST(DeviceTensors, AreLentThoughAnEarlierCallerHadNoTimeForTheQuestion) {
+  Requests held;
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(eventually([&] { return actor.peer->neighbour("learner").session != 0; }));
+  const auto lends_at_once = [&] {
+    const Neighbour found = actor.peer->neighbour("learner");
+    return actor.devices->can_lend(found, 0, Clock::system().now());
+  };
+  EXPECT_FALSE(lends_at_once());
+  ASSERT_TRUE(eventually([&] { return actor.peer->neighbour("learner").is_proved; }));
+  learner.peer->serve_devices(held.handler());
+  EXPECT_FALSE(lends_at_once());
+  // The learner answers questions again.
+  const auto answers =
+      DeviceTensors::make(learner.peer, {.driver = &learner.driver, .process = process(2)});
+  EXPECT_TRUE(actor.can_lend_to("learner")) << actor.devices->counts().refusal;
+  learner.peer->close();
+  answers->close();
+}
+
 TEST(DeviceTensors, WithoutAHandleAreNotLent) {
   Side actor("actor", 1);
   const std::span<std::byte> tensor = actor.tensor(1);
