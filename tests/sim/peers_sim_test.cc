@@ -557,6 +557,12 @@ TEST_F(PeersOfOneHost, MayProveItForAMomentAfterTheyHaveConnected) {
   EXPECT_FALSE(found().may_be_proved);
 }
 
+TEST_F(PeersOfOneHost, KnowTheSameSecret) {
+  const Neighbour seen = server_.peer().neighbour(name_of(1), /*may_prove=*/true, server_.now());
+  EXPECT_NE(seen.secret, 0u);
+  EXPECT_EQ(seen.secret, found().secret);
+}
+
 TEST_F(PeersOfOneHost, MayProveItOverAUnixSocketThoughNoneIsTold) {
   const sim::NodeId node = network_.add(nullptr);
   CallingPeer silent(network_, oracle_, node, name_of(2), "secret", options());
@@ -566,6 +572,7 @@ TEST_F(PeersOfOneHost, MayProveItOverAUnixSocketThoughNoneIsTold) {
   go_on_until([this] { return client_.peer().link_to(name_of(2)) != 0; });
   const Neighbour known = client_.peer().neighbour(name_of(2), /*may_prove=*/true, client_.now());
   EXPECT_TRUE(known.may_be_proved);
+  EXPECT_NE(known.secret, found().secret);
 }
 
 // The link over which they have proved it is lost, and the next one cannot prove it.

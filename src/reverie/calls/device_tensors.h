@@ -12,7 +12,9 @@
 // that handles can be opened, which containers may prevent.
 //
 // A received record may be forged: only a peer on this host may send one, and it must name a part
-// of an allocation, whose size the driver says.
+// of an allocation, whose size the driver says. To open another process's memory it needs the
+// driver's handle; memory of this process it names by a number, so that memory must have been lent
+// in the session in which the record comes.
 #pragma once
 
 #include <cstddef>
@@ -84,14 +86,17 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
     DeviceRecord record;
     std::shared_ptr<const void> counted;  // while it lives, the memory counts as lent
   };
-  // UNAVAILABLE if the memory has no handle, RESOURCE_EXHAUSTED if too much is lent.
-  Result<Loan> lend(int device, std::uint64_t address, std::size_t size_bytes);
+  // Lends memory to the run of a session of the peer. UNAVAILABLE if the memory has no handle,
+  // RESOURCE_EXHAUSTED if too much is lent.
+  Result<Loan> lend(std::uint64_t session, int device, std::uint64_t address,
+                    std::size_t size_bytes);
   // Runs `work` soon, on a thread of this object. Dropped after close().
   void post(std::function<void()> work);
 
   // --- Receiving.
   // The memory that `record` names, if all `size_bytes` are there. DATA_LOSS for a record that no
-  // peer of this host sends.
+  // peer of this host sends, and for memory of this process that was not lent in the session of the
+  // message.
   Result<DeviceSource> find(const Payload& message, const DeviceRecord& record,
                             std::size_t size_bytes);
   // Whether all that the message lent was lent until now, so that copies of it are right. A sender
@@ -114,9 +119,13 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
   Verdict ask(const Neighbour& receiver, int device, const DeviceUuid& uuid, TimePoint deadline);
   void on_question(Request request);
   // The nonce that a question names.
-  Result<decltype(DeviceNonce::bytes)> read_nonce(const Payload& question);
+  Result<decltype(DeviceNonce::bytes)> read_nonce(const Request& question);
   Status refused(Status why);  // notes it
-  Result<DeviceSource> find_own(int device, const DeviceRecord& record, std::size_t size_bytes);
+  // As that of Neighbour; 0 if the session has ended.
+  std::uint64_t secret_of(std::uint64_t session) const;
+  // Only what was lent in the session.
+  Result<DeviceSource> find_own(int device, const DeviceRecord& record, std::size_t size_bytes,
+                                std::uint64_t session);
   Result<DeviceSource> find_opened(int device, const DeviceRecord& record, std::size_t size_bytes,
                                    const std::weak_ptr<const void>& run);
   // Opens it, or returns what is open.

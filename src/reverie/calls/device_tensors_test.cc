@@ -30,6 +30,8 @@ using test::eventually;
 
 constexpr Duration kPatience = std::chrono::seconds(30);
 constexpr std::size_t kTensorBytes = 4096;
+// For memory that is not found through a peer.
+constexpr std::uint64_t kNoSession = 0;
 
 TimePoint soon() {
   return Clock::system().now() + kPatience;
@@ -75,13 +77,14 @@ struct Side {
   // A message with the tensor, which `kept` keeps.
   Payload message(std::span<const std::byte> tensor, const std::string& to,
                   std::shared_ptr<const void> kept = nullptr) const {
+    const std::uint64_t session = peer->neighbour(to).session;
     const DeviceTensors::Loan loan =
-        devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+        devices->lend(session, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
     Payload payload;
     const std::int64_t shape[] = {static_cast<std::int64_t>(tensor.size())};
     ValueWriter(payload).device_tensor(DType::kUInt8, shape, TensorMaker::kTorch, loan.record);
     payload.lent = std::make_shared<Lent>();
-    payload.lent->session = peer->neighbour(to).session;
+    payload.lent->session = session;
     payload.lent->memory =
         std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
             loan.counted, kept);
@@ -241,7 +244,8 @@ TEST(DeviceTensors, WithoutAHandleAreNotLent) {
   Side actor("actor", 1);
   const std::span<std::byte> tensor = actor.tensor(1);
   actor.driver.has_handles = false;
-  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size());
+  const auto loan =
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size());
   EXPECT_EQ(loan.status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(actor.devices->counts().lent_bytes, 0u);
 }
@@ -251,18 +255,19 @@ TEST(DeviceTensors, ThatAreLentAreBounded) {
   const std::span<std::byte> tensor = actor.tensor(1, 8 * kTensorBytes);
   const std::uint64_t address = FakeDeviceDriver::address(tensor);
   {
-    const auto large = actor.devices->lend(0, address, tensor.size());
+    const auto large = actor.devices->lend(kNoSession, 0, address, tensor.size());
     EXPECT_TRUE(large.ok());
-    EXPECT_EQ(actor.devices->lend(0, address, 1).status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(actor.devices->lend(kNoSession, 0, address, 1).status().code(),
+              StatusCode::kResourceExhausted);
   }
   std::vector<DeviceTensors::Loan> loans;
   for (int i = 0; i < 3; ++i) {
-    loans.push_back(actor.devices->lend(0, address, kTensorBytes).value());
+    loans.push_back(actor.devices->lend(kNoSession, 0, address, kTensorBytes).value());
   }
   EXPECT_EQ(actor.devices->counts().lent_bytes, 3 * kTensorBytes);
-  EXPECT_FALSE(actor.devices->lend(0, address, 1).ok());
+  EXPECT_FALSE(actor.devices->lend(kNoSession, 0, address, 1).ok());
   loans.pop_back();
-  EXPECT_TRUE(actor.devices->lend(0, address, kTensorBytes).ok());
+  EXPECT_TRUE(actor.devices->lend(kNoSession, 0, address, kTensorBytes).ok());
 }
 
 TEST(DeviceTensors, OfForgedRecordsAreRefused) {
@@ -270,7 +275,7 @@ TEST(DeviceTensors, OfForgedRecordsAreRefused) {
   Side learner("learner", 2);
   const std::span<std::byte> tensor = actor.tensor(7);
   const DeviceTensors::Loan loan =
-      actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
   Payload message;
   message.is_from_host = true;
   message.receipt =
@@ -310,20 +315,28 @@ TEST(DeviceTensors, OfForgedRecordsAreRefused) {
   EXPECT_EQ(code(loan.record), StatusCode::kDataLoss);
 }
 
+// A message with lent memory that the other peer has sent.
+Payload received_by(const Side& receiver, const std::string& sender) {
+  Payload message;
+  message.is_from_host = true;
+  message.receipt =
+      std::make_shared<Receipt>(std::function<void()>(), receiver.peer->neighbour(sender).session,
+                                std::weak_ptr<const void>());
+  return message;
+}
+
 TEST(DeviceTensors, OfOneProcessAreFoundWhileTheyAreLent) {
   Side actor("actor", 1);
   Side learner("learner", 1);
   connect(actor, learner);
   EXPECT_TRUE(actor.can_lend_to("learner"));
   const std::span<std::byte> tensor = actor.tensor(7);
-  Payload message;
-  message.is_from_host = true;
-  message.receipt =
-      std::make_shared<Receipt>(std::function<void()>(), 0, std::weak_ptr<const void>());
+  const Payload message = received_by(learner, "actor");
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
   DeviceRecord record;
   {
     const DeviceTensors::Loan loan =
-        actor.devices->lend(0, FakeDeviceDriver::address(tensor) + 16, 32).value();
+        actor.devices->lend(session, 0, FakeDeviceDriver::address(tensor) + 16, 32).value();
     record = loan.record;
     const auto source = learner.devices->find(message, record, 32);
     ASSERT_TRUE(source.ok());
@@ -333,6 +346,41 @@ TEST(DeviceTensors, OfOneProcessAreFoundWhileTheyAreLent) {
   }
   EXPECT_EQ(learner.devices->find(message, record, 32).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(learner.driver.opened, 0);
+}
+
+// The stranger knows the record, but is another process.
+TEST(DeviceTensors, OfOneProcessAreShownOnlyToThePeerThatTheyWereLentTo) {
+  Side actor("actor", 1);
+  Side learner("learner", 1);
+  Side stranger("stranger", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(stranger.peer->connect(learner.peer->addresses().front()).ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  ASSERT_TRUE(stranger.can_lend_to("learner"));
+  const std::span<std::byte> tensor = actor.tensor(7);
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
+  const DeviceTensors::Loan loan =
+      actor.devices->lend(session, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+
+  const auto answer_to = [&](const Side& asker) {
+    Payload question;
+    ValueWriter(question).bytes(encode_device_record(loan.record));
+    const CallResult answer = asker.peer->sync("learner", std::string(kDeviceFunction),
+                                               std::move(question), {.deadline = soon()});
+    EXPECT_EQ(answer.kind, CallResult::Kind::kAnswer) << answer.status.to_string();
+    ValueReader reader(answer.payload);
+    return reader.next().value().kind;
+  };
+  EXPECT_EQ(answer_to(actor), ValueKind::kBytes);
+  EXPECT_EQ(answer_to(stranger), ValueKind::kText);
+
+  const auto code_from = [&](const std::string& sender) {
+    const Payload message = received_by(learner, sender);
+    return learner.devices->find(message, loan.record, kTensorBytes).status().code();
+  };
+  EXPECT_EQ(code_from("actor"), StatusCode::kOk);
+  EXPECT_EQ(code_from("stranger"), StatusCode::kDataLoss);
+  EXPECT_EQ(code_from("none"), StatusCode::kDataLoss);
 }
 
 TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
@@ -346,7 +394,8 @@ TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
   for (int i = 0; i < 5; ++i) {
     const std::span<std::byte> tensor = actor.tensor(1);
     loans.push_back(
-        actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value());
+        actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size())
+            .value());
   }
   for (int i = 0; i < 10; ++i) {
     EXPECT_TRUE(learner.devices->find(message, loans[0].record, kTensorBytes).ok());
@@ -373,7 +422,8 @@ TEST(DeviceTensors, HaveTheirAllocationsClosedWithTheSendersRun) {
   message.is_from_host = true;
   message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
   const std::span<std::byte> tensor = actor.tensor(1);
-  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), 16).value();
+  const auto loan =
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), 16).value();
   EXPECT_TRUE(learner.devices->find(message, loan.record, 16).ok());
   run.reset();
   EXPECT_TRUE(eventually([&] { return learner.driver.closed == 1; }));

@@ -140,6 +140,8 @@ struct Neighbour {
   // the link has shown it, or it may still do so.
   bool is_proved = false;
   bool may_be_proved = false;  // that is being found out
+  // The same number at both ends of the session, which only these know; 0 before it is open.
+  std::uint64_t secret = 0;
 };
 
 // The state of a peer that has been connected.

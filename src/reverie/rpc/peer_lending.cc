@@ -43,7 +43,11 @@ Neighbour PeerCore::neighbour_of(std::uint64_t key, bool may_prove, TimePoint no
       now - (link == nullptr ? session.link_lost_at : link->joined) >= kHostProofMax;
   const bool may_follow =
       may_prove && options_.uses_unix && !options_.host.empty() && is_near && !is_late;
-  Neighbour found{key, session.peer_name, session.is_host_proved, false};
+  Neighbour found;
+  found.session = key;
+  found.name = session.peer_name;
+  if (session.peer_nonce != 0) found.secret = session.nonce ^ session.peer_nonce;
+  found.is_proved = session.is_host_proved;
   // A link that shares no memory may have followed one that did.
   if (link != nullptr && !link->is_host_proved && !may_follow) found.is_proved = false;
   found.may_be_proved = may_follow && !found.is_proved;
