@@ -422,10 +422,12 @@ void DeviceTensors::watch_open() {
     if (std::exchange(is_watching_, true)) return;
   }
   IoLoop* const on = loop();
-  if (on != nullptr)
-    (void)on->post([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->look_at_open();
-    });
+  const bool is_posted = on != nullptr && on->post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->look_at_open();
+  });
+  if (is_posted) return;
+  MutexLock lock(mutex_);
+  is_watching_ = false;  // the next allocation tries again
 }
 
 void DeviceTensors::look_at_open() {

@@ -22,6 +22,7 @@
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_device_driver.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -412,6 +413,27 @@ TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
   }
   EXPECT_TRUE(eventually([&] { return learner.devices->counts().open_count == 0; }));
   EXPECT_TRUE(eventually([&] { return learner.driver.closed == learner.driver.opened; }));
+}
+
+TEST(DeviceTensors, HaveTheirAllocationsClosedThoughNoThreadCouldStartAtFirst) {
+  Side actor("actor", 1);
+  Side learner("learner", 2, {.open_for = std::chrono::milliseconds(100)});
+  const auto run = std::make_shared<int>(1);
+  Payload message;
+  message.is_from_host = true;
+  message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
+  const auto open_one = [&] {
+    const std::uint64_t address = FakeDeviceDriver::address(actor.tensor(1));
+    const auto loan = actor.devices->lend(kNoSession, 0, address, kTensorBytes).value();
+    EXPECT_TRUE(learner.devices->find(message, loan.record, kTensorBytes).ok());
+  };
+  {
+    const test::NoNewThreads none;
+    open_one();
+  }
+  open_one();
+  EXPECT_TRUE(eventually([&] { return learner.devices->counts().open_count == 0; }));
+  EXPECT_EQ(learner.driver.opened, 2);
 }
 
 TEST(DeviceTensors, HaveTheirAllocationsClosedWithTheSendersRun) {
