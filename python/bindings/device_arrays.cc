@@ -172,7 +172,7 @@ bool DeviceSender::lend(ValueWriter& writer, const nb::object& tensor, const Lea
   const std::uint64_t address = address_of(mine);
   const std::size_t size = size_of(view);
   const Result<DeviceTensors::Loan> loan =
-      without_gil([&] { return devices_->lend(device, address, size); });
+      without_gil([&] { return devices_->lend(session_, device, address, size); });
   if (!loan.ok()) return false;
   writer.device_tensor(view.dtype, view.shape, TensorMaker::kTorch, loan->record);
   lent_.push_back(lend_array(mine));

@@ -77,11 +77,11 @@ class CallingPeer final : public SimPeer {
     const std::int64_t number = oracle_.next_number++;
     if (is_idempotent) oracle_.idempotent.insert(number);
     peer().host_proved(peer().link_to(other));
-    const auto [session, name, is_proved, may_be_proved] = peer().neighbour(other);
-    const bool lends = number % 3 == 0 && is_proved && !is_idempotent;
-    const auto id = peer().call(other, "double",
-                                lends ? lending_payload(number, session) : number_payload(number),
-                                {now() + kTimeout, is_idempotent}, now());
+    const Neighbour found = peer().neighbour(other, /*may_prove=*/true, now());
+    const bool lends = number % 3 == 0 && found.is_proved && !is_idempotent;
+    const auto id = peer().call(
+        other, "double", lends ? lending_payload(number, found.session) : number_payload(number),
+        {now() + kTimeout, is_idempotent}, now());
     ASSERT_TRUE(id.ok()) << id.status().to_string();
     oracle_.open.insert(number);
     calls_[*id] = number;
@@ -478,7 +478,9 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
     }
     return is_done();
   };
-  const auto forgotten = [&] { return keeps.peer().neighbour(name_of(1)); };
+  const auto forgotten = [&] {
+    return keeps.peer().neighbour(name_of(1), /*may_prove=*/true, keeps.now());
+  };
   ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
   const std::uint64_t session = forgotten().session;
   keeps.peer().host_proved(keeps.peer().link_to(name_of(1)));
@@ -494,7 +496,9 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
   oracle.next_number = 3;              // this call lends memory
   keeps.call(name_of(1), false);
   ASSERT_FALSE(oracle.lent[3].is_released);
-  ASSERT_TRUE(go_on_until([&] { return forgets.peer().neighbour(name_of(0)).session == 0; }));
+  ASSERT_TRUE(go_on_until([&] {
+    return forgets.peer().neighbour(name_of(0), /*may_prove=*/true, forgets.now()).session == 0;
+  }));
   network.heal();
   ASSERT_TRUE(go_on_until([&] { return keeps.peer().link_to(name_of(1)) != 0; }));
   EXPECT_EQ(forgotten().session, session);
@@ -502,6 +506,93 @@ TEST(PeersOnASimulatedNetwork, ARunThatBeginsASessionAnewHasToProveItsHostAgain)
   // It would be refused, since the proof comes after it.
   EXPECT_TRUE(oracle.lent[3].is_released);
   EXPECT_EQ(oracle.runs[3], 0);
+}
+
+// A client and a server of one host, connected over TCP: the Unix socket that the server tells
+// cannot be reached.
+class PeersOfOneHost : public ::testing::Test {
+ protected:
+  PeersOfOneHost() {
+    network_.replace(0, &server_);
+    network_.replace(1, &client_);
+    server_.peer().add_address("unix:@nowhere", server_.now());
+    server_.listen(address_of(0));
+    client_.connect(address_of(0));
+    go_on_until([this] { return link() != 0; });
+  }
+
+  LinkId link() { return client_.peer().link_to(name_of(0)); }
+  // What the client knows of the server.
+  Neighbour found(bool may_prove = true) {
+    return client_.peer().neighbour(name_of(0), may_prove, client_.now());
+  }
+  template <typename IsDone>
+  void go_on_until(IsDone is_done) {
+    while (!is_done() && network_.step()) {
+    }
+    ASSERT_TRUE(is_done());
+  }
+  void go_on_for(Duration time) {
+    go_on_until([this, end = network_.now() + time] { return network_.now() >= end; });
+  }
+  static PeerOptions options() {
+    PeerOptions made;
+    made.host = "host";
+    return made;
+  }
+
+  sim::Network network_{1, {}};
+  Oracle oracle_;
+  const sim::NodeId server_node_ = network_.add(nullptr);
+  const sim::NodeId client_node_ = network_.add(nullptr);
+  CallingPeer server_{network_, oracle_, server_node_, name_of(0), "secret", options()};
+  CallingPeer client_{network_, oracle_, client_node_, name_of(1), "secret", options()};
+};
+
+TEST_F(PeersOfOneHost, MayProveItForAMomentAfterTheyHaveConnected) {
+  EXPECT_TRUE(found().may_be_proved);
+  EXPECT_FALSE(found(/*may_prove=*/false).may_be_proved);
+  go_on_for(std::chrono::seconds(1));
+  ASSERT_NE(link(), 0u);
+  EXPECT_FALSE(found().may_be_proved);
+}
+
+TEST_F(PeersOfOneHost, KnowTheSameSecret) {
+  const Neighbour seen = server_.peer().neighbour(name_of(1), /*may_prove=*/true, server_.now());
+  EXPECT_NE(seen.secret, 0u);
+  EXPECT_EQ(seen.secret, found().secret);
+}
+
+TEST_F(PeersOfOneHost, MayProveItOverAUnixSocketThoughNoneIsTold) {
+  const sim::NodeId node = network_.add(nullptr);
+  CallingPeer silent(network_, oracle_, node, name_of(2), "secret", options());
+  network_.replace(node, &silent);
+  network_.listen(node, "unix:/silent");
+  client_.connect("unix:/silent");
+  go_on_until([this] { return client_.peer().link_to(name_of(2)) != 0; });
+  const Neighbour known = client_.peer().neighbour(name_of(2), /*may_prove=*/true, client_.now());
+  EXPECT_TRUE(known.may_be_proved);
+  EXPECT_NE(known.secret, found().secret);
+}
+
+// The link over which they have proved it is lost, and the next one cannot prove it.
+TEST_F(PeersOfOneHost, LendNothingOnceTheirLinkSharesNoMemory) {
+  client_.peer().host_proved(link());
+  EXPECT_TRUE(found(/*may_prove=*/false).is_proved);
+  network_.set_options({.cut_share = 1.0});
+  client_.call(name_of(0), /*is_idempotent=*/true);
+  go_on_until([this] { return link() == 0; });
+  network_.set_options({});
+  EXPECT_TRUE(found().is_proved);  // the next link may share memory
+  const std::uint64_t session = found().session;
+  go_on_until([this] { return link() != 0; });
+  EXPECT_TRUE(found().is_proved);
+  EXPECT_FALSE(found(/*may_prove=*/false).is_proved);
+  go_on_for(std::chrono::seconds(1));
+  ASSERT_NE(link(), 0u);
+  EXPECT_EQ(found().session, session);
+  EXPECT_FALSE(found().is_proved);
+  EXPECT_FALSE(found().may_be_proved);
 }
 
 // If the server counted each of the hostile peer's calls, only one would be subtracted again.

@@ -1,13 +1,11 @@
 #include "reverie/calls/device_tensors.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <span>
 #include <system_error>
 
-#include "reverie/base/random.h"
 #include "reverie/base/waiting.h"
+#include "reverie/calls/own_loans.h"
 #include "reverie/tensor/value_reader.h"
 #include "reverie/tensor/value_writer.h"
 
@@ -25,59 +23,6 @@ constexpr Duration kNoFor = std::chrono::seconds(1);
 constexpr Duration kSilentFor = std::chrono::seconds(10);
 constexpr std::size_t kVerdictsMax = 4096;
 constexpr std::size_t kReasonMax = 500;
-
-ProcessId random_id() {
-  const std::uint64_t parts[] = {random_seed(), random_seed()};
-  ProcessId id;
-  static_assert(sizeof(parts) == sizeof(id));
-  std::memcpy(id.data(), parts, sizeof(parts));
-  return id;
-}
-
-// A forked child gets another one than its parent, and than its siblings.
-ProcessId own_id() {
-  struct Named {
-    std::uint32_t generation;
-    ProcessId id;
-  };
-  static std::atomic<const Named*> latest{nullptr};  // no lock: it might be held in a fork
-  const Named* known = latest.load();
-  while (known == nullptr || known->generation != fork_generation()) {
-    auto made = std::make_unique<const Named>(Named{fork_generation(), random_id()});
-    if (latest.compare_exchange_strong(known, made.get())) return made.release()->id;
-  }
-  return known->id;
-}
-
-// --- What this process has lent: peers of one process find it here, since a process cannot open
-// its own handles.
-struct OwnAllocation {
-  int device = 0;
-  DeviceRange range;
-  std::size_t loans = 0;
-};
-struct OwnAllocations {
-  Mutex mutex;
-  std::map<std::pair<ProcessId, std::uint64_t>, OwnAllocation> by_id REVERIE_GUARDED_BY(mutex);
-};
-OwnAllocations& own() {
-  static auto* const instance = new OwnAllocations;
-  return *instance;
-}
-
-void add_own(const ProcessId& process, int device, const DeviceAllocation& allocation) {
-  MutexLock lock(own().mutex);
-  OwnAllocation& found = own().by_id[{process, allocation.id}];
-  found.device = device;
-  found.range = allocation.range;
-  ++found.loans;
-}
-
-void drop_own(const ProcessId& process, std::uint64_t id) {
-  MutexLock lock(own().mutex);
-  const auto found = own().by_id.find({process, id});
-  if (found != own().by_id.end() && --found->second.loans == 0) own().by_id.erase(found);
-}
 
 bool is_within(const DeviceRange& range, std::uint64_t offset, std::size_t size_bytes) {
   return offset <= range.size_bytes && size_bytes <= range.size_bytes - offset;
@@ -121,7 +66,7 @@ std::shared_ptr<DeviceTensors> DeviceTensors::make(std::shared_ptr<Peer> peer,
 DeviceTensors::DeviceTensors(std::shared_ptr<Peer> peer, const Options& options)
     : peer_(peer),
       options_(options),
-      process_(options.process.value_or(own_id())),
+      process_(options.process.value_or(own_process_id())),
       driver_(*options.driver) {}
 
 void DeviceTensors::close() {
@@ -185,17 +130,23 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
     const bool is_known = known != verdicts_.end() && known->second.until > clock_.now();
     if (is_known && (receiver.is_proved || !known->second.is_yes)) return known->second.is_yes;
   }
+  const TimePoint begin = clock_.now();
+  const TimePoint patience = begin + (deadline - begin) / 2;  // the rest is for the message
+  const TimePoint proof_due = std::min(patience, begin + kProofMax);
   Neighbour now = receiver;
-  const TimePoint until = std::min(deadline, clock_.now() + kProofMax);
-  while (!now.is_proved && now.may_be_proved && clock_.now() < until) {
+  while (!now.is_proved && now.may_be_proved && clock_.now() < proof_due) {
     pause_until(clock_, clock_.now() + kLookPause);
     now = peer->neighbour(InboundId{receiver.session, 0});
   }
-  const Verdict verdict = now.is_proved ? ask(now, device, *uuid, deadline)
-                                        : Verdict{false, clock_.now() + kNoFor,
-                                                  format("'{}' shares no memory", receiver.name)};
+  if (!now.is_proved) {  // the peer knows when this changes, so it is not remembered here
+    MutexLock lock(mutex_);
+    counts_.refusal = format("'{}' shares no memory", receiver.name);
+    return false;
+  }
+  const Verdict verdict = ask(now, device, *uuid, patience);
   MutexLock lock(mutex_);
   if (!verdict.is_yes) counts_.refusal = verdict.why;
+  if (!verdict.is_kept) return verdict.is_yes;
   if (verdicts_.size() >= kVerdictsMax) verdicts_.clear();  // most are of runs that have ended
   verdicts_[key] = verdict;
   return verdict.is_yes;
@@ -214,19 +165,26 @@ DeviceTensors::Verdict DeviceTensors::ask(const Neighbour& receiver, int device,
   const DeviceRecord record{uuid, process_, allocation->id,
                             nonce->address - allocation->range.address, allocation->handle};
   // It stays lent until the answer.
-  add_own(process_, device, *allocation);
+  add_own_loan(process_, device, *allocation, receiver.secret);
   Payload payload;
   ValueWriter(payload).bytes(encode_device_record(record));
+  const TimePoint until = clock_.now() + kAnswerMax;
   CallOptions options;
-  options.deadline = std::min(deadline, clock_.now() + kAnswerMax);
+  options.deadline = std::min(deadline, until);
   const CallResult result =
       peer->sync(receiver.name, std::string(kDeviceFunction), std::move(payload), options);
-  drop_own(process_, allocation->id);
+  end_own_loan(process_, allocation->id, receiver.secret);
   if (result.kind == CallResult::Kind::kRemoteError &&
       result.status.code() == StatusCode::kNotFound) {
     return no(result.status.message(), Duration::max());  // it does not know the question
   }
-  if (result.kind != CallResult::Kind::kAnswer) return no(result.status.message(), kSilentFor);
+  if (result.kind == CallResult::Kind::kFailed) {
+    const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
+    Verdict failed = no(result.status.message(), is_late ? kSilentFor : kNoFor);
+    failed.is_kept = !is_late || deadline >= until;  // the caller's time says nothing of a peer
+    return failed;
+  }
+  if (result.kind != CallResult::Kind::kAnswer) return no(result.status.message());
   ValueReader reader(result.payload);
   const Result<ValueToken> token = reader.done() ? data_loss("no value") : reader.next();
   if (token.ok() && token->kind == ValueKind::kText) {
@@ -240,20 +198,22 @@ DeviceTensors::Verdict DeviceTensors::ask(const Neighbour& receiver, int device,
   return {true, TimePoint::max()};
 }
 
-Result<DeviceTensors::Loan> DeviceTensors::lend(int device, std::uint64_t address,
-                                                std::size_t size_bytes) {
+Result<DeviceTensors::Loan> DeviceTensors::lend(std::uint64_t session, int device,
+                                                std::uint64_t address, std::size_t size_bytes) {
   struct Counted {
-    Counted(std::shared_ptr<DeviceTensors> by, std::uint64_t allocation, std::size_t bytes)
-        : owner(std::move(by)), id(allocation), size_bytes(bytes) {}
+    Counted(std::shared_ptr<DeviceTensors> by, std::uint64_t allocation, std::uint64_t of_session,
+            std::size_t bytes)
+        : owner(std::move(by)), id(allocation), secret(of_session), size_bytes(bytes) {}
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
     ~Counted() {
-      drop_own(owner->process_, id);
+      end_own_loan(owner->process_, id, secret);
       MutexLock lock(owner->mutex_);
       owner->counts_.lent_bytes -= size_bytes;
     }
     const std::shared_ptr<DeviceTensors> owner;
     const std::uint64_t id;
+    const std::uint64_t secret;
     const std::size_t size_bytes;
   };
   const std::optional<DeviceUuid> uuid = driver_.uuid_of(device);
@@ -277,9 +237,10 @@ Result<DeviceTensors::Loan> DeviceTensors::lend(int device, std::uint64_t addres
     counts_.lent_bytes += size_bytes;
     ++counts_.lent;
   }
-  add_own(process_, device, allocation);
+  const std::uint64_t secret = secret_of(session);
+  add_own_loan(process_, device, allocation, secret);
   return Loan{{*uuid, process_, allocation.id, offset, allocation.handle},
-              std::make_shared<Counted>(shared_from_this(), allocation.id, size_bytes)};
+              std::make_shared<Counted>(shared_from_this(), allocation.id, secret, size_bytes)};
 }
 
 // --- Receiving.
@@ -297,7 +258,7 @@ void DeviceTensors::on_question(Request request) {
   (void)on->post([self = shared_from_this(), request = std::move(request)] {
     const auto peer = self->peer_.lock();
     if (!peer) return;
-    const auto nonce = self->read_nonce(request.message.payload);
+    const auto nonce = self->read_nonce(request);
     Payload answer;
     ValueWriter writer(answer);
     nonce.ok() ? writer.bytes(*nonce) : writer.text(nonce.status().message());
@@ -305,10 +266,10 @@ void DeviceTensors::on_question(Request request) {
   });
 }
 
-Result<decltype(DeviceNonce::bytes)> DeviceTensors::read_nonce(const Payload& question) {
-  if (!question.is_from_host)
+Result<decltype(DeviceNonce::bytes)> DeviceTensors::read_nonce(const Request& question) {
+  if (!question.message.payload.is_from_host)
     return data_loss("the sender of the question has not proved that it runs on this host");
-  ValueReader reader(question);
+  ValueReader reader(question.message.payload);
   const Result<ValueToken> token = reader.done() ? data_loss("no value") : reader.next();
   if (!token.ok() || token->kind != ValueKind::kBytes ||
       token->bytes.size() != kDeviceRecordBytes) {
@@ -320,7 +281,7 @@ Result<decltype(DeviceNonce::bytes)> DeviceTensors::read_nonce(const Payload& qu
   decltype(DeviceNonce::bytes) nonce;
   REVERIE_ASSIGN_OR_RETURN(const DeviceSource source,
                            record.owner == process_
-                               ? find_own(*device, record, nonce.size())
+                               ? find_own(*device, record, nonce.size(), question.id.session)
                                : find_opened(*device, record, nonce.size(), peer_));
   REVERIE_RETURN_IF_ERROR(driver_.copy_to_host(*device, nonce, source.address));
   return nonce;
@@ -338,9 +299,10 @@ Result<DeviceSource> DeviceTensors::find(const Payload& message, const DeviceRec
   if (!device) {
     return unavailable("a received tensor is on a device that this process does not use");
   }
-  Result<DeviceSource> source =
-      record.owner == process_ ? find_own(*device, record, size_bytes)
-                               : find_opened(*device, record, size_bytes, message.receipt->life());
+  const Receipt& receipt = *message.receipt;
+  Result<DeviceSource> source = record.owner == process_
+                                    ? find_own(*device, record, size_bytes, receipt.session())
+                                    : find_opened(*device, record, size_bytes, receipt.life());
   if (source.ok()) {
     MutexLock lock(mutex_);
     ++counts_.found;
@@ -351,28 +313,28 @@ Result<DeviceSource> DeviceTensors::find(const Payload& message, const DeviceRec
 Status DeviceTensors::confirm(const Payload& message) {
   const auto peer = peer_.lock();
   const Receipt& receipt = *message.receipt;
-  const auto is_lent = [&] {
-    return peer && !receipt.life().expired() && peer->is_kept(receipt.session());
-  };
-  if (is_lent()) return {};
-  // Between two links only the sender knows. Its answer comes after what has happened meanwhile.
+  if (peer && !receipt.life().expired() && peer->is_kept(receipt.session())) return {};
+  // Between two links, and over one that shares no memory, only the sender knows. If it answers,
+  // and the session has not begun anew, it has taken nothing back until then.
   const Neighbour sender = peer ? peer->neighbour(InboundId{receipt.session(), 0}) : Neighbour();
   if (sender.session != 0) {
     const CallOptions options{.deadline = clock_.now() + kAnswerMax};
-    (void)peer->sync(sender.name, std::string(kPingFunction), {}, options);
+    const CallResult answer = peer->sync(sender.name, std::string(kPingFunction), {}, options);
+    if (answer.kind == CallResult::Kind::kAnswer && !receipt.life().expired()) return {};
   }
-  if (is_lent()) return {};
   return unavailable("the sender of a tensor has ended, or taken it back while it was copied");
 }
 
+std::uint64_t DeviceTensors::secret_of(std::uint64_t session) const {
+  const auto peer = peer_.lock();
+  return peer ? peer->neighbour(InboundId{session, 0}).secret : 0;
+}
+
 Result<DeviceSource> DeviceTensors::find_own(int device, const DeviceRecord& record,
-                                             std::size_t size_bytes) {
-  MutexLock lock(own().mutex);
-  const auto found = own().by_id.find({record.owner, record.allocation});
-  if (found == own().by_id.end() || found->second.device != device) {
-    return data_loss("a received tensor is in memory of this process that is not lent");
-  }
-  const DeviceRange& range = found->second.range;
+                                             std::size_t size_bytes, std::uint64_t session) {
+  REVERIE_ASSIGN_OR_RETURN(
+      const DeviceRange range,
+      find_own_loan(record.owner, device, record.allocation, secret_of(session)));
   if (!is_within(range, record.offset, size_bytes))
     return outside(range, record.offset, size_bytes);
   return DeviceSource{device, range.address + record.offset, nullptr};
@@ -460,10 +422,12 @@ void DeviceTensors::watch_open() {
     if (std::exchange(is_watching_, true)) return;
   }
   IoLoop* const on = loop();
-  if (on != nullptr)
-    (void)on->post([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->look_at_open();
-    });
+  const bool is_posted = on != nullptr && on->post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->look_at_open();
+  });
+  if (is_posted) return;
+  MutexLock lock(mutex_);
+  is_watching_ = false;  // the next allocation tries again
 }
 
 void DeviceTensors::look_at_open() {

@@ -12,7 +12,9 @@
 // that handles can be opened, which containers may prevent.
 //
 // A received record may be forged: only a peer on this host may send one, and it must name a part
-// of an allocation, whose size the driver says.
+// of an allocation, whose size the driver says. To open another process's memory it needs the
+// driver's handle; memory of this process it names by a number, so that memory must have been lent
+// in the session in which the record comes.
 #pragma once
 
 #include <cstddef>
@@ -77,20 +79,24 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
 
   // --- Sending.
   // Whether the run at the other end reads memory of the device; asks it if that is not known, and
-  // waits for the answer, at most until `deadline` and for three seconds.
+  // waits for the answer, at most for half of the time until `deadline` and for three seconds.
+  // False if no answer comes; if the time was shorter than that, the next caller asks again.
   bool can_lend(const Neighbour& receiver, int device, TimePoint deadline);
   struct Loan {
     DeviceRecord record;
     std::shared_ptr<const void> counted;  // while it lives, the memory counts as lent
   };
-  // UNAVAILABLE if the memory has no handle, RESOURCE_EXHAUSTED if too much is lent.
-  Result<Loan> lend(int device, std::uint64_t address, std::size_t size_bytes);
+  // Lends memory to the run of a session of the peer. UNAVAILABLE if the memory has no handle,
+  // RESOURCE_EXHAUSTED if too much is lent.
+  Result<Loan> lend(std::uint64_t session, int device, std::uint64_t address,
+                    std::size_t size_bytes);
   // Runs `work` soon, on a thread of this object. Dropped after close().
   void post(std::function<void()> work);
 
   // --- Receiving.
   // The memory that `record` names, if all `size_bytes` are there. DATA_LOSS for a record that no
-  // peer of this host sends.
+  // peer of this host sends, and for memory of this process that was not lent in the session of the
+  // message.
   Result<DeviceSource> find(const Payload& message, const DeviceRecord& record,
                             std::size_t size_bytes);
   // Whether all that the message lent was lent until now, so that copies of it are right. A sender
@@ -106,15 +112,20 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
     bool is_yes = false;
     TimePoint until;
     std::string why = {};  // it is a no
+    bool is_kept = true;   // else the next tensor asks again
   };
 
   DeviceTensors(std::shared_ptr<Peer> peer, const Options& options);
   Verdict ask(const Neighbour& receiver, int device, const DeviceUuid& uuid, TimePoint deadline);
   void on_question(Request request);
   // The nonce that a question names.
-  Result<decltype(DeviceNonce::bytes)> read_nonce(const Payload& question);
+  Result<decltype(DeviceNonce::bytes)> read_nonce(const Request& question);
   Status refused(Status why);  // notes it
-  Result<DeviceSource> find_own(int device, const DeviceRecord& record, std::size_t size_bytes);
+  // As that of Neighbour; 0 if the session has ended.
+  std::uint64_t secret_of(std::uint64_t session) const;
+  // Only what was lent in the session.
+  Result<DeviceSource> find_own(int device, const DeviceRecord& record, std::size_t size_bytes,
+                                std::uint64_t session);
   Result<DeviceSource> find_opened(int device, const DeviceRecord& record, std::size_t size_bytes,
                                    const std::weak_ptr<const void>& run);
   // Opens it, or returns what is open.

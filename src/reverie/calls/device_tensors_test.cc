@@ -1,7 +1,9 @@
 #include "reverie/calls/device_tensors.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,10 +17,12 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 #include "reverie/base/waiting.h"
+#include "reverie/os/byte_ring.h"
 #include "reverie/tensor/value_reader.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_device_driver.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -27,6 +31,8 @@ using test::eventually;
 
 constexpr Duration kPatience = std::chrono::seconds(30);
 constexpr std::size_t kTensorBytes = 4096;
+// For memory that is not found through a peer.
+constexpr std::uint64_t kNoSession = 0;
 
 TimePoint soon() {
   return Clock::system().now() + kPatience;
@@ -72,13 +78,14 @@ struct Side {
   // A message with the tensor, which `kept` keeps.
   Payload message(std::span<const std::byte> tensor, const std::string& to,
                   std::shared_ptr<const void> kept = nullptr) const {
+    const std::uint64_t session = peer->neighbour(to).session;
     const DeviceTensors::Loan loan =
-        devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+        devices->lend(session, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
     Payload payload;
     const std::int64_t shape[] = {static_cast<std::int64_t>(tensor.size())};
     ValueWriter(payload).device_tensor(DType::kUInt8, shape, TensorMaker::kTorch, loan.record);
     payload.lent = std::make_shared<Lent>();
-    payload.lent->session = peer->neighbour(to).session;
+    payload.lent->session = session;
     payload.lent->memory =
         std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
             loan.counted, kept);
@@ -212,11 +219,34 @@ TEST(DeviceTensors, AreLentOnceTheirReceiverUsesTheDevice) {
   EXPECT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
 }
 
+TEST(DeviceTensors, AreLentThoughAnEarlierCallerHadNoTimeForTheQuestion) {
+  Requests held;
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(eventually([&] { return actor.peer->neighbour("learner").session != 0; }));
+  const auto lends_at_once = [&] {
+    const Neighbour found = actor.peer->neighbour("learner");
+    return actor.devices->can_lend(found, 0, Clock::system().now());
+  };
+  EXPECT_FALSE(lends_at_once());
+  ASSERT_TRUE(eventually([&] { return actor.peer->neighbour("learner").is_proved; }));
+  learner.peer->serve_devices(held.handler());
+  EXPECT_FALSE(lends_at_once());
+  // The learner answers questions again.
+  const auto answers =
+      DeviceTensors::make(learner.peer, {.driver = &learner.driver, .process = process(2)});
+  EXPECT_TRUE(actor.can_lend_to("learner")) << actor.devices->counts().refusal;
+  learner.peer->close();
+  answers->close();
+}
+
 TEST(DeviceTensors, WithoutAHandleAreNotLent) {
   Side actor("actor", 1);
   const std::span<std::byte> tensor = actor.tensor(1);
   actor.driver.has_handles = false;
-  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size());
+  const auto loan =
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size());
   EXPECT_EQ(loan.status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(actor.devices->counts().lent_bytes, 0u);
 }
@@ -226,18 +256,19 @@ TEST(DeviceTensors, ThatAreLentAreBounded) {
   const std::span<std::byte> tensor = actor.tensor(1, 8 * kTensorBytes);
   const std::uint64_t address = FakeDeviceDriver::address(tensor);
   {
-    const auto large = actor.devices->lend(0, address, tensor.size());
+    const auto large = actor.devices->lend(kNoSession, 0, address, tensor.size());
     EXPECT_TRUE(large.ok());
-    EXPECT_EQ(actor.devices->lend(0, address, 1).status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(actor.devices->lend(kNoSession, 0, address, 1).status().code(),
+              StatusCode::kResourceExhausted);
   }
   std::vector<DeviceTensors::Loan> loans;
   for (int i = 0; i < 3; ++i) {
-    loans.push_back(actor.devices->lend(0, address, kTensorBytes).value());
+    loans.push_back(actor.devices->lend(kNoSession, 0, address, kTensorBytes).value());
   }
   EXPECT_EQ(actor.devices->counts().lent_bytes, 3 * kTensorBytes);
-  EXPECT_FALSE(actor.devices->lend(0, address, 1).ok());
+  EXPECT_FALSE(actor.devices->lend(kNoSession, 0, address, 1).ok());
   loans.pop_back();
-  EXPECT_TRUE(actor.devices->lend(0, address, kTensorBytes).ok());
+  EXPECT_TRUE(actor.devices->lend(kNoSession, 0, address, kTensorBytes).ok());
 }
 
 TEST(DeviceTensors, OfForgedRecordsAreRefused) {
@@ -245,7 +276,7 @@ TEST(DeviceTensors, OfForgedRecordsAreRefused) {
   Side learner("learner", 2);
   const std::span<std::byte> tensor = actor.tensor(7);
   const DeviceTensors::Loan loan =
-      actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
   Payload message;
   message.is_from_host = true;
   message.receipt =
@@ -285,20 +316,28 @@ TEST(DeviceTensors, OfForgedRecordsAreRefused) {
   EXPECT_EQ(code(loan.record), StatusCode::kDataLoss);
 }
 
+// A message with lent memory that the other peer has sent.
+Payload received_by(const Side& receiver, const std::string& sender) {
+  Payload message;
+  message.is_from_host = true;
+  message.receipt =
+      std::make_shared<Receipt>(std::function<void()>(), receiver.peer->neighbour(sender).session,
+                                std::weak_ptr<const void>());
+  return message;
+}
+
 TEST(DeviceTensors, OfOneProcessAreFoundWhileTheyAreLent) {
   Side actor("actor", 1);
   Side learner("learner", 1);
   connect(actor, learner);
   EXPECT_TRUE(actor.can_lend_to("learner"));
   const std::span<std::byte> tensor = actor.tensor(7);
-  Payload message;
-  message.is_from_host = true;
-  message.receipt =
-      std::make_shared<Receipt>(std::function<void()>(), 0, std::weak_ptr<const void>());
+  const Payload message = received_by(learner, "actor");
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
   DeviceRecord record;
   {
     const DeviceTensors::Loan loan =
-        actor.devices->lend(0, FakeDeviceDriver::address(tensor) + 16, 32).value();
+        actor.devices->lend(session, 0, FakeDeviceDriver::address(tensor) + 16, 32).value();
     record = loan.record;
     const auto source = learner.devices->find(message, record, 32);
     ASSERT_TRUE(source.ok());
@@ -308,6 +347,41 @@ TEST(DeviceTensors, OfOneProcessAreFoundWhileTheyAreLent) {
   }
   EXPECT_EQ(learner.devices->find(message, record, 32).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(learner.driver.opened, 0);
+}
+
+// The stranger knows the record, but is another process.
+TEST(DeviceTensors, OfOneProcessAreShownOnlyToThePeerThatTheyWereLentTo) {
+  Side actor("actor", 1);
+  Side learner("learner", 1);
+  Side stranger("stranger", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(stranger.peer->connect(learner.peer->addresses().front()).ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  ASSERT_TRUE(stranger.can_lend_to("learner"));
+  const std::span<std::byte> tensor = actor.tensor(7);
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
+  const DeviceTensors::Loan loan =
+      actor.devices->lend(session, 0, FakeDeviceDriver::address(tensor), tensor.size()).value();
+
+  const auto answer_to = [&](const Side& asker) {
+    Payload question;
+    ValueWriter(question).bytes(encode_device_record(loan.record));
+    const CallResult answer = asker.peer->sync("learner", std::string(kDeviceFunction),
+                                               std::move(question), {.deadline = soon()});
+    EXPECT_EQ(answer.kind, CallResult::Kind::kAnswer) << answer.status.to_string();
+    ValueReader reader(answer.payload);
+    return reader.next().value().kind;
+  };
+  EXPECT_EQ(answer_to(actor), ValueKind::kBytes);
+  EXPECT_EQ(answer_to(stranger), ValueKind::kText);
+
+  const auto code_from = [&](const std::string& sender) {
+    const Payload message = received_by(learner, sender);
+    return learner.devices->find(message, loan.record, kTensorBytes).status().code();
+  };
+  EXPECT_EQ(code_from("actor"), StatusCode::kOk);
+  EXPECT_EQ(code_from("stranger"), StatusCode::kDataLoss);
+  EXPECT_EQ(code_from("none"), StatusCode::kDataLoss);
 }
 
 TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
@@ -321,7 +395,8 @@ TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
   for (int i = 0; i < 5; ++i) {
     const std::span<std::byte> tensor = actor.tensor(1);
     loans.push_back(
-        actor.devices->lend(0, FakeDeviceDriver::address(tensor), tensor.size()).value());
+        actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), tensor.size())
+            .value());
   }
   for (int i = 0; i < 10; ++i) {
     EXPECT_TRUE(learner.devices->find(message, loans[0].record, kTensorBytes).ok());
@@ -340,6 +415,27 @@ TEST(DeviceTensors, HaveTheirAllocationsOpenedOnce) {
   EXPECT_TRUE(eventually([&] { return learner.driver.closed == learner.driver.opened; }));
 }
 
+TEST(DeviceTensors, HaveTheirAllocationsClosedThoughNoThreadCouldStartAtFirst) {
+  Side actor("actor", 1);
+  Side learner("learner", 2, {.open_for = std::chrono::milliseconds(100)});
+  const auto run = std::make_shared<int>(1);
+  Payload message;
+  message.is_from_host = true;
+  message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
+  const auto open_one = [&] {
+    const std::uint64_t address = FakeDeviceDriver::address(actor.tensor(1));
+    const auto loan = actor.devices->lend(kNoSession, 0, address, kTensorBytes).value();
+    EXPECT_TRUE(learner.devices->find(message, loan.record, kTensorBytes).ok());
+  };
+  {
+    const test::NoNewThreads none;
+    open_one();
+  }
+  open_one();
+  EXPECT_TRUE(eventually([&] { return learner.devices->counts().open_count == 0; }));
+  EXPECT_EQ(learner.driver.opened, 2);
+}
+
 TEST(DeviceTensors, HaveTheirAllocationsClosedWithTheSendersRun) {
   Side actor("actor", 1);
   Side learner("learner", 2, {.open_for = std::chrono::seconds(1)});
@@ -348,7 +444,8 @@ TEST(DeviceTensors, HaveTheirAllocationsClosedWithTheSendersRun) {
   message.is_from_host = true;
   message.receipt = std::make_shared<Receipt>(std::function<void()>(), 0, run);
   const std::span<std::byte> tensor = actor.tensor(1);
-  const auto loan = actor.devices->lend(0, FakeDeviceDriver::address(tensor), 16).value();
+  const auto loan =
+      actor.devices->lend(kNoSession, 0, FakeDeviceDriver::address(tensor), 16).value();
   EXPECT_TRUE(learner.devices->find(message, loan.record, 16).ok());
   run.reset();
   EXPECT_TRUE(eventually([&] { return learner.driver.closed == 1; }));
@@ -419,6 +516,60 @@ TEST(DeviceTensors, GoToNoOtherRunThanTheyWereLentTo) {
   message = {};
   EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
   actor.close();
+}
+
+// Writes impossible positions to the shared memory of all links of this process: the links end, and
+// the next ones share no memory.
+void damage_links() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:reverie-link") == std::string::npos) continue;
+    const auto begin = static_cast<std::uintptr_t>(std::stoull(line, nullptr, 16));
+    reinterpret_cast<RingPage*>(begin)->head.store(~std::uint64_t{0});
+    ++count;
+  }
+  ASSERT_GE(count, 4);  // each side maps its own memory and the other's
+}
+
+TEST(DeviceTensors, AreNotLentOnceTheirLinkSharesNoMemory) {
+  Side actor("actor", 1, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  Side learner("learner", 2, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  connect(actor, learner);
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  ASSERT_TRUE(learner.can_lend_to("actor"));
+  const std::uint64_t session = actor.peer->neighbour("learner").session;
+  ASSERT_NO_FATAL_FAILURE(damage_links());
+  const CallOptions options{.deadline = soon()};
+  ASSERT_EQ(actor.peer->sync("learner", std::string(kPingFunction), {}, options).kind,
+            CallResult::Kind::kAnswer);
+  EXPECT_TRUE(eventually([&] { return !actor.can_lend_to("learner"); }));
+  EXPECT_TRUE(eventually([&] { return !learner.can_lend_to("actor"); }));
+  EXPECT_EQ(actor.peer->neighbour("learner").session, session);
+}
+
+// It is on its way when the link ends, and its receiver cannot look into the sender's memory.
+TEST(DeviceTensors, AreReceivedThoughTheirNextLinkSharesNoMemory) {
+  Requests requests;
+  Side actor("actor", 1, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  Side learner("learner", 2, {}, /*uses_unix=*/true, /*device=*/1, kPatience);
+  connect(actor, learner);
+  ASSERT_TRUE(learner.peer->define("waits", requests.handler()).ok());
+  ASSERT_TRUE(actor.can_lend_to("learner"));
+  const auto kept = std::make_shared<int>(1);
+  Payload message = actor.message(actor.tensor(7), "learner", kept);
+  ASSERT_NO_FATAL_FAILURE(damage_links());
+  ASSERT_TRUE(actor.peer
+                  ->call("learner", "waits", std::move(message), {.deadline = soon()},
+                         [](const CallResult&) {})
+                  .ok());
+  const Request request = requests.next();
+  const auto taken = learner.taken(request.message.payload);
+  ASSERT_TRUE(taken.ok()) << taken.status().to_string();
+  EXPECT_EQ(taken->front(), std::byte{7});
+  EXPECT_TRUE(eventually([&] { return kept.use_count() == 1; }));
+  actor.close();
+  learner.close();
 }
 
 // Runs `serve` in another process, which is killed at the end.

@@ -44,6 +44,28 @@ constexpr std::size_t kAnswersAtOnce = 16;
 thread_local const void* gathers = nullptr;
 constexpr const char* kAlpn = "reverie-rpc";
 
+// While it lives, this thread runs callbacks of a peer; several are nested if these use other
+// peers.
+class WithinPeer {
+ public:
+  explicit WithinPeer(const void* peer) : peer_(peer), outer_(std::exchange(innermost, this)) {}
+  ~WithinPeer() { innermost = outer_; }
+  WithinPeer(const WithinPeer&) = delete;
+  WithinPeer& operator=(const WithinPeer&) = delete;
+
+  static bool is(const void* peer) {
+    const WithinPeer* at = innermost;
+    while (at != nullptr && at->peer_ != peer) at = at->outer_;
+    return at != nullptr;
+  }
+
+ private:
+  static inline thread_local const WithinPeer* innermost = nullptr;
+
+  const void* const peer_;
+  const WithinPeer* const outer_;
+};
+
 using ConnectingTls = std::shared_ptr<const TlsContext>;
 
 // Null without TLS.
@@ -127,6 +149,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         on_event = on_event_;
       }
     }
+    const WithinPeer within(this);
     for (const auto& [kind, text] : unreported) on_event(kind, text);
     for (auto& [done, result] : completions) done(std::move(result));
     const void* const outer = gathers;
@@ -311,12 +334,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   Neighbour neighbour(const Receiver& receiver) {
     if (is_forked()) return {};
     MutexLock lock(mutex_);
-    Neighbour found = core_.neighbour(receiver);
-    if (!found.may_be_proved) return found;
     const auto link = links_.find(core_.link_to(receiver));
-    const bool is_unix = link != links_.end() && link->second->connection().is_unix();
-    found.may_be_proved = uses_shared_memory_ && (!is_unix || link->second->may_prove_host());
-    return found;
+    const bool may_prove = link == links_.end() || link->second->may_prove_host();
+    return core_.neighbour(receiver, uses_shared_memory_ && may_prove, clock_.now());
   }
 
   bool is_kept(std::uint64_t session) {
@@ -374,27 +394,17 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (is_forked()) return false;
     {
       MutexLock lock(mutex_);
-      if (std::exchange(is_closed_, true)) return true;
+      if (std::exchange(is_closed_, true)) {
+        // The first caller may wait for this thread, or be it.
+        if (WithinPeer::is(this) || io_.loop(0).is_current()) return true;
+        while (!has_ended_) ended_.wait(mutex_);
+        return true;
+      }
     }
-    turn([&](TimePoint now) {
-      mutex_.assert_held();
-      core_.close(now);
-    });
-    door_.close();
-    io_.loop(0).run_and_wait([this] {
-      io_.loop(0).set_watch(nullptr);
-      polls_.stop();
-      dials_.clear();
-      timer_.reset();
-    });
-    io_.stop();
-    std::unordered_map<std::string, Handler> handlers;
-    Withdrawn withdrawn;
-    std::vector<Withdrawn> more;
+    end();
     MutexLock lock(mutex_);
-    handlers.swap(handlers_);
-    withdrawn = std::move(withdrawn_);
-    more.swap(more_withdrawn_);
+    has_ended_ = true;
+    ended_.notify_all();
     return true;
   }
 
@@ -511,6 +521,33 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       polls_.enter();
       io_.loop(0).set_watch(&polls_);
     });
+  }
+
+  // What the first caller of close() does.
+  void end() {
+    const WithinPeer within(this);  // what is released here may call close() again
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      core_.close(now);
+    });
+    door_.close();
+    io_.loop(0).run_and_wait([this] {
+      io_.loop(0).set_watch(nullptr);
+      polls_.stop();
+      dials_.clear();
+      timer_.reset();
+    });
+    io_.stop();
+    // They are released under no lock.
+    std::unordered_map<std::string, Handler> handlers;
+    Withdrawn withdrawn;
+    std::vector<Withdrawn> more;
+    OnEvent on_event;
+    MutexLock lock(mutex_);
+    handlers.swap(handlers_);
+    withdrawn.swap(withdrawn_);
+    more.swap(more_withdrawn_);
+    on_event.swap(on_event_);
   }
 
   using Links = std::unordered_map<LinkId, std::shared_ptr<WireLink>>;
@@ -864,6 +901,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   Mutex mutex_;
   PeerCore core_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool has_ended_ REVERIE_GUARDED_BY(mutex_) = false;  // the first call of close()
+  CondVar ended_;
   bool is_begun_ REVERIE_GUARDED_BY(mutex_) = false;  // it listens or connects
   bool listens_unix_ REVERIE_GUARDED_BY(mutex_) = false;
   std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
@@ -1011,7 +1050,8 @@ std::size_t Peer::pending_calls() const {
   return impl_->pending_calls();
 }
 void Peer::close() {
-  (void)impl_->close();
+  const auto kept = impl_;
+  (void)kept->close();
 }
 Status Peer::check_open() const {
   return impl_->check_open();

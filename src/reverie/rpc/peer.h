@@ -147,7 +147,9 @@ class Peer {
   std::vector<std::string> addresses() const;  // where it listens
   std::size_t pending_calls() const;
 
-  // Calls fail with CANCELLED, and other peers are told that this one has left. Idempotent.
+  // Calls fail with CANCELLED, and other peers are told that this one has left. Idempotent: a
+  // second caller waits until the first has finished, or returns at once if it is the I/O thread or
+  // in a callback of this peer. The first caller must not be the I/O thread.
   void close();
   // FAILED_PRECONDITION after close(), or in a forked child.
   Status check_open() const;

@@ -136,8 +136,12 @@ struct CallOptions {
 struct Neighbour {
   std::uint64_t session = 0;  // 0: it is not connected, and never was
   std::string name;
-  bool is_proved = false;      // it runs on this host
+  // It runs on this host, and shares memory over its link as far as is known: there is no link now,
+  // the link has shown it, or it may still do so.
+  bool is_proved = false;
   bool may_be_proved = false;  // that is being found out
+  // The same number at both ends of the session, which only these know; 0 before it is open.
+  std::uint64_t secret = 0;
 };
 
 // The state of a peer that has been connected.
@@ -189,8 +193,9 @@ class PeerCore {
   // The present link to the peer, or to the caller of the request; 0 if there is none.
   LinkId link_to(const std::string& peer) const;
   LinkId link_to(InboundId request) const;
-  Neighbour neighbour(const std::string& peer) const;
-  Neighbour neighbour(InboundId request) const;
+  // `may_prove` is false if it is known that the present link proves nothing about the host.
+  Neighbour neighbour(const std::string& peer, bool may_prove, TimePoint now) const;
+  Neighbour neighbour(InboundId request, bool may_prove, TimePoint now) const;
   // Whether kDeviceFunction is delivered.
   void serve_devices() { serves_devices_ = true; }
   // The lent memory that a received call or answer names is not read any more.
@@ -227,8 +232,10 @@ class PeerCore {
     Stage stage = Stage::kDialling;
     Greeting mine;
     Greeting theirs;
-    std::uint64_t session = 0;  // once it is open
-    TimePoint opened;
+    std::uint64_t session = 0;    // once it is open
+    TimePoint opened;             // when its handshake began
+    TimePoint joined;             // when its session used it first
+    bool is_host_proved = false;  // over this link
     TimePoint heard;
     TimePoint sent;
   };
@@ -308,7 +315,7 @@ class PeerCore {
   void on_answer(std::uint64_t key, Frame frame);
   // Notes where a received message comes from, and makes the receipt for what was lent with it.
   void mark(std::uint64_t key, const Session& session, Frame& frame);
-  Neighbour neighbour_of(std::uint64_t key) const;
+  Neighbour neighbour_of(std::uint64_t key, bool may_prove, TimePoint now) const;
   void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
   void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
   // In order; iterates over all calls.

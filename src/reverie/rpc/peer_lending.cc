@@ -11,6 +11,10 @@
 namespace reverie {
 namespace {
 
+// A run may prove that it is on this host for this long after its link was opened or lost: the Unix
+// socket is dialled as soon as a link over TCP is open.
+constexpr Duration kHostProofMax = std::chrono::seconds(1);
+
 // An abstract Unix socket: shared memory begins with one.
 bool is_abstract(const std::string& address) {
   return address.starts_with("unix:@");
@@ -26,33 +30,47 @@ void PeerCore::mark(std::uint64_t key, const Session& session, Frame& frame) {
       effects_.on_receipt({key, frame.header.call}, frame.header.kind), key, session.life);
 }
 
-Neighbour PeerCore::neighbour_of(std::uint64_t key) const {
+Neighbour PeerCore::neighbour_of(std::uint64_t key, bool may_prove, TimePoint now) const {
   const Session& session = sessions_.at(key);
-  Neighbour found{key, session.peer_name, session.is_host_proved, false};
-  if (found.is_proved || options_.host.empty()) return found;
+  const Link* const link = session.link == 0 ? nullptr : &links_.at(session.link);
   // Between two links, or before the one over the Unix socket, there is none that can prove it. In
   // the handshake it is not known yet.
-  const bool is_unknown = session.link == 0 && session.peer_addresses.empty();
-  found.may_be_proved = options_.uses_unix &&
-                        (is_unknown || (session.peer_host == options_.host &&
-                                        std::ranges::any_of(session.peer_addresses, is_abstract)));
+  const bool is_unknown = link == nullptr && session.peer_addresses.empty();
+  const bool has_socket = (link != nullptr && link->address.starts_with("unix:")) ||
+                          std::ranges::any_of(session.peer_addresses, is_abstract);
+  const bool is_near = is_unknown || (session.peer_host == options_.host && has_socket);
+  const bool is_late =
+      now - (link == nullptr ? session.link_lost_at : link->joined) >= kHostProofMax;
+  const bool may_follow =
+      may_prove && options_.uses_unix && !options_.host.empty() && is_near && !is_late;
+  Neighbour found;
+  found.session = key;
+  found.name = session.peer_name;
+  if (session.peer_nonce != 0) found.secret = session.nonce ^ session.peer_nonce;
+  found.is_proved = session.is_host_proved;
+  // A link that shares no memory may have followed one that did.
+  if (link != nullptr && !link->is_host_proved && !may_follow) found.is_proved = false;
+  found.may_be_proved = may_follow && !found.is_proved;
   return found;
 }
 
-Neighbour PeerCore::neighbour(const std::string& peer) const {
+Neighbour PeerCore::neighbour(const std::string& peer, bool may_prove, TimePoint now) const {
   const auto found = session_by_name_.find(peer);
-  return found == session_by_name_.end() ? Neighbour() : neighbour_of(found->second);
+  if (found == session_by_name_.end()) return {};
+  return neighbour_of(found->second, may_prove, now);
 }
 
-Neighbour PeerCore::neighbour(InboundId request) const {
-  return sessions_.contains(request.session) ? neighbour_of(request.session) : Neighbour();
+Neighbour PeerCore::neighbour(InboundId request, bool may_prove, TimePoint now) const {
+  if (!sessions_.contains(request.session)) return {};
+  return neighbour_of(request.session, may_prove, now);
 }
 
-void PeerCore::host_proved(LinkId link) {
-  const auto place = links_.find(link);
+void PeerCore::host_proved(LinkId id) {
+  const auto place = links_.find(id);
   if (place == links_.end()) return;
-  const auto session = sessions_.find(place->second.session);
-  if (session != sessions_.end()) session->second.is_host_proved = true;
+  Link& link = place->second;
+  const auto session = sessions_.find(link.session);
+  if (session != sessions_.end()) session->second.is_host_proved = link.is_host_proved = true;
 }
 
 void PeerCore::copied(InboundId message, FrameKind kind, TimePoint now) {

@@ -460,7 +460,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
   Link& link = links_.at(id);
   link.stage = Stage::kOpen;
   link.session = key;
-  link.heard = now;
+  link.joined = link.heard = now;
   session.link = id;
   answer_bytes_ -= session.acknowledge(received);
   for (Session::Queued& queued : session.queue) send_queued(session, queued, now);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <set>
 #include <string>
 #include <thread>
@@ -407,6 +408,30 @@ TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
   client_->set_withdrawn(nullptr);
 }
 
+// The first caller waits for the I/O thread, on which the handler runs.
+TEST_P(PeerSuite, AHandlerMayCloseAPeerThatIsBeingClosed) {
+  std::promise<void> called;
+  std::atomic<bool> has_returned{false};
+  ASSERT_TRUE(client_
+                  ->define("close",
+                           [&](const Request&) {
+                             called.set_value();
+                             EXPECT_TRUE(
+                                 test::eventually([&] { return !client_->check_open().ok(); }));
+                             client_->close();
+                             has_returned = true;
+                           })
+                  .ok());
+  ASSERT_EQ(client_->sync("server", "double", number_payload(1), {}).kind,
+            CallResult::Kind::kAnswer);
+  Results results;
+  ASSERT_TRUE(server_->call("client", "close", {}, {}, results.next()).ok());
+  called.get_future().wait();
+  client_->close();
+  EXPECT_TRUE(has_returned);
+  EXPECT_EQ(count_of(results.all(), StatusCode::kUnavailable), 1u);
+}
+
 // Sends a frame within a stranger's limits, then random bytes, then nothing.
 TEST_P(PeerSuite, RandomBytesDoNotAffectOtherPeers) {
   if (GetParam() != "tcp") GTEST_SKIP() << "one way in is enough";
@@ -617,6 +642,40 @@ TEST(Peer, AForkedChildGetsNothingFromItsParentsPeer) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_EQ(peer->functions().size(), 1u);
   peer->close();  // ends the call while `results` is alive
+}
+
+TEST(Peer, ASecondCallerOfCloseWaitsForTheFirst) {
+  Peer::Options options = named("a", "", /*uses_unix=*/false);
+  options.find_timeout = kPatience;
+  const auto peer = make_peer(options);
+  std::promise<void> is_closing;
+  std::promise<void> may_end;
+  ASSERT_TRUE(peer->call("b", "f", {}, {},
+                         [&](const CallResult&) {  // within the first close
+                           peer->close();
+                           is_closing.set_value();
+                           may_end.get_future().wait();
+                         })
+                  .ok());
+  auto first = std::async(std::launch::async, [&] { peer->close(); });
+  is_closing.get_future().wait();
+  auto second = std::async(std::launch::async, [&] { peer->close(); });
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  may_end.set_value();
+  first.get();
+  second.get();
+}
+
+TEST(Peer, KeepsNoCallbackOnceItIsClosed) {
+  const auto peer = make_peer(named("a", "", /*uses_unix=*/false));
+  const auto kept = std::make_shared<int>(1);
+  ASSERT_TRUE(peer->define("f", [kept](const Request&) {}).ok());
+  peer->set_withdrawn([kept](InboundId) {});
+  peer->add_withdrawn([kept](InboundId) {});
+  peer->set_on_event([kept](Peer::EventKind, const std::string&) {});
+  EXPECT_EQ(kept.use_count(), 5);
+  peer->close();
+  EXPECT_EQ(kept.use_count(), 1);
 }
 
 TEST(Peer, RefusesInvalidNamesAndBounds) {

@@ -303,6 +303,7 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
       } else if (share_) {
         why_ = "no descriptor comes through this socket";
       }
+      is_unshared_ = is_unshared_ || !share_ || !share_->is_open();
       queue_of_link(FrameKind::kShared, nonce, share_ && share_->is_open() ? kGood : 0);
       break;
     }

@@ -100,9 +100,11 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool is_host_proved() const { return is_confirmed_ && share_->is_open(); }
   // Whether the other side has this link still, as far as its memory shows.
   bool is_kept() const { return is_host_proved() && !share_->has_peer_ended(); }
-  // Whether the other side may still prove it over this link.
+  // Whether the other side may still prove it: over this link, or over one by the Unix socket that
+  // may follow.
   bool may_prove_host() const {
-    return connection_->accepts_descriptors() && !is_unshared_ && !is_host_proved();
+    if (!connection_->is_unix()) return true;
+    return (share_ || shares_next) && !is_unshared_ && !is_host_proved();
   }
   // Between two frames: behind the one of which the socket took a part, if there is one.
   void ring_doorbell();
@@ -204,7 +206,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool is_map_taken_ = false;
   bool takes_arenas_ = false;  // the other side
   bool is_confirmed_ = false;  // the other side has read our nonce
-  bool is_unshared_ = false;   // the other side has refused shared memory
+  bool is_unshared_ = false;   // one of the sides does not map the other's memory
   bool has_switched_ = false;  // SWITCH is queued
   bool is_out_ring_ = false;   // and written
   std::string why_ = "no shared memory was proposed yet";

@@ -15,7 +15,7 @@ namespace {
 
 // One side of a connection, and what it received. Its owner flushes it when asked to.
 struct Side {
-  Side(IoLoop& loop, int fd, LinkId id) {
+  Side(IoLoop& loop, int fd, LinkId id, bool offers_share = true) {
     const sockaddr_un address{AF_UNIX, {}};
     auto connection = make_connection(
         loop, fd, SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(sa_family_t)));
@@ -37,7 +37,7 @@ struct Side {
     link = std::make_shared<WireLink>(id, std::move(connection), nullptr, poller_count, events);
     link->trust();
     link->set_limits(FrameLimits());
-    link->offer_share({id, id});
+    if (offers_share) link->offer_share({id, id});
   }
 
   ~Side() { link->end(); }
@@ -102,6 +102,56 @@ TEST(WireLink, SendsNoDoorbellInTheMiddleOfAFrame) {
     EXPECT_EQ(slow.received[0].message.payload.head, quick.sent);
     EXPECT_EQ(quick.received[0].message.payload.head, slow.sent);
     EXPECT_GE(quick.bells, 1) << "the ring's writer was never told that there is room";
+  });
+}
+
+// A tensor of a GPU waits for as long as the host may be proved.
+TEST(WireLink, MayProveTheHostUntilASideSharesNoMemory) {
+  IoThreads threads;
+  IoLoop& loop = threads.loop(0);
+  loop.run_and_wait([&loop] {
+    int fds[2];
+    const auto connect = [&fds] {
+      return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0;
+    };
+    {
+      ASSERT_TRUE(connect());
+      Side one(loop, fds[0], 1);
+      Side other(loop, fds[1], 2);
+      for (const Side* side : {&one, &other}) EXPECT_TRUE(side->link->may_prove_host());
+      for (Side* side : {&one, &other}) side->link->flush();
+      for (int i = 0; i < 4; ++i) {
+        one.turn();
+        other.turn();
+      }
+      for (const Side* side : {&one, &other}) {
+        EXPECT_TRUE(side->link->is_host_proved()) << side->link->why();
+        EXPECT_FALSE(side->link->may_prove_host());
+      }
+    }
+    {
+      ASSERT_TRUE(connect());
+      Side offers(loop, fds[0], 1);
+      Side refuses(loop, fds[1], 2, /*offers_share=*/false);
+      EXPECT_FALSE(refuses.link->may_prove_host());
+      offers.link->flush();
+      refuses.turn();
+      EXPECT_TRUE(offers.link->may_prove_host());
+      offers.turn();
+      EXPECT_FALSE(offers.link->may_prove_host());
+    }
+    {
+      ASSERT_TRUE(connect());
+      Side side(loop, fds[0], 1);
+      // The other side's offer brings no memory that could be mapped.
+      const auto frame = encode_frame_header({FrameKind::kShare, 0, 0, 1}, {});
+      ASSERT_EQ(::send(fds[1], frame.data(), frame.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(frame.size()));
+      EXPECT_TRUE(side.link->may_prove_host());
+      side.turn();
+      EXPECT_FALSE(side.link->may_prove_host());
+      ::close(fds[1]);
+    }
   });
 }
 
