@@ -526,17 +526,17 @@ struct Cut {
   }
 };
 
-void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t least,
-                          std::uint64_t seed) {
+void expect_a_state_since(sim::FileSystem& files, const std::vector<std::string>& states,
+                          std::size_t least, std::uint64_t seed) {
   const Case again(files, Durability::kSync);
   ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
-  if (cut.states.empty()) return;
+  if (states.empty()) return;
   const std::string text = again.text();
   // The last equal state, since some steps change nothing.
-  const auto found = std::find(cut.states.rbegin(), cut.states.rend(), text);
-  ASSERT_NE(found, cut.states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
-  const auto index = static_cast<std::size_t>(cut.states.rend() - found) - 1;
-  ASSERT_GE(index, least) << "seed " << seed << " of " << cut.states.size();
+  const auto found = std::find(states.rbegin(), states.rend(), text);
+  ASSERT_NE(found, states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
+  const auto index = static_cast<std::size_t>(states.rend() - found) - 1;
+  ASSERT_GE(index, least) << "seed " << seed << " of " << states.size();
 }
 
 TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
@@ -549,7 +549,7 @@ TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
     const Cut cut(files, Durability::kSync, seed);
     files.restart();
     confirmed += cut.confirmed;
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.confirmed, seed));
   }
   EXPECT_GT(confirmed, 10 * seeds);
 }
@@ -564,9 +564,28 @@ TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
     const Cut cut(files, Durability::kInterval, seed);
     files.restart();
     synced += cut.synced;
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.synced, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.synced, seed));
   }
   EXPECT_GT(synced, 10 * seeds);
+}
+
+// The system says once that it could not write a file, and has dropped what it could not.
+TEST(JournalCrash, AFileWhoseSyncFailedBeforeARestartIsWholeAfterIt) {
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    const auto durability = random.below(2) == 0 ? Durability::kSync : Durability::kInterval;
+    files.fail_at(10 + static_cast<std::int64_t>(random.below(80)), data_loss("device"));
+    const Cut failed(files, durability, seed, 45, 1 + random.below(10));
+    files.restart(sim::FileSystem::End::kKill);
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, failed.states, failed.confirmed, seed));
+    const Cut cut(files, durability, seed + 1, static_cast<int>(random.below(30)), 3);
+    ASSERT_FALSE(cut.states.empty());
+    files.restart();
+    const std::size_t least = durability == Durability::kSync ? cut.confirmed : cut.synced;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, least, seed));
+  }
 }
 
 // The process ends between two calls of the file system, or during one; some writes may have failed
@@ -595,7 +614,7 @@ TEST(JournalCrash, WithAnIntervalAKillLosesNothingConfirmed) {
       const Case killed(files, Durability::kInterval);
       files.restart(sim::FileSystem::End::kKill);
     }
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.confirmed, seed));
   }
   EXPECT_GT(confirmed, 10 * seeds);
   EXPECT_GT(from_the_ring, 100);
@@ -619,7 +638,8 @@ TEST(JournalCrash, RepeatedCrashesOfAnyKindRestoreOnlyStatesThatExisted) {
       const bool is_killed = random.below(2) == 0;
       files.restart(is_killed ? sim::FileSystem::End::kKill : sim::FileSystem::End::kPowerCut);
       const std::size_t least = is_killed || is_synced ? cut.confirmed : cut.synced;
-      ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, least, seed)) << "life " << life;
+      ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, least, seed))
+          << "life " << life;
     }
   }
 }
