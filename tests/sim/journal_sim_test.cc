@@ -939,6 +939,27 @@ TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   store.service->close();
 }
 
+TEST(Journal, AClosedStoreLeavesNoRing) {
+  const std::string ring = join_path(kRoot, kRingName);
+  for (const bool has_changes : {false, true}) {
+    for (const bool has_checkpoint : {false, true}) {
+      sim::FileSystem files(1);
+      {
+        Case store(files, Durability::kInterval);
+        ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+        if (has_changes) {
+          ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
+        }
+        if (has_checkpoint) {
+          ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+        }
+        EXPECT_TRUE(files.content(kRoot).contains(ring));
+      }
+      EXPECT_FALSE(files.content(kRoot).contains(ring)) << has_changes << has_checkpoint;
+    }
+  }
+}
+
 // Groups of records that fit into the ring and others that do not take turns in the same memory.
 TEST(Journal, GroupsInsideAndOutsideTheRingAreReplayed) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {

@@ -384,18 +384,20 @@ void Journal::close() {
   }
   if (!sync().ok()) return;
   MutexLock io(io_mutex_);
-  if (!open_) return;
-  // The record declares everything before it as synced, so that damage there is distinguished from
-  // an interrupted write.
-  record([](RecordWriter& writer) { writer.mark(); });
-  if (!write_pending(/*syncs=*/false).ok()) return;
-  open_.reset();
+  if (open_) {
+    // The record declares everything before it as synced, so that damage there is distinguished
+    // from an interrupted write.
+    record([](RecordWriter& writer) { writer.mark(); });
+    if (!write_pending(/*syncs=*/false).ok()) return;
+    open_.reset();
+  }
+  if (!has_unsynced_) return;
   {
     MutexLock lock(mutex_);
-    if (!std::exchange(ring_, nullptr)) return;
+    ring_.reset();
   }
-  // The files have everything.
-  const Status status = files_.remove_file(join_path(root_, kRingName));
+  // The files, or a checkpoint, have everything.
+  const Status status = remove_ring(files_, root_);
   if (!status.ok()) log_warning("the journal's ring stays: {}", status.message());
 }
 
