@@ -2,6 +2,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"
+#include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
 
@@ -94,7 +96,9 @@ struct Case {
     status = opened.status();
     if (!status.ok()) return;
     checkpointer = std::move(*opened);
-    auto made = checkpointer->open_store(std::move(made_of), {}, &loaded);
+    StoreOptions of_store;
+    of_store.clock = &clock;
+    auto made = checkpointer->open_store(std::move(made_of), of_store, &loaded);
     status = made.status();
     if (status.ok()) service = *made;
   }
@@ -111,6 +115,7 @@ struct Case {
     return all;
   }
 
+  ManualClock clock;
   Status status;
   std::unique_ptr<Checkpointer> checkpointer;
   std::shared_ptr<LocalService> service;
@@ -569,6 +574,38 @@ TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
   EXPECT_GT(synced, 10 * seeds);
 }
 
+// The test requests no sync, so only the bound causes some.
+TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyChangesOfTwoIntervals) {
+  constexpr Duration kBound = std::chrono::milliseconds(200);
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
+  std::size_t bounded = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(400)));
+    std::vector<std::string> states;
+    std::vector<TimePoint> made;  // the time of each state
+    std::size_t least = 0;
+    {
+      Case store(files, Durability::kInterval, 2'000 + 10'000 * random.below(2));
+      User user(store, seed);
+      for (int i = 0; store.status.ok() && !files.is_stopped() && i < 120; ++i) {
+        bool is_confirmed = false;
+        if (i > 0) (void)user.step(&is_confirmed);
+        states.push_back(store.text());
+        made.push_back(store.clock.now());
+        while (is_confirmed && made[least + 1] + kBound <= made.back()) ++least;
+        store.clock.advance(std::chrono::milliseconds(random.below(60)));
+        if (i % 50 == 49) (void)store.checkpointer->write(*store.service, {});
+      }
+    }
+    files.restart();
+    bounded += least;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, states, least, seed));
+  }
+  EXPECT_GT(bounded, 10 * seeds);
+}
+
 // The system says once that it could not write a file, and has dropped what it could not.
 TEST(JournalCrash, AFileWhoseSyncFailedBeforeARestartIsWholeAfterIt) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
@@ -936,6 +973,45 @@ TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   EXPECT_TRUE(insert(store, "queue", 3).ok());
   EXPECT_TRUE(is_in_sync && was_confirmed);
   // Tables that are not logged must not wait for a closed journal either.
+  store.service->close();
+}
+
+TEST(Journal, AnIntervalWaitsForTheSyncOfADiskThatIsTwoIntervalsBehind) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-journal-{}-slow", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  HookedFileSystem files(FileSystem::system());
+  Case store(files, Durability::kInterval, std::uint64_t{1} << 20, /*has_thread=*/true,
+             folder.string());
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  std::promise<void> has_begun;
+  std::promise<void> may_end;
+  files.before_sync_file = [&] {
+    has_begun.set_value();
+    may_end.get_future().wait();
+  };
+  std::atomic<int> confirmed{0};
+  const auto insert = [&](ItemKey key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0));
+    (void)store.service->insert({.table = "uniform", .items = items}, [&](const auto& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+      ++confirmed;
+    });
+  };
+  insert(1);
+  ASSERT_TRUE(test::eventually([&] { return confirmed == 1; }));
+  has_begun.get_future().wait();
+  store.clock.advance(std::chrono::milliseconds(150));
+  insert(2);
+  EXPECT_TRUE(test::eventually([&] { return confirmed == 2; })) << "the sync is not late yet";
+  store.clock.advance(std::chrono::milliseconds(50));
+  insert(3);
+  EXPECT_EQ(confirmed, 2);
+  auto* const journal = static_cast<Journal*>(store.service->log());
+  EXPECT_FALSE(journal->is_durable(0, journal->position()));
+  may_end.set_value();
+  EXPECT_TRUE(test::eventually([&] { return confirmed == 3; }));
   store.service->close();
 }
 

@@ -36,12 +36,14 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
       durability_(durability_of(tables, options.durability)),
       has_unsynced_(std::ranges::count(durability_, Durability::kInterval) > 0),
       writer_(tables, calendar_offset_ns),
+      window_(2 * options.interval),
       file_(replayed.next_file),
       bytes_(replayed.size_bytes),
       sessions_(replayed.sessions),
       open_draws_(tables.size()),
       last_record_(replayed.last_record),
       written_(replayed.last_record),
+      kept_(replayed.last_record),
       synced_(replayed.last_record) {
   {
     const MutexLock lock(mutex_);
@@ -116,6 +118,7 @@ bool Journal::put_in_ring() {
     pending_.push_back({file_, group.first, group.count, {}, at});
   }
   in_ring_.store(last, std::memory_order_release);
+  update_kept();
   return true;
 }
 
@@ -163,26 +166,34 @@ void Journal::on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& 
     if (found == sessions_.end()) found = sessions_.try_emplace(std::string(item.session)).first;
     found->second.add(item.number);
   }
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.insert(table, now, item); });
 }
 
 void Journal::on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
                         std::span<const double> priorities) {
-  record([&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
 }
 
 void Journal::on_erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) {
-  record([&](RecordWriter& writer) { writer.erase(table, now, keys); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.erase(table, now, keys); });
 }
 
 void Journal::on_corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) {
-  record([&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
 }
 
 void Journal::on_sample(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                         std::size_t begin, SampleKind kind) {
   MutexLock lock(mutex_);
   if (kind == SampleKind::kAwaited) open_draws_[table].add(batch, begin);
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
 }
 
@@ -212,6 +223,7 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
       open_draws_[table].remove({batch.tickets()[i], batch.times_sampled()[i]});
     }
   }
+  begin_change(now);
   record_locked([&](RecordWriter& writer) {
     if (by_item) {
       writer.take_back(table, now, batch, begin, end);
@@ -221,9 +233,10 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
   });
 }
 
-void Journal::on_reset(std::uint32_t table) {
+void Journal::on_reset(std::uint32_t table, TimePoint now) {
   MutexLock lock(mutex_);
   open_draws_[table].clear();
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.reset(table); });
 }
 
@@ -304,12 +317,11 @@ Status Journal::write_pending(bool syncs) {
   if (!used.empty() && used.capacity() <= kSpareBytesMax) {
     spare_ = std::move(used);
   }
+  MutexLock lock(mutex_);
   written_.store(last, std::memory_order_release);
-  {
-    MutexLock lock(mutex_);
-    if (ring_) ring_->release(last);
-  }
-  if (syncs) synced_.store(last, std::memory_order_release);
+  if (ring_) ring_->release(last);
+  if (syncs) note_synced(last);
+  update_kept();
   return {};
 }
 
@@ -360,7 +372,8 @@ Status Journal::sync() {
         // once: this sync succeeds, although what it was for may be lost.
         if (status.ok()) status = check();
         if (status.ok()) {
-          synced_.store(written, std::memory_order_release);
+          MutexLock lock(mutex_);
+          note_synced(written);
         } else {
           fail(status);
         }

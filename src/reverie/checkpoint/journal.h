@@ -13,7 +13,9 @@
 // With kInterval a caller puts its records into the ring (journal_ring.h), where a kill leaves
 // them: they are confirmed on its own thread. The thread writes them once a sixteenth of it is
 // in use, and another one writes and syncs periodically. Where the ring has no room, or the file
-// system no ring, confirmations wait for the thread, as with kSync.
+// system no ring, confirmations wait for the thread, as with kSync. And while the disk is so slow
+// that twice the interval lies between the oldest unsynced change and the newest, they wait for a
+// sync: a power cut loses no changes that were made further apart.
 //
 // Tables may differ (TableOptions::durability). Those with kNone are not logged. If some have
 // kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
@@ -41,6 +43,7 @@
 #include "reverie/checkpoint/journal_replay.h"
 #include "reverie/checkpoint/open_draws.h"
 #include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/unsynced_window.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/store_log.h"
 
@@ -51,7 +54,8 @@ using reverie::Durability;
 struct JournalOptions {
   // The durability of tables without their own setting. kNone: these are not logged.
   Durability durability = Durability::kSync;
-  Duration interval = std::chrono::milliseconds(100);  // of kInterval
+  // With kInterval a sync begins so long after the last one did, or once that has ended.
+  Duration interval = std::chrono::milliseconds(100);
   // The size of the ring, for tables with kInterval. 0: none.
   std::size_t ring_bytes = std::size_t{4} << 20;
   // Beyond this size the next file begins.
@@ -83,7 +87,7 @@ class Journal final : public StoreLog {
                  SampleKind kind) override;
   void on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
                     std::size_t end, std::size_t count, bool by_item) override;
-  void on_reset(std::uint32_t table) override;
+  void on_reset(std::uint32_t table, TimePoint now) override;
   void on_settle(std::string_view session, std::uint64_t below) override;
   void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
   std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
@@ -119,16 +123,28 @@ class Journal final : public StoreLog {
   // All tables have kSync: the thread that writes a group syncs it.
   bool syncs_groups() const { return !has_unsynced_; }
   // How far a confirmation waits for its record.
-  enum Stage : std::size_t { kWritten, kSynced };
+  enum Stage : std::size_t {
+    kWritten,  // or in the ring; and synced while the window is full
+    kSynced
+  };
 
   Stage stage_of(std::uint32_t table) const {
     return durability_[table] == Durability::kSync ? kSynced : kWritten;
   }
   std::uint64_t reached(Stage stage) const {
-    if (stage == kSynced) return synced_.load(std::memory_order_acquire);
-    return std::max(written_.load(std::memory_order_acquire),
-                    in_ring_.load(std::memory_order_acquire));
+    return (stage == kSynced ? synced_ : kept_).load(std::memory_order_acquire);
   }
+  // Notes that a change is being recorded.
+  void begin_change(TimePoint now) REVERIE_REQUIRES(mutex_);
+  // All records up to this one are on the disk.
+  void note_synced(std::uint64_t record) REVERIE_REQUIRES(mutex_);
+  // Confirms what may be confirmed without a sync.
+  void update_kept() REVERIE_REQUIRES(mutex_);
+  bool waits_for_sync() const REVERIE_REQUIRES(mutex_) {
+    return window_.is_full() && !waiters_[kWritten].empty();
+  }
+  // Whether the confirming thread can do anything for those who wait.
+  bool can_confirm() const REVERIE_REQUIRES(mutex_);
   // Adds a record with `write`, unless the journal has failed.
   template <typename Write>
   void record(Write write);
@@ -185,6 +201,7 @@ class Journal final : public StoreLog {
   // too.
   std::uint64_t last_outside_ring_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, roughly by position
+  UnsyncedWindow window_ REVERIE_GUARDED_BY(mutex_);           // for kInterval
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
   std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
@@ -204,6 +221,7 @@ class Journal final : public StoreLog {
   std::atomic<std::uint64_t> last_record_;
   std::atomic<std::uint64_t> written_;
   std::atomic<std::uint64_t> in_ring_{0};  // all records up to this one are written or in the ring
+  std::atomic<std::uint64_t> kept_;        // as far as kInterval confirms
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 

@@ -71,7 +71,7 @@ class StoreLog {
   virtual void on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                             std::size_t begin, std::size_t end, std::size_t count,
                             bool by_item) = 0;
-  virtual void on_reset(std::uint32_t table) = 0;
+  virtual void on_reset(std::uint32_t table, TimePoint now) = 0;
 
   // The number of the last record.
   virtual std::uint64_t position() = 0;
