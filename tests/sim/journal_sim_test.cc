@@ -1015,6 +1015,80 @@ TEST(Journal, AnIntervalWaitsForTheSyncOfADiskThatIsTwoIntervalsBehind) {
   store.service->close();
 }
 
+// Memory whose pages can be made unreadable, with a chunk over it.
+struct GuardedChunk {
+  static constexpr std::size_t kRowFloats = 1024;
+  static constexpr std::size_t kSize = 4 * kRowFloats * sizeof(float);
+
+  explicit GuardedChunk(float value) {
+    memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    std::fill_n(static_cast<float*>(memory), kSize / sizeof(float), value);
+    const auto schema =
+        make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, {kRowFloats}}});
+    layout = make_ref<Layout>(std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1}}, "x");
+    chunk = Chunk::of_rows(schema, {}, 4, Buffer(static_cast<std::byte*>(memory), kSize, nullptr));
+  }
+  GuardedChunk(const GuardedChunk&) = delete;
+  GuardedChunk& operator=(const GuardedChunk&) = delete;
+  ~GuardedChunk() { munmap(memory, kSize); }
+
+  Item item(ItemKey key) const {
+    const Piece piece{chunk.get(), 0, 4};
+    return {key, 1.0, Trajectory(layout, {&piece, 1})};
+  }
+  void set_readable(bool is_readable) {
+    ASSERT_EQ(mprotect(memory, kSize, is_readable ? PROT_READ : PROT_NONE), 0);
+  }
+
+  void* memory = nullptr;
+  Ref<const Layout> layout;
+  Ref<const Chunk> chunk;
+};
+
+// A store makes these calls while it holds locks, so they must not read large rows.
+TEST(Journal, LargeRowsAreNotCopiedUnderTheLocksOfTables) {
+  GuardedChunk drawn(1);
+  GuardedChunk handed_back(2);
+  GuardedChunk inserted(3);
+  sim::FileSystem files(1);
+  std::string before;
+  {
+    Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    auto* const journal = static_cast<Journal*>(store.service->log());
+    std::vector<Item> items;
+    items.push_back(drawn.item(1));
+    items.push_back(handed_back.item(2));
+    ASSERT_TRUE(insert_and_wait(*store.service, {.table = "queue", .items = items}).status.ok());
+    const auto draw = [&](bool is_awaited) {
+      SampleRequest request{.table = "queue", .count = 1, .deadline = TimePoint{0}};
+      request.awaits_receipt = is_awaited;
+      return sample_and_wait(*store.service, std::move(request));
+    };
+    SampleResult awaited = draw(true);
+    SampleResult other = draw(false);
+    ASSERT_EQ(awaited.batch.size() + other.batch.size(), 2u);
+    for (GuardedChunk* const chunk : {&drawn, &handed_back, &inserted}) chunk->set_readable(false);
+    (void)journal->cut();  // its file repeats the open draw
+    EXPECT_EQ(store.service->hand_back("queue", other.batch), 1u);
+    items.clear();
+    items.push_back(inserted.item(3));
+    EXPECT_TRUE(journal->prepare(items).ok());
+    for (GuardedChunk* const chunk : {&drawn, &handed_back, &inserted}) chunk->set_readable(true);
+    EXPECT_GT(journal->size_bytes(), 5 * GuardedChunk::kSize) << "what is not copied yet counts";
+    EXPECT_TRUE(journal->before_publish().ok());
+    journal->end_checkpoint(/*is_written=*/false);
+    ASSERT_TRUE(insert_and_wait(*store.service, {.table = "queue", .items = items}).status.ok());
+    EXPECT_EQ(store.service->hand_back("queue", awaited.batch), 1u);
+    before = store.text();
+  }
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
+  EXPECT_NE(before.find("rows 3 3 3 3"), std::string::npos) << before;
+}
+
 TEST(Journal, AClosedStoreLeavesNoRing) {
   const std::string ring = join_path(kRoot, kRingName);
   for (const bool has_changes : {false, true}) {

@@ -84,6 +84,7 @@ void Journal::take_records() {
     last_outside_ring_ = last_record_.load(std::memory_order_relaxed);
     pending.first = last_outside_ring_ - pending.count + 1;
     pending.bytes = std::exchange(writer_.records, {});
+    pending.late = writer_.take_late();
   }
   end_group();
 }
@@ -98,7 +99,8 @@ void Journal::end_group() {
 bool Journal::put_in_ring() {
   if (!ring_ || ring_->is_lost() || !failed_.ok() || is_closed_) return false;
   if (last_outside_ring_ > written_.load(std::memory_order_acquire)) return false;
-  if (!ring_->has_room(writer_.records.size())) return false;
+  if (!ring_->has_room(writer_.size_bytes())) return false;
+  writer_.join();
   const std::uint64_t last = last_record_.load(std::memory_order_relaxed);
   Group group;
   group.count = writer_.count;
@@ -115,7 +117,7 @@ bool Journal::put_in_ring() {
     before->count += group.count;
     before->in_ring = {before->in_ring.data(), before->in_ring.size() + at.size()};
   } else {
-    pending_.push_back({file_, group.first, group.count, {}, at});
+    pending_.push_back({file_, group.first, group.count, {}, {}, at});
   }
   in_ring_.store(last, std::memory_order_release);
   update_kept();
@@ -256,21 +258,29 @@ Status Journal::open_file(std::uint64_t number) {
   return {};
 }
 
-void Journal::complete_header(Pending& pending, bool syncs) {
+void Journal::complete_header(const Pending& pending, bool syncs, std::span<std::byte> bytes) {
   Group group;
   group.first = pending.first;
   group.count = pending.count;
   // With one sync per group: everything that was written before.
   group.synced = syncs ? pending.first - 1 : synced_.load(std::memory_order_acquire);
-  group.records = std::span(pending.bytes).subspan(kGroupHeaderBytes);
-  std::ranges::copy(group_header(group), pending.bytes.begin());
+  group.records = bytes.subspan(kGroupHeaderBytes);
+  std::ranges::copy(group_header(group), bytes.begin());
 }
 
 Status Journal::write_group(Pending& pending, bool syncs) {
   if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
   if (!pending.in_ring.empty()) return open_->append(pending.in_ring);
-  complete_header(pending, syncs);
-  return open_->append(pending.bytes);
+  const bool is_joined = !pending.late.empty();
+  if (is_joined) {
+    join(pending.bytes, pending.late, joined_);
+    pending.late.clear();
+  }
+  std::vector<std::byte>& bytes = is_joined ? joined_ : pending.bytes;
+  complete_header(pending, syncs, bytes);
+  const Status status = open_->append(bytes);
+  if (joined_.capacity() > kSpareBytesMax) joined_ = {};
+  return status;
 }
 
 Status Journal::write_pending(bool syncs) {
@@ -416,6 +426,7 @@ void Journal::close() {
 
 void Journal::drop_records() {
   writer_.records.clear();
+  writer_.take_late();
   begin_group();
   writer_.count = 0;
   writer_.begin_file();

@@ -112,6 +112,7 @@ class Journal final : public StoreLog {
     std::uint64_t first = 0;
     std::uint32_t count = 0;
     std::vector<std::byte> bytes;
+    std::vector<LateRows> late;  // what the bytes lack
     // The bytes of one group or more, with their headers, if they are in the ring.
     std::span<const std::byte> in_ring;
   };
@@ -165,7 +166,8 @@ class Journal final : public StoreLog {
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
-  void complete_header(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
+  // Fills in the header of a group, whose bytes these are.
+  void complete_header(const Pending& pending, bool syncs, std::span<std::byte> bytes);
   Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
   // Writes pending records and syncs, also with kInterval.
@@ -230,7 +232,8 @@ class Journal final : public StoreLog {
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;
-  std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);  // memory for the next group
+  std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);   // memory for the next group
+  std::vector<std::byte> joined_ REVERIE_GUARDED_BY(io_mutex_);  // a group with its late rows
 
   std::unique_ptr<std::thread> thread_;
   std::unique_ptr<std::thread> sync_thread_;
@@ -246,9 +249,9 @@ template <typename Write>
 void Journal::record_locked(Write write) {
   if (!failed_.ok() && !is_recovering_) return;
   const std::uint32_t count = writer_.count;
-  const std::size_t size = writer_.records.size();
+  const std::size_t size = writer_.size_bytes();
   write(writer_);
-  const std::uint64_t new_bytes = writer_.records.size() - size;
+  const std::uint64_t new_bytes = writer_.size_bytes() - size;
   file_bytes_ += new_bytes;
   bytes_ += new_bytes;
   cut_bytes_ += new_bytes;
