@@ -83,7 +83,8 @@ std::string text_of(TableSnapshot& snapshot) {
 struct Case {
   explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
                 bool has_thread = false, const std::string& root = kRoot,
-                std::vector<TableOptions> made_of = tables()) {
+                std::vector<TableOptions> made_of = tables(),
+                std::uint64_t size_bytes_max = JournalOptions().size_bytes_max) {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
@@ -91,6 +92,7 @@ struct Case {
     options.journal = {.durability = durability,
                        .ring_bytes = 6'000,
                        .file_bytes_max = file_bytes_max,
+                       .size_bytes_max = size_bytes_max,
                        .has_thread = has_thread};
     auto opened = Checkpointer::open(root, options);
     status = opened.status();
@@ -1087,6 +1089,56 @@ TEST(Journal, LargeRowsAreNotCopiedUnderTheLocksOfTables) {
   ASSERT_TRUE(again.status.ok()) << again.status.to_string();
   EXPECT_EQ(again.text(), before);
   EXPECT_NE(before.find("rows 3 3 3 3"), std::string::npos) << before;
+}
+
+TEST(Journal, OneAsLargeAsItMayBecomeRefusesChangesUntilACheckpoint) {
+  constexpr std::uint64_t kBound = 20'000;
+  for (const auto durability : {Durability::kSync, Durability::kInterval}) {
+    sim::FileSystem files(1);
+    std::string before;
+    {
+      Case store(files, durability, 2'000, /*has_thread=*/false, kRoot, tables(), kBound);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      ItemKey key = 0;
+      const auto insert = [&] {
+        std::vector<Item> items;
+        items.push_back(testing::make_item(++key, 1.0, 0, 50));
+        return insert_and_wait(*store.service, {.table = "uniform", .items = items}).status;
+      };
+      Status refused;
+      while (refused.ok() && key < 1'000) refused = insert();
+      EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+      EXPECT_NE(refused.message().find("the bound is 20000"), std::string::npos);
+      EXPECT_NE(refused.message().find("write a checkpoint"), std::string::npos);
+      StoreLog& log = *store.service->log();
+      EXPECT_TRUE(log.check().ok()) << "the journal has not failed";
+      EXPECT_LT(log.size_bytes(), kBound + 4'000);
+
+      before = store.text();
+      const std::vector<ItemKey> keys = {key - 1};
+      const std::vector<double> priorities = {2.0};
+      MutateRequest update{.table = "uniform"};
+      update.keys = keys;
+      update.key_priorities = priorities;
+      MutateRequest erase{.table = "uniform"};
+      erase.deletes = keys;
+      for (const MutateRequest& request : {update, erase}) {
+        const MutateResult result = mutate_and_wait(*store.service, request);
+        EXPECT_EQ(result.status.code(), StatusCode::kResourceExhausted);
+      }
+      EXPECT_EQ(reset_and_wait(*store.service, "uniform").code(), StatusCode::kResourceExhausted);
+      EXPECT_EQ(store.text(), before) << "what is refused changes nothing";
+      SampleRequest request{.table = "uniform", .count = 3};
+      EXPECT_EQ(sample_and_wait(*store.service, std::move(request)).batch.size(), 3u);
+
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      EXPECT_TRUE(insert().ok());
+      before = store.text();
+    }
+    const Case again(files, durability);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
+  }
 }
 
 TEST(Journal, AClosedStoreLeavesNoRing) {

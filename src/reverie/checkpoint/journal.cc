@@ -242,11 +242,6 @@ void Journal::on_reset(std::uint32_t table, TimePoint now) {
   record_locked([&](RecordWriter& writer) { writer.reset(table); });
 }
 
-std::uint64_t Journal::size_bytes() {
-  MutexLock lock(mutex_);
-  return bytes_;
-}
-
 // --- Writing ---------------------------------------------------------------------------------
 
 Status Journal::open_file(std::uint64_t number) {

@@ -60,6 +60,10 @@ struct JournalOptions {
   std::size_t ring_bytes = std::size_t{4} << 20;
   // Beyond this size the next file begins.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
+  // Beyond this size of all files, changes that need a confirmation are refused until a checkpoint
+  // replaces them. Only samples, and what was requested before, are still added. A multiple of
+  // WorkerOptions::every_journal_bytes, so that a checkpoint of a large store has time enough.
+  std::uint64_t size_bytes_max = std::uint64_t{16} << 30;
   // False: no threads, for a simulated disk that one thread uses: the caller writes and, with
   // kSync, syncs.
   bool has_thread = true;
@@ -77,6 +81,7 @@ class Journal final : public StoreLog {
 
   bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
   Status check() override;
+  Status admit() override;
   Status prepare(std::span<const Item> items) override;
   void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) override;
   void on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
@@ -98,7 +103,7 @@ class Journal final : public StoreLog {
   std::uint64_t cut() override;
   Status before_publish() override;
   void end_checkpoint(bool is_written) override;
-  std::uint64_t size_bytes() override;
+  std::uint64_t size_bytes() override { return bytes_.load(std::memory_order_relaxed); }
 
   // Writes the buffer, and syncs, as the thread does periodically.
   Status sync();
@@ -206,7 +211,7 @@ class Journal final : public StoreLog {
   UnsyncedWindow window_ REVERIE_GUARDED_BY(mutex_);           // for kInterval
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
-  std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
+  std::atomic<std::uint64_t> bytes_;                        // since the last checkpoint
   std::uint64_t cut_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // since the last cut
   std::uint64_t cut_file_ REVERIE_GUARDED_BY(mutex_) = 0;   // the last file before the cut
   std::uint64_t cut_position_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -253,7 +258,7 @@ void Journal::record_locked(Write write) {
   write(writer_);
   const std::uint64_t new_bytes = writer_.size_bytes() - size;
   file_bytes_ += new_bytes;
-  bytes_ += new_bytes;
+  bytes_.fetch_add(new_bytes, std::memory_order_relaxed);
   cut_bytes_ += new_bytes;
   last_record_.fetch_add(writer_.count - count, std::memory_order_release);
 }

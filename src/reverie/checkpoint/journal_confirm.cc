@@ -42,6 +42,17 @@ Status Journal::check() {
   return failed_;
 }
 
+Status Journal::admit() {
+  REVERIE_RETURN_IF_ERROR(check());
+  const std::uint64_t size = size_bytes();
+  if (size < options_.size_bytes_max) return {};
+  return resource_exhausted(
+      "the journal in '{}' has {} bytes and the bound is {}, so nothing is changed until a "
+      "checkpoint replaces it; write a checkpoint, or find the reason in the log why none could be "
+      "written",
+      root_, size, options_.size_bytes_max);
+}
+
 bool Journal::is_durable(std::uint32_t table, std::uint64_t position) {
   const Stage stage = stage_of(table);
   if (reached(stage) >= position) return true;
