@@ -359,7 +359,7 @@ TEST(Journal, AwaitedDrawsOfItemsThatAreGoneAreForgottenWithTheirReader) {
 }
 
 TEST(Journal, AwaitedDrawsSurviveAnyPowerCutAmongCheckpoints) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(300, 5'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
     Random random(mix64(seed));
@@ -547,7 +547,7 @@ void expect_a_state_since(sim::FileSystem& files, const std::vector<std::string>
 }
 
 TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -562,7 +562,7 @@ TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
 }
 
 TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t synced = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -661,7 +661,7 @@ TEST(JournalCrash, WithAnIntervalAKillLosesNothingConfirmed) {
 
 // Groups in a ring that were never written to a file must not be taken for those of a later life.
 TEST(JournalCrash, RepeatedCrashesOfAnyKindRestoreOnlyStatesThatExisted) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
     Random random(mix64(seed));
@@ -692,7 +692,7 @@ std::vector<TableOptions> tables_that_differ() {
 }
 
 TEST(JournalCrash, EachTableKeepsWhatItsDurabilityPromises) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed_in_all = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
