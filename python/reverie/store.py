@@ -76,7 +76,7 @@ class Store(Checkpointed, ProcessBound, Closing):
         durability: the default for tables: which changes that were confirmed after the last
             checkpoint survive a crash; they are kept in a journal. ``"none"``: none of them, and
             there is no journal. ``"interval"``: all of them if the process was killed; after a
-            power cut all but the last 0.1 s. ``"sync"``: all of them; a call is confirmed once its
+            power cut all but the last 0.2 s. ``"sync"``: all of them; a call is confirmed once its
             change was synced, together with those of others. See ``docs/durability.md``.
 
     Raises:

@@ -132,7 +132,7 @@ TEST_F(JournalRingTest, ADamagedByteEndsItAtItsGroup) {
 
 TEST_F(JournalRingTest, ARingOfANewerVersionIsRefused) {
   files_.flip(join_path(kRingRoot, kRingName), 8, std::byte{2});
-  const Status status = finish_journal(files_, kRingRoot, 0);
+  const Status status = finish_journal(files_, kRingRoot, 0).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("journal-ring"), std::string::npos);
 }

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"
+#include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
 
@@ -81,7 +83,8 @@ std::string text_of(TableSnapshot& snapshot) {
 struct Case {
   explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
                 bool has_thread = false, const std::string& root = kRoot,
-                std::vector<TableOptions> made_of = tables()) {
+                std::vector<TableOptions> made_of = tables(),
+                std::uint64_t size_bytes_max = JournalOptions().size_bytes_max) {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
@@ -89,12 +92,15 @@ struct Case {
     options.journal = {.durability = durability,
                        .ring_bytes = 6'000,
                        .file_bytes_max = file_bytes_max,
+                       .size_bytes_max = size_bytes_max,
                        .has_thread = has_thread};
     auto opened = Checkpointer::open(root, options);
     status = opened.status();
     if (!status.ok()) return;
     checkpointer = std::move(*opened);
-    auto made = checkpointer->open_store(std::move(made_of), {}, &loaded);
+    StoreOptions of_store;
+    of_store.clock = &clock;
+    auto made = checkpointer->open_store(std::move(made_of), of_store, &loaded);
     status = made.status();
     if (status.ok()) service = *made;
   }
@@ -111,6 +117,7 @@ struct Case {
     return all;
   }
 
+  ManualClock clock;
   Status status;
   std::unique_ptr<Checkpointer> checkpointer;
   std::shared_ptr<LocalService> service;
@@ -352,7 +359,7 @@ TEST(Journal, AwaitedDrawsOfItemsThatAreGoneAreForgottenWithTheirReader) {
 }
 
 TEST(Journal, AwaitedDrawsSurviveAnyPowerCutAmongCheckpoints) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(300, 5'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
     Random random(mix64(seed));
@@ -526,21 +533,21 @@ struct Cut {
   }
 };
 
-void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t least,
-                          std::uint64_t seed) {
+void expect_a_state_since(sim::FileSystem& files, const std::vector<std::string>& states,
+                          std::size_t least, std::uint64_t seed) {
   const Case again(files, Durability::kSync);
   ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
-  if (cut.states.empty()) return;
+  if (states.empty()) return;
   const std::string text = again.text();
   // The last equal state, since some steps change nothing.
-  const auto found = std::find(cut.states.rbegin(), cut.states.rend(), text);
-  ASSERT_NE(found, cut.states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
-  const auto index = static_cast<std::size_t>(cut.states.rend() - found) - 1;
-  ASSERT_GE(index, least) << "seed " << seed << " of " << cut.states.size();
+  const auto found = std::find(states.rbegin(), states.rend(), text);
+  ASSERT_NE(found, states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
+  const auto index = static_cast<std::size_t>(states.rend() - found) - 1;
+  ASSERT_GE(index, least) << "seed " << seed << " of " << states.size();
 }
 
 TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -549,13 +556,13 @@ TEST(JournalCrash, WithSyncConfirmedItemsSurviveAnyPowerCut) {
     const Cut cut(files, Durability::kSync, seed);
     files.restart();
     confirmed += cut.confirmed;
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.confirmed, seed));
   }
   EXPECT_GT(confirmed, 10 * seeds);
 }
 
 TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t synced = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -564,9 +571,60 @@ TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyWhatCameAfterTheLastSync) {
     const Cut cut(files, Durability::kInterval, seed);
     files.restart();
     synced += cut.synced;
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.synced, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.synced, seed));
   }
   EXPECT_GT(synced, 10 * seeds);
+}
+
+// The test requests no sync, so only the bound causes some.
+TEST(JournalCrash, WithAnIntervalAPowerCutLosesOnlyChangesOfTwoIntervals) {
+  constexpr Duration kBound = std::chrono::milliseconds(200);
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
+  std::size_t bounded = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(400)));
+    std::vector<std::string> states;
+    std::vector<TimePoint> made;  // the time of each state
+    std::size_t least = 0;
+    {
+      Case store(files, Durability::kInterval, 2'000 + 10'000 * random.below(2));
+      User user(store, seed);
+      for (int i = 0; store.status.ok() && !files.is_stopped() && i < 120; ++i) {
+        bool is_confirmed = false;
+        if (i > 0) (void)user.step(&is_confirmed);
+        states.push_back(store.text());
+        made.push_back(store.clock.now());
+        while (is_confirmed && made[least + 1] + kBound <= made.back()) ++least;
+        store.clock.advance(std::chrono::milliseconds(random.below(60)));
+        if (i % 50 == 49) (void)store.checkpointer->write(*store.service, {});
+      }
+    }
+    files.restart();
+    bounded += least;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, states, least, seed));
+  }
+  EXPECT_GT(bounded, 10 * seeds);
+}
+
+// The system says once that it could not write a file, and has dropped what it could not.
+TEST(JournalCrash, AFileWhoseSyncFailedBeforeARestartIsWholeAfterIt) {
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    const auto durability = random.below(2) == 0 ? Durability::kSync : Durability::kInterval;
+    files.fail_at(10 + static_cast<std::int64_t>(random.below(80)), data_loss("device"));
+    const Cut failed(files, durability, seed, 45, 1 + random.below(10));
+    files.restart(sim::FileSystem::End::kKill);
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, failed.states, failed.confirmed, seed));
+    const Cut cut(files, durability, seed + 1, static_cast<int>(random.below(30)), 3);
+    ASSERT_FALSE(cut.states.empty());
+    files.restart();
+    const std::size_t least = durability == Durability::kSync ? cut.confirmed : cut.synced;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, least, seed));
+  }
 }
 
 // The process ends between two calls of the file system, or during one; some writes may have failed
@@ -595,7 +653,7 @@ TEST(JournalCrash, WithAnIntervalAKillLosesNothingConfirmed) {
       const Case killed(files, Durability::kInterval);
       files.restart(sim::FileSystem::End::kKill);
     }
-    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, cut.confirmed, seed));
   }
   EXPECT_GT(confirmed, 10 * seeds);
   EXPECT_GT(from_the_ring, 100);
@@ -603,7 +661,7 @@ TEST(JournalCrash, WithAnIntervalAKillLosesNothingConfirmed) {
 
 // Groups in a ring that were never written to a file must not be taken for those of a later life.
 TEST(JournalCrash, RepeatedCrashesOfAnyKindRestoreOnlyStatesThatExisted) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
     Random random(mix64(seed));
@@ -619,7 +677,8 @@ TEST(JournalCrash, RepeatedCrashesOfAnyKindRestoreOnlyStatesThatExisted) {
       const bool is_killed = random.below(2) == 0;
       files.restart(is_killed ? sim::FileSystem::End::kKill : sim::FileSystem::End::kPowerCut);
       const std::size_t least = is_killed || is_synced ? cut.confirmed : cut.synced;
-      ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, least, seed)) << "life " << life;
+      ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut.states, least, seed))
+          << "life " << life;
     }
   }
 }
@@ -633,7 +692,7 @@ std::vector<TableOptions> tables_that_differ() {
 }
 
 TEST(JournalCrash, EachTableKeepsWhatItsDurabilityPromises) {
-  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   std::size_t confirmed_in_all = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -917,6 +976,190 @@ TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   EXPECT_TRUE(is_in_sync && was_confirmed);
   // Tables that are not logged must not wait for a closed journal either.
   store.service->close();
+}
+
+TEST(Journal, AnIntervalWaitsForTheSyncOfADiskThatIsTwoIntervalsBehind) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-journal-{}-slow", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  HookedFileSystem files(FileSystem::system());
+  Case store(files, Durability::kInterval, std::uint64_t{1} << 20, /*has_thread=*/true,
+             folder.string());
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  std::promise<void> has_begun;
+  std::promise<void> may_end;
+  files.before_sync_file = [&] {
+    has_begun.set_value();
+    may_end.get_future().wait();
+  };
+  std::atomic<int> confirmed{0};
+  const auto insert = [&](ItemKey key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0));
+    (void)store.service->insert({.table = "uniform", .items = items}, [&](const auto& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+      ++confirmed;
+    });
+  };
+  insert(1);
+  ASSERT_TRUE(test::eventually([&] { return confirmed == 1; }));
+  has_begun.get_future().wait();
+  store.clock.advance(std::chrono::milliseconds(150));
+  insert(2);
+  EXPECT_TRUE(test::eventually([&] { return confirmed == 2; })) << "the sync is not late yet";
+  store.clock.advance(std::chrono::milliseconds(50));
+  insert(3);
+  EXPECT_EQ(confirmed, 2);
+  auto* const journal = static_cast<Journal*>(store.service->log());
+  EXPECT_FALSE(journal->is_durable(0, journal->position()));
+  may_end.set_value();
+  EXPECT_TRUE(test::eventually([&] { return confirmed == 3; }));
+  store.service->close();
+}
+
+// Memory whose pages can be made unreadable, with a chunk over it.
+struct GuardedChunk {
+  static constexpr std::size_t kRowFloats = 1024;
+  static constexpr std::size_t kSize = 4 * kRowFloats * sizeof(float);
+
+  explicit GuardedChunk(float value) {
+    memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    std::fill_n(static_cast<float*>(memory), kSize / sizeof(float), value);
+    const auto schema =
+        make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, {kRowFloats}}});
+    layout = make_ref<Layout>(std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1}}, "x");
+    chunk = Chunk::of_rows(schema, {}, 4, Buffer(static_cast<std::byte*>(memory), kSize, nullptr));
+  }
+  GuardedChunk(const GuardedChunk&) = delete;
+  GuardedChunk& operator=(const GuardedChunk&) = delete;
+  ~GuardedChunk() { munmap(memory, kSize); }
+
+  Item item(ItemKey key) const {
+    const Piece piece{chunk.get(), 0, 4};
+    return {key, 1.0, Trajectory(layout, {&piece, 1})};
+  }
+  void set_readable(bool is_readable) {
+    ASSERT_EQ(mprotect(memory, kSize, is_readable ? PROT_READ : PROT_NONE), 0);
+  }
+
+  void* memory = nullptr;
+  Ref<const Layout> layout;
+  Ref<const Chunk> chunk;
+};
+
+// A store makes these calls while it holds locks, so they must not read large rows.
+TEST(Journal, LargeRowsAreNotCopiedUnderTheLocksOfTables) {
+  GuardedChunk drawn(1);
+  GuardedChunk handed_back(2);
+  GuardedChunk inserted(3);
+  sim::FileSystem files(1);
+  std::string before;
+  {
+    Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    auto* const journal = static_cast<Journal*>(store.service->log());
+    std::vector<Item> items;
+    items.push_back(drawn.item(1));
+    items.push_back(handed_back.item(2));
+    ASSERT_TRUE(insert_and_wait(*store.service, {.table = "queue", .items = items}).status.ok());
+    const auto draw = [&](bool is_awaited) {
+      SampleRequest request{.table = "queue", .count = 1, .deadline = TimePoint{0}};
+      request.awaits_receipt = is_awaited;
+      return sample_and_wait(*store.service, std::move(request));
+    };
+    SampleResult awaited = draw(true);
+    SampleResult other = draw(false);
+    ASSERT_EQ(awaited.batch.size() + other.batch.size(), 2u);
+    for (GuardedChunk* const chunk : {&drawn, &handed_back, &inserted}) chunk->set_readable(false);
+    (void)journal->cut();  // its file repeats the open draw
+    EXPECT_EQ(store.service->hand_back("queue", other.batch), 1u);
+    items.clear();
+    items.push_back(inserted.item(3));
+    EXPECT_TRUE(journal->prepare(items).ok());
+    for (GuardedChunk* const chunk : {&drawn, &handed_back, &inserted}) chunk->set_readable(true);
+    EXPECT_GT(journal->size_bytes(), 5 * GuardedChunk::kSize) << "what is not copied yet counts";
+    EXPECT_TRUE(journal->before_publish().ok());
+    journal->end_checkpoint(/*is_written=*/false);
+    ASSERT_TRUE(insert_and_wait(*store.service, {.table = "queue", .items = items}).status.ok());
+    EXPECT_EQ(store.service->hand_back("queue", awaited.batch), 1u);
+    before = store.text();
+  }
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
+  EXPECT_NE(before.find("rows 3 3 3 3"), std::string::npos) << before;
+}
+
+TEST(Journal, OneAsLargeAsItMayBecomeRefusesChangesUntilACheckpoint) {
+  constexpr std::uint64_t kBound = 20'000;
+  for (const auto durability : {Durability::kSync, Durability::kInterval}) {
+    sim::FileSystem files(1);
+    std::string before;
+    {
+      Case store(files, durability, 2'000, /*has_thread=*/false, kRoot, tables(), kBound);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      ItemKey key = 0;
+      const auto insert = [&] {
+        std::vector<Item> items;
+        items.push_back(testing::make_item(++key, 1.0, 0, 50));
+        return insert_and_wait(*store.service, {.table = "uniform", .items = items}).status;
+      };
+      Status refused;
+      while (refused.ok() && key < 1'000) refused = insert();
+      EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+      EXPECT_NE(refused.message().find("the bound is 20000"), std::string::npos);
+      EXPECT_NE(refused.message().find("write a checkpoint"), std::string::npos);
+      StoreLog& log = *store.service->log();
+      EXPECT_TRUE(log.check().ok()) << "the journal has not failed";
+      EXPECT_LT(log.size_bytes(), kBound + 4'000);
+
+      before = store.text();
+      const std::vector<ItemKey> keys = {key - 1};
+      const std::vector<double> priorities = {2.0};
+      MutateRequest update{.table = "uniform"};
+      update.keys = keys;
+      update.key_priorities = priorities;
+      MutateRequest erase{.table = "uniform"};
+      erase.deletes = keys;
+      for (const MutateRequest& request : {update, erase}) {
+        const MutateResult result = mutate_and_wait(*store.service, request);
+        EXPECT_EQ(result.status.code(), StatusCode::kResourceExhausted);
+      }
+      EXPECT_EQ(reset_and_wait(*store.service, "uniform").code(), StatusCode::kResourceExhausted);
+      EXPECT_EQ(store.text(), before) << "what is refused changes nothing";
+      SampleRequest request{.table = "uniform", .count = 3};
+      EXPECT_EQ(sample_and_wait(*store.service, std::move(request)).batch.size(), 3u);
+
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      EXPECT_TRUE(insert().ok());
+      before = store.text();
+    }
+    const Case again(files, durability);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
+  }
+}
+
+TEST(Journal, AClosedStoreLeavesNoRing) {
+  const std::string ring = join_path(kRoot, kRingName);
+  for (const bool has_changes : {false, true}) {
+    for (const bool has_checkpoint : {false, true}) {
+      sim::FileSystem files(1);
+      {
+        Case store(files, Durability::kInterval);
+        ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+        if (has_changes) {
+          ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
+        }
+        if (has_checkpoint) {
+          ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+        }
+        EXPECT_TRUE(files.content(kRoot).contains(ring));
+      }
+      EXPECT_FALSE(files.content(kRoot).contains(ring)) << has_changes << has_checkpoint;
+    }
+  }
 }
 
 // Groups of records that fit into the ring and others that do not take turns in the same memory.

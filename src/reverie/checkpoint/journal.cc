@@ -36,12 +36,14 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
       durability_(durability_of(tables, options.durability)),
       has_unsynced_(std::ranges::count(durability_, Durability::kInterval) > 0),
       writer_(tables, calendar_offset_ns),
+      window_(2 * options.interval),
       file_(replayed.next_file),
       bytes_(replayed.size_bytes),
       sessions_(replayed.sessions),
       open_draws_(tables.size()),
       last_record_(replayed.last_record),
       written_(replayed.last_record),
+      kept_(replayed.last_record),
       synced_(replayed.last_record) {
   {
     const MutexLock lock(mutex_);
@@ -82,6 +84,7 @@ void Journal::take_records() {
     last_outside_ring_ = last_record_.load(std::memory_order_relaxed);
     pending.first = last_outside_ring_ - pending.count + 1;
     pending.bytes = std::exchange(writer_.records, {});
+    pending.late = writer_.take_late();
   }
   end_group();
 }
@@ -96,7 +99,8 @@ void Journal::end_group() {
 bool Journal::put_in_ring() {
   if (!ring_ || ring_->is_lost() || !failed_.ok() || is_closed_) return false;
   if (last_outside_ring_ > written_.load(std::memory_order_acquire)) return false;
-  if (!ring_->has_room(writer_.records.size())) return false;
+  if (!ring_->has_room(writer_.size_bytes())) return false;
+  writer_.join();
   const std::uint64_t last = last_record_.load(std::memory_order_relaxed);
   Group group;
   group.count = writer_.count;
@@ -113,9 +117,10 @@ bool Journal::put_in_ring() {
     before->count += group.count;
     before->in_ring = {before->in_ring.data(), before->in_ring.size() + at.size()};
   } else {
-    pending_.push_back({file_, group.first, group.count, {}, at});
+    pending_.push_back({file_, group.first, group.count, {}, {}, at});
   }
   in_ring_.store(last, std::memory_order_release);
+  update_kept();
   return true;
 }
 
@@ -163,26 +168,34 @@ void Journal::on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& 
     if (found == sessions_.end()) found = sessions_.try_emplace(std::string(item.session)).first;
     found->second.add(item.number);
   }
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.insert(table, now, item); });
 }
 
 void Journal::on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
                         std::span<const double> priorities) {
-  record([&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
 }
 
 void Journal::on_erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) {
-  record([&](RecordWriter& writer) { writer.erase(table, now, keys); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.erase(table, now, keys); });
 }
 
 void Journal::on_corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) {
-  record([&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
+  MutexLock lock(mutex_);
+  begin_change(now);
+  record_locked([&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
 }
 
 void Journal::on_sample(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                         std::size_t begin, SampleKind kind) {
   MutexLock lock(mutex_);
   if (kind == SampleKind::kAwaited) open_draws_[table].add(batch, begin);
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
 }
 
@@ -212,6 +225,7 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
       open_draws_[table].remove({batch.tickets()[i], batch.times_sampled()[i]});
     }
   }
+  begin_change(now);
   record_locked([&](RecordWriter& writer) {
     if (by_item) {
       writer.take_back(table, now, batch, begin, end);
@@ -221,15 +235,11 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
   });
 }
 
-void Journal::on_reset(std::uint32_t table) {
+void Journal::on_reset(std::uint32_t table, TimePoint now) {
   MutexLock lock(mutex_);
   open_draws_[table].clear();
+  begin_change(now);
   record_locked([&](RecordWriter& writer) { writer.reset(table); });
-}
-
-std::uint64_t Journal::size_bytes() {
-  MutexLock lock(mutex_);
-  return bytes_;
 }
 
 // --- Writing ---------------------------------------------------------------------------------
@@ -243,21 +253,29 @@ Status Journal::open_file(std::uint64_t number) {
   return {};
 }
 
-void Journal::complete_header(Pending& pending, bool syncs) {
+void Journal::complete_header(const Pending& pending, bool syncs, std::span<std::byte> bytes) {
   Group group;
   group.first = pending.first;
   group.count = pending.count;
   // With one sync per group: everything that was written before.
   group.synced = syncs ? pending.first - 1 : synced_.load(std::memory_order_acquire);
-  group.records = std::span(pending.bytes).subspan(kGroupHeaderBytes);
-  std::ranges::copy(group_header(group), pending.bytes.begin());
+  group.records = bytes.subspan(kGroupHeaderBytes);
+  std::ranges::copy(group_header(group), bytes.begin());
 }
 
 Status Journal::write_group(Pending& pending, bool syncs) {
   if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
   if (!pending.in_ring.empty()) return open_->append(pending.in_ring);
-  complete_header(pending, syncs);
-  return open_->append(pending.bytes);
+  const bool is_joined = !pending.late.empty();
+  if (is_joined) {
+    join(pending.bytes, pending.late, joined_);
+    pending.late.clear();
+  }
+  std::vector<std::byte>& bytes = is_joined ? joined_ : pending.bytes;
+  complete_header(pending, syncs, bytes);
+  const Status status = open_->append(bytes);
+  if (joined_.capacity() > kSpareBytesMax) joined_ = {};
+  return status;
 }
 
 Status Journal::write_pending(bool syncs) {
@@ -304,12 +322,11 @@ Status Journal::write_pending(bool syncs) {
   if (!used.empty() && used.capacity() <= kSpareBytesMax) {
     spare_ = std::move(used);
   }
+  MutexLock lock(mutex_);
   written_.store(last, std::memory_order_release);
-  {
-    MutexLock lock(mutex_);
-    if (ring_) ring_->release(last);
-  }
-  if (syncs) synced_.store(last, std::memory_order_release);
+  if (ring_) ring_->release(last);
+  if (syncs) note_synced(last);
+  update_kept();
   return {};
 }
 
@@ -360,7 +377,8 @@ Status Journal::sync() {
         // once: this sync succeeds, although what it was for may be lost.
         if (status.ok()) status = check();
         if (status.ok()) {
-          synced_.store(written, std::memory_order_release);
+          MutexLock lock(mutex_);
+          note_synced(written);
         } else {
           fail(status);
         }
@@ -384,23 +402,26 @@ void Journal::close() {
   }
   if (!sync().ok()) return;
   MutexLock io(io_mutex_);
-  if (!open_) return;
-  // The record declares everything before it as synced, so that damage there is distinguished from
-  // an interrupted write.
-  record([](RecordWriter& writer) { writer.mark(); });
-  if (!write_pending(/*syncs=*/false).ok()) return;
-  open_.reset();
+  if (open_) {
+    // The record declares everything before it as synced, so that damage there is distinguished
+    // from an interrupted write.
+    record([](RecordWriter& writer) { writer.mark(); });
+    if (!write_pending(/*syncs=*/false).ok()) return;
+    open_.reset();
+  }
+  if (!has_unsynced_) return;
   {
     MutexLock lock(mutex_);
-    if (!std::exchange(ring_, nullptr)) return;
+    ring_.reset();
   }
-  // The files have everything.
-  const Status status = files_.remove_file(join_path(root_, kRingName));
+  // The files, or a checkpoint, have everything.
+  const Status status = remove_ring(files_, root_);
   if (!status.ok()) log_warning("the journal's ring stays: {}", status.message());
 }
 
 void Journal::drop_records() {
   writer_.records.clear();
+  writer_.take_late();
   begin_group();
   writer_.count = 0;
   writer_.begin_file();

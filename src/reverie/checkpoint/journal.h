@@ -13,7 +13,9 @@
 // With kInterval a caller puts its records into the ring (journal_ring.h), where a kill leaves
 // them: they are confirmed on its own thread. The thread writes them once a sixteenth of it is
 // in use, and another one writes and syncs periodically. Where the ring has no room, or the file
-// system no ring, confirmations wait for the thread, as with kSync.
+// system no ring, confirmations wait for the thread, as with kSync. And while the disk is so slow
+// that twice the interval lies between the oldest unsynced change and the newest, they wait for a
+// sync: a power cut loses no changes that were made further apart.
 //
 // Tables may differ (TableOptions::durability). Those with kNone are not logged. If some have
 // kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
@@ -41,6 +43,7 @@
 #include "reverie/checkpoint/journal_replay.h"
 #include "reverie/checkpoint/open_draws.h"
 #include "reverie/durable_files/journal_ring.h"
+#include "reverie/durable_files/unsynced_window.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/store_log.h"
 
@@ -51,11 +54,16 @@ using reverie::Durability;
 struct JournalOptions {
   // The durability of tables without their own setting. kNone: these are not logged.
   Durability durability = Durability::kSync;
-  Duration interval = std::chrono::milliseconds(100);  // of kInterval
+  // With kInterval a sync begins so long after the last one did, or once that has ended.
+  Duration interval = std::chrono::milliseconds(100);
   // The size of the ring, for tables with kInterval. 0: none.
   std::size_t ring_bytes = std::size_t{4} << 20;
   // Beyond this size the next file begins.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
+  // Beyond this size of all files, changes that need a confirmation are refused until a checkpoint
+  // replaces them. Only samples, and what was requested before, are still added. A multiple of
+  // WorkerOptions::every_journal_bytes, so that a checkpoint of a large store has time enough.
+  std::uint64_t size_bytes_max = std::uint64_t{16} << 30;
   // False: no threads, for a simulated disk that one thread uses: the caller writes and, with
   // kSync, syncs.
   bool has_thread = true;
@@ -73,6 +81,7 @@ class Journal final : public StoreLog {
 
   bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
   Status check() override;
+  Status admit() override;
   Status prepare(std::span<const Item> items) override;
   void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) override;
   void on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
@@ -83,7 +92,7 @@ class Journal final : public StoreLog {
                  SampleKind kind) override;
   void on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
                     std::size_t end, std::size_t count, bool by_item) override;
-  void on_reset(std::uint32_t table) override;
+  void on_reset(std::uint32_t table, TimePoint now) override;
   void on_settle(std::string_view session, std::uint64_t below) override;
   void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
   std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
@@ -94,7 +103,7 @@ class Journal final : public StoreLog {
   std::uint64_t cut() override;
   Status before_publish() override;
   void end_checkpoint(bool is_written) override;
-  std::uint64_t size_bytes() override;
+  std::uint64_t size_bytes() override { return bytes_.load(std::memory_order_relaxed); }
 
   // Writes the buffer, and syncs, as the thread does periodically.
   Status sync();
@@ -108,6 +117,7 @@ class Journal final : public StoreLog {
     std::uint64_t first = 0;
     std::uint32_t count = 0;
     std::vector<std::byte> bytes;
+    std::vector<LateRows> late;  // what the bytes lack
     // The bytes of one group or more, with their headers, if they are in the ring.
     std::span<const std::byte> in_ring;
   };
@@ -119,16 +129,28 @@ class Journal final : public StoreLog {
   // All tables have kSync: the thread that writes a group syncs it.
   bool syncs_groups() const { return !has_unsynced_; }
   // How far a confirmation waits for its record.
-  enum Stage : std::size_t { kWritten, kSynced };
+  enum Stage : std::size_t {
+    kWritten,  // or in the ring; and synced while the window is full
+    kSynced
+  };
 
   Stage stage_of(std::uint32_t table) const {
     return durability_[table] == Durability::kSync ? kSynced : kWritten;
   }
   std::uint64_t reached(Stage stage) const {
-    if (stage == kSynced) return synced_.load(std::memory_order_acquire);
-    return std::max(written_.load(std::memory_order_acquire),
-                    in_ring_.load(std::memory_order_acquire));
+    return (stage == kSynced ? synced_ : kept_).load(std::memory_order_acquire);
   }
+  // Notes that a change is being recorded.
+  void begin_change(TimePoint now) REVERIE_REQUIRES(mutex_);
+  // All records up to this one are on the disk.
+  void note_synced(std::uint64_t record) REVERIE_REQUIRES(mutex_);
+  // Confirms what may be confirmed without a sync.
+  void update_kept() REVERIE_REQUIRES(mutex_);
+  bool waits_for_sync() const REVERIE_REQUIRES(mutex_) {
+    return window_.is_full() && !waiters_[kWritten].empty();
+  }
+  // Whether the confirming thread can do anything for those who wait.
+  bool can_confirm() const REVERIE_REQUIRES(mutex_);
   // Adds a record with `write`, unless the journal has failed.
   template <typename Write>
   void record(Write write);
@@ -149,7 +171,8 @@ class Journal final : public StoreLog {
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
-  void complete_header(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
+  // Fills in the header of a group, whose bytes these are.
+  void complete_header(const Pending& pending, bool syncs, std::span<std::byte> bytes);
   Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
   // Writes pending records and syncs, also with kInterval.
@@ -185,9 +208,10 @@ class Journal final : public StoreLog {
   // too.
   std::uint64_t last_outside_ring_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, roughly by position
+  UnsyncedWindow window_ REVERIE_GUARDED_BY(mutex_);           // for kInterval
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
-  std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
+  std::atomic<std::uint64_t> bytes_;                        // since the last checkpoint
   std::uint64_t cut_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // since the last cut
   std::uint64_t cut_file_ REVERIE_GUARDED_BY(mutex_) = 0;   // the last file before the cut
   std::uint64_t cut_position_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -204,6 +228,7 @@ class Journal final : public StoreLog {
   std::atomic<std::uint64_t> last_record_;
   std::atomic<std::uint64_t> written_;
   std::atomic<std::uint64_t> in_ring_{0};  // all records up to this one are written or in the ring
+  std::atomic<std::uint64_t> kept_;        // as far as kInterval confirms
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 
@@ -212,7 +237,8 @@ class Journal final : public StoreLog {
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;
-  std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);  // memory for the next group
+  std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);   // memory for the next group
+  std::vector<std::byte> joined_ REVERIE_GUARDED_BY(io_mutex_);  // a group with its late rows
 
   std::unique_ptr<std::thread> thread_;
   std::unique_ptr<std::thread> sync_thread_;
@@ -228,11 +254,11 @@ template <typename Write>
 void Journal::record_locked(Write write) {
   if (!failed_.ok() && !is_recovering_) return;
   const std::uint32_t count = writer_.count;
-  const std::size_t size = writer_.records.size();
+  const std::size_t size = writer_.size_bytes();
   write(writer_);
-  const std::uint64_t new_bytes = writer_.records.size() - size;
+  const std::uint64_t new_bytes = writer_.size_bytes() - size;
   file_bytes_ += new_bytes;
-  bytes_ += new_bytes;
+  bytes_.fetch_add(new_bytes, std::memory_order_relaxed);
   cut_bytes_ += new_bytes;
   last_record_.fetch_add(writer_.count - count, std::memory_order_release);
 }

@@ -8,10 +8,49 @@
 
 namespace reverie::checkpoint {
 
+// --- What kInterval confirms ---------------------------------------------------------------------
+
+void Journal::begin_change(TimePoint now) {
+  const bool is_recorded = failed_.ok() || is_recovering_;
+  if (has_unsynced_ && is_recorded) window_.add(last_record_.load() + 1, now);
+}
+
+void Journal::note_synced(std::uint64_t record) {
+  synced_.store(std::max(record, synced_.load()), std::memory_order_release);
+  window_.sync(record);
+  update_kept();
+}
+
+void Journal::update_kept() {
+  std::uint64_t kept = std::max(kept_.load(), synced_.load());
+  if (!window_.is_full()) kept = std::max({kept, written_.load(), in_ring_.load()});
+  kept_.store(kept, std::memory_order_release);
+}
+
+bool Journal::can_confirm() const {
+  const Stage stage = syncs_groups() ? kSynced : kWritten;
+  if (waiters_[stage].empty()) return false;
+  return last_record_.load() > std::max(written_.load(), in_ring_.load()) ||
+         waiters_[stage].front().position <= reached(stage);
+}
+
+// --- Confirmations -------------------------------------------------------------------------------
+
 Status Journal::check() {
   if (!has_failed_.load(std::memory_order_acquire)) return {};
   MutexLock lock(mutex_);
   return failed_;
+}
+
+Status Journal::admit() {
+  REVERIE_RETURN_IF_ERROR(check());
+  const std::uint64_t size = size_bytes();
+  if (size < options_.size_bytes_max) return {};
+  return resource_exhausted(
+      "the journal in '{}' has {} bytes and the bound is {}, so nothing is changed until a "
+      "checkpoint replaces it; write a checkpoint, or find the reason in the log why none could be "
+      "written",
+      root_, size, options_.size_bytes_max);
 }
 
 bool Journal::is_durable(std::uint32_t table, std::uint64_t position) {
@@ -35,7 +74,8 @@ void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller
   if (!is_done() && !has_thread) {
     MutexLock io(io_mutex_);
     // The thread that had the lock may have written this too.
-    if (!is_done()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
+    if (!is_done() && stage == kWritten) (void)write_pending(/*syncs=*/false);
+    if (!is_done()) (void)write_and_sync();
   } else if (!is_done() && caller == Caller::kWaits && (stage == kWritten || syncs_groups()) &&
              io_mutex_.try_lock()) {
     // Quicker than to wake the thread.
@@ -51,19 +91,22 @@ void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller
 
 // Notified without the lock, and once for each time that the thread went to sleep.
 bool Journal::wait_for(Stage stage, std::uint64_t position, Confirmed& done) {
-  CondVar* sleeper = nullptr;
+  bool wakes_writer = false;
+  bool wakes_syncer = false;
   {
     MutexLock lock(mutex_);
     if (reached(stage) >= position || !failed_.ok() || is_closed_) return false;
     const bool is_first = waiters_[stage].empty();
     waiters_[stage].push_back({position, std::move(done)});
     if (stage == kSynced && has_unsynced_) {
-      if (is_first) sleeper = &sync_wanted_;
-    } else if (std::exchange(is_idle_, false)) {
-      sleeper = &changed_;
+      wakes_syncer = is_first;
+    } else {
+      wakes_syncer = waits_for_sync();
+      wakes_writer = std::exchange(is_idle_, false);
     }
   }
-  if (sleeper != nullptr) sleeper->notify_all();
+  if (wakes_syncer) sync_wanted_.notify_all();
+  if (wakes_writer) changed_.notify_all();
   return true;
 }
 
@@ -104,8 +147,7 @@ void Journal::run() {
     {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
-      const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
-      while (!is_closed_ && waiters.empty() && !is_ring_due()) {
+      while (!is_closed_ && !can_confirm() && !is_ring_due()) {
         is_idle_ = true;
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
@@ -122,20 +164,27 @@ void Journal::run() {
       (void)write_pending(/*syncs=*/false);
     }
     complete_waiters(kWritten);
+    bool is_full = false;  // records that came during the write may have filled the window
+    {
+      MutexLock lock(mutex_);
+      is_full = waits_for_sync();
+    }
+    if (is_full) sync_wanted_.notify_all();
   }
 }
 
 void Journal::run_syncs() {
   Clock& clock = Clock::system();
+  TimePoint until = clock.now() + options_.interval;
   while (true) {
     {
-      const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
-      while (!is_closed_ && waiters_[kSynced].empty()) {
+      while (!is_closed_ && waiters_[kSynced].empty() && !waits_for_sync()) {
         if (!clock.wait_until(sync_wanted_, mutex_, until)) break;
       }
       if (is_closed_) return;
     }
+    until = clock.now() + options_.interval;
     (void)sync();
   }
 }

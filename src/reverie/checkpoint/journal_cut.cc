@@ -52,19 +52,25 @@ Status Journal::write_and_sync() {
     fail(status);
     return status;
   }
-  synced_.store(std::max(written, synced_.load()), std::memory_order_release);
+  MutexLock lock(mutex_);
+  note_synced(written);
   return {};
 }
 
 // While the journal is being repaired, nothing may be written before the checkpoint is complete,
 // since records before the cut are missing. Then end_checkpoint() writes.
 Status Journal::before_publish() {
-  MutexLock io(io_mutex_);
+  Status status;
   {
-    MutexLock lock(mutex_);
-    if (!cut_has_more_ || is_recovering_) return {};
+    MutexLock io(io_mutex_);
+    {
+      MutexLock lock(mutex_);
+      if (!cut_has_more_ || is_recovering_) return {};
+    }
+    status = write_and_sync();
   }
-  return write_and_sync();
+  complete_waiters();
+  return status;
 }
 
 void Journal::end_checkpoint(bool is_written) {
@@ -99,9 +105,8 @@ void Journal::end_checkpoint(bool is_written) {
       // The checkpoint holds what was not written yet.
       std::erase_if(pending_, [&](const Pending& group) { return group.file <= cut_file; });
       if (ring_) ring_->release(cut_position_);
-      for (auto* const position : {&written_, &synced_}) {
-        position->store(std::max(position->load(), cut_position_), std::memory_order_release);
-      }
+      written_.store(std::max(written_.load(), cut_position_), std::memory_order_release);
+      note_synced(cut_position_);
       if (std::exchange(is_recovering_, false) && status.ok()) {
         failed_ = Status();
         has_failed_.store(false, std::memory_order_release);

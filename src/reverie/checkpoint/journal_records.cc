@@ -14,6 +14,9 @@
 namespace reverie::checkpoint {
 namespace {
 
+// Copying fewer bytes takes about as long as keeping the chunk.
+constexpr std::size_t kLateBytesMin = 4096;
+
 // The bits of a mark's rows; no chunk has more.
 constexpr std::uint32_t kRowsMask = 0x7fffffff;
 
@@ -46,20 +49,34 @@ class RecordWriter::Record {
  public:
   Record(RecordWriter& writer, RecordType type) : writer_(writer), out(writer.records) {
     out.raw(Fields().u8(static_cast<std::uint8_t>(type)).u32(0).bytes());
-    begin_ = writer.records.size();
+    begin_ = writer.size_bytes();
+    size_at_ = writer.records.size() - sizeof(std::uint32_t);
   }
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record() {
-    const std::size_t size = writer_.records.size() - begin_;
-    put_number(writer_.records.data() + begin_ - sizeof(std::uint32_t),
-               static_cast<std::uint32_t>(size));
+    const std::size_t size = writer_.size_bytes() - begin_;
+    put_number(writer_.records.data() + size_at_, static_cast<std::uint32_t>(size));
     ++writer_.count;
+  }
+
+  // Appends the rows of a chunk: at once, or later if there are many bytes.
+  void rows(const Chunk& chunk, ChunkBytes bytes) {
+    out.raw(bytes.head);
+    const std::size_t size = bytes.size_bytes() - bytes.head.size();
+    if (size < kLateBytesMin) {
+      for (const auto part : bytes.parts) out.raw(part);
+      return;
+    }
+    writer_.late_bytes += size;
+    writer_.late.push_back(
+        {writer_.records.size(), Ref<const Chunk>::share(&chunk), std::move(bytes)});
   }
 
  private:
   RecordWriter& writer_;
-  std::size_t begin_ = 0;
+  std::size_t begin_ = 0;  // among all bytes
+  std::size_t size_at_ = 0;
 
  public:
   ByteWriter out;
@@ -72,6 +89,38 @@ RecordWriter::RecordWriter(std::vector<TableOptions> tables, std::int64_t calend
       }()),
       tables_(std::move(tables)),
       calendar_offset_ns_(calendar_offset_ns) {}
+
+void join(std::span<const std::byte> records, std::span<const LateRows> late,
+          std::vector<std::byte>& out) {
+  std::size_t size = records.size();
+  for (const LateRows& rows : late) {
+    for (const auto part : rows.bytes.parts) size += part.size();
+  }
+  out.clear();
+  out.reserve(size);
+  const auto append = [&out](std::span<const std::byte> bytes) {
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  };
+  std::size_t at = 0;
+  for (const LateRows& rows : late) {
+    append(records.subspan(at, rows.at - at));
+    for (const auto part : rows.bytes.parts) append(part);
+    at = rows.at;
+  }
+  append(records.subspan(at));
+}
+
+void RecordWriter::join() {
+  if (late.empty()) return;
+  checkpoint::join(records, late, joined_);
+  records.swap(joined_);
+  take_late();
+}
+
+std::vector<LateRows> RecordWriter::take_late() {
+  late_bytes = 0;
+  return std::exchange(late, {});
+}
 
 void RecordWriter::begin_file() {
   ++file_;
@@ -134,22 +183,22 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
     fields.u64(is_open ? chunk.raw_bytes() - fixed : 0);
     out.raw(fields.bytes());
   };
-  // The usual case: rows of fixed size that stay raw. Their bytes are written directly to their
+  // The usual case: rows of fixed size that stay raw. A few bytes are written directly to their
   // place.
-  if (chunk.is_raw_for_good() && !chunk.schema().has_variable()) {
+  const bool is_small = rows * chunk.schema().step_bytes() < kLateBytesMin;
+  if (is_small && chunk.is_raw_for_good() && !chunk.schema().has_variable()) {
     Record record(*this, RecordType::kChunk);
     describe(record.out, rows < chunk.capacity());
     write_raw_rows(chunk, rows, record.out);
     return;
   }
-  const Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
+  Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
   // Only raw rows of varying size could fail, for lack of memory.
   REVERIE_CHECK(bytes.ok());
   rows = bytes->rows;
   Record record(*this, RecordType::kChunk);
   describe(record.out, bytes->raw && rows < chunk.capacity());
-  record.out.raw(bytes->head);
-  for (const auto part : bytes->parts) record.out.raw(part);
+  record.rows(chunk, std::move(*bytes));
 }
 
 // Only rows that are still raw: a chunk that was encoded meanwhile has no new rows since its items

@@ -3,6 +3,9 @@
 //     definitions   tables, schema, layout, chunk, more rows of a chunk     each once per file
 //     changes       insert, update, erase, sample, ...                      refer to these
 //
+// The bytes of a large chunk are put into its record only by join(), so that no lock under which
+// changes are recorded is held while they are copied. Until then the chunk is kept.
+//
 // Each file of a journal defines everything that it refers to. A chunk itself records what was
 // written of it (Chunk::LogMark), so this needs no look-up and ends with the chunk's items. Chunks
 // that another log has claimed are kept until the next file begins, so that no other chunk gets the
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "reverie/base/number_set.h"
+#include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/record/table_info.h"
 #include "reverie/replay/store_log.h"
@@ -57,6 +61,16 @@ inline constexpr std::size_t kRecordHeaderBytes = 5;
 inline constexpr std::size_t kRecordedChunkBytesMax =
     (std::size_t{4} << 30) - (std::size_t{4} << 20);
 
+// The rows of a chunk whose record lacks them.
+struct LateRows {
+  std::size_t at = 0;  // where they belong in the records
+  Ref<const Chunk> chunk;
+  ChunkBytes bytes;  // only its parts; the head is in the record
+};
+// The records with these rows in their places, instead of what `out` contains.
+void join(std::span<const std::byte> records, std::span<const LateRows> late,
+          std::vector<std::byte>& out);
+
 // Not thread-safe. Records are appended to `records`.
 class RecordWriter {
  public:
@@ -65,6 +79,16 @@ class RecordWriter {
   // Where records are appended, and their number.
   std::vector<std::byte> records;
   std::uint32_t count = 0;
+  // What `records` lack, in order, and its size.
+  std::vector<LateRows> late;
+  std::size_t late_bytes = 0;
+
+  // The size of the records and of what they lack.
+  std::size_t size_bytes() const { return records.size() + late_bytes; }
+  // Puts into the records what they lack.
+  void join();
+  // Removes and returns what the records lack; the caller takes these too, or removes them.
+  std::vector<LateRows> take_late();
 
   // The next records go to another file.
   void begin_file();
@@ -132,6 +156,7 @@ class RecordWriter {
   std::unordered_map<const Chunk*, KeptChunk> chunks_;
   std::map<std::string, std::uint32_t, std::less<>> sessions_;
   std::uint32_t next_chunk_ = 0;
+  std::vector<std::byte> joined_;  // memory for join()
 };
 
 }  // namespace reverie::checkpoint

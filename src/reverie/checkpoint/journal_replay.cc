@@ -418,22 +418,21 @@ class FileReplay {
   std::vector<More> more_;
 };
 
-// Whether the file of the first of `numbers`, with these bytes, has no record after `position`. A
-// checkpoint begins a new file, so one record of this file decides, or the first record of the next
-// one.
-Result<bool> lies_before(FileSystem& files, const std::string& root,
-                         std::span<const std::uint64_t> numbers, std::span<const std::byte> bytes,
-                         std::uint64_t position) {
-  const std::uint64_t first = first_record(bytes);
-  if (first != 0) return first <= position;
-  for (const std::uint64_t number : numbers.subspan(1)) {
-    REVERIE_ASSIGN_OR_RETURN(
-        const std::vector<std::byte> later,
-        read_file(files, join_path(root, journal_name(number)), kJournalFileBytesMax));
-    const std::uint64_t next = first_record(later);
-    if (next != 0) return next <= position + 1;
-  }
-  return false;
+// Whether the file ends with the record of a store that was closed: then all before it was synced.
+bool is_closed(const JournalFile& file) {
+  if (file.groups.empty()) return false;
+  const Group& last = file.groups.back();
+  return last.count == 1 && last.synced == last.first - 1 && !last.records.empty() &&
+         static_cast<RecordType>(last.records.front()) == RecordType::kMark;
+}
+
+// Has all of the last file, whose bytes these are, on the disk: later records will declare that it
+// is. A killed store may not have synced it; or its sync failed, and one more would succeed without
+// the bytes that the system has dropped since.
+Status make_durable(FileSystem& files, const std::string& root, const std::string& path,
+                    const JournalFile& file, std::span<const std::byte> bytes) {
+  if (is_closed(file) && files.sync_file(path).ok()) return files.sync_folder(root);
+  return keep_beginning(files, root, path, bytes);
 }
 
 }  // namespace
@@ -443,7 +442,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
   Replayed replayed;
   replayed.last_record = position;
   REVERIE_RETURN_IF_ERROR(remove_torn_keeping(files, root));
-  REVERIE_RETURN_IF_ERROR(finish_journal(files, root, position));
+  REVERIE_ASSIGN_OR_RETURN(const bool is_last_new, finish_journal(files, root, position));
   REVERIE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, journal_files(files, root));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::string path = join_path(root, journal_name(numbers[i]));
@@ -485,10 +484,8 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
       replayed.dropped_bytes = bytes.size() - file.good_bytes;
       REVERIE_RETURN_IF_ERROR(
           keep_beginning(files, root, path, std::span(bytes).first(file.good_bytes)));
-    } else if (is_last) {
-      // The killed store may not have synced it, and later records will declare that it is on disk.
-      REVERIE_RETURN_IF_ERROR(files.sync_file(path));
-      REVERIE_RETURN_IF_ERROR(files.sync_folder(root));
+    } else if (is_last && !is_last_new) {
+      REVERIE_RETURN_IF_ERROR(make_durable(files, root, path, file, bytes));
     }
     replayed.size_bytes += file.good_bytes;
   }

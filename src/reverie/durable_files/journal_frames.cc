@@ -110,6 +110,21 @@ Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_
   return file;
 }
 
+Result<bool> lies_before(FileSystem& files, const std::string& root,
+                         std::span<const std::uint64_t> numbers, std::span<const std::byte> bytes,
+                         std::uint64_t position) {
+  const std::uint64_t first = first_record(bytes);
+  if (first != 0) return first <= position;
+  for (const std::uint64_t number : numbers.subspan(1)) {
+    REVERIE_ASSIGN_OR_RETURN(
+        const std::vector<std::byte> later,
+        read_file(files, join_path(root, journal_name(number)), kJournalFileBytesMax));
+    const std::uint64_t next = first_record(later);
+    if (next != 0) return next <= position + 1;
+  }
+  return false;
+}
+
 Result<std::unique_ptr<File>> create_journal_file(FileSystem& files, const std::string& root,
                                                   std::uint64_t number) {
   REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<File> file,

@@ -60,12 +60,19 @@ std::uint64_t first_record(std::span<const std::byte> bytes);
 Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_last,
                                       const std::string& path, std::uint64_t expected);
 
+// Whether the file of the first of `numbers`, with these bytes, has no record after `position`. A
+// checkpoint begins a new file, so one record of this file decides, or the first record of the next
+// one.
+Result<bool> lies_before(FileSystem& files, const std::string& root,
+                         std::span<const std::uint64_t> numbers, std::span<const std::byte> bytes,
+                         std::uint64_t position);
+
 // A new file with its header, both on the disk: a file that is longer than its header has a valid
 // one.
 Result<std::unique_ptr<File>> create_journal_file(FileSystem& files, const std::string& root,
                                                   std::uint64_t number);
 
-// Keeps the first `good_bytes` of a file whose end is torn; removes it if these are its header.
+// Writes a file anew with its first bytes, these, durably; removes it if they are only its header.
 Status keep_beginning(FileSystem& files, const std::string& root, const std::string& path,
                       std::span<const std::byte> good);
 // Removes what a crash in the middle of that has left.

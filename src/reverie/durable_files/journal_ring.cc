@@ -103,10 +103,9 @@ class Continued {
   Status open(const FilesEnd& end) {
     if (end.file == 0) return {};
     number_ = end.file;
-    if (end.good_bytes < end.bytes.size() || end.good_bytes <= kFileHeaderBytes) {
-      const auto good = std::span(end.bytes).first(end.good_bytes);
-      REVERIE_RETURN_IF_ERROR(keep_beginning(files_, root_, path(), good));
-    }
+    // It is written anew: its end may be torn, and an earlier sync of it may have failed.
+    const auto good = std::span(end.bytes).first(end.good_bytes);
+    REVERIE_RETURN_IF_ERROR(keep_beginning(files_, root_, path(), good));
     if (end.good_bytes <= kFileHeaderBytes) {
       --number_;  // it was removed
       return {};
@@ -237,22 +236,23 @@ Result<std::vector<RingGroup>> groups_behind(FileSystem& files, const std::strin
   return groups_from(bytes, last + 1);
 }
 
-Status finish_journal(FileSystem& files, const std::string& root, std::uint64_t position) {
+Result<bool> finish_journal(FileSystem& files, const std::string& root, std::uint64_t position) {
   REVERIE_ASSIGN_OR_RETURN(const PathKind kind, files.kind(ring_path(root)));
-  if (kind == PathKind::kNothing) return {};
+  if (kind == PathKind::kNothing) return false;
   REVERIE_ASSIGN_OR_RETURN(const FilesEnd end, read_end(files, root, position));
   std::vector<std::byte> bytes;
   REVERIE_ASSIGN_OR_RETURN(const std::vector<RingGroup> missing,
                            groups_behind(files, root, end.last, bytes));
-  if (missing.empty()) return {};
+  if (missing.empty()) return false;
   Continued continued(files, root);
   if (end.damage.ok()) {
     REVERIE_RETURN_IF_ERROR(continued.open(end));
   } else if (missing.front().file <= end.file) {
-    return {};
+    return false;
   }
   for (const RingGroup& group : missing) REVERIE_RETURN_IF_ERROR(continued.append(group));
-  return continued.sync();
+  REVERIE_RETURN_IF_ERROR(continued.sync());
+  return true;
 }
 
 Status remove_ring(FileSystem& files, const std::string& root) {

@@ -85,8 +85,9 @@ Result<std::vector<RingGroup>> groups_behind(FileSystem& files, const std::strin
                                              std::uint64_t last, std::vector<std::byte>& bytes);
 
 // Puts these groups into the files, durably. Requires that no journal uses the folder. `position`
-// is the last record of the checkpoint. Leaves files alone that are damaged.
-Status finish_journal(FileSystem& files, const std::string& root, std::uint64_t position);
+// is the last record of the checkpoint. Leaves files alone that are damaged. Whether it has written
+// all that is in the last file, so that its sync says that it is on the disk.
+Result<bool> finish_journal(FileSystem& files, const std::string& root, std::uint64_t position);
 // Removes the ring, durably, before another journal begins: a group that did not continue the files
 // must not be taken for one of its own.
 Status remove_ring(FileSystem& files, const std::string& root);

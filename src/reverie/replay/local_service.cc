@@ -156,7 +156,7 @@ RequestId LocalService::reset(std::string_view name, Done<Status> done) {
   auto found = open_table(name);
   Status status = found.status();
   const bool is_logged = status.ok() && (*found)->has_log();
-  if (is_logged) status = log_->check();
+  if (is_logged) status = log_->admit();
   if (status.ok()) {
     (*found)->reset();
     if (is_logged) return (*found)->confirm(StoreLog::Caller::kGoesOn, std::move(done));

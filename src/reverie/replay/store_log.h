@@ -45,9 +45,11 @@ class StoreLog {
 
   // Whether it wants the changes of this table.
   virtual bool keeps(std::uint32_t table) const = 0;
-  // Ok, or the reason why changes cannot be made durable any more: then changes that need a
-  // confirmation are refused before they are made.
+  // Ok, or the reason why changes cannot be made durable any more.
   virtual Status check() = 0;
+  // Ok, or why a change that needs a confirmation is refused, before it is made: check(), or
+  // RESOURCE_EXHAUSTED while the log is as large as it may become.
+  virtual Status admit() = 0;
   // Called without a lock, before the items are inserted: writes their large parts.
   // INVALID_ARGUMENT, and nothing is written, if one is too large for a log.
   virtual Status prepare(std::span<const Item> items) = 0;
@@ -71,7 +73,7 @@ class StoreLog {
   virtual void on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                             std::size_t begin, std::size_t end, std::size_t count,
                             bool by_item) = 0;
-  virtual void on_reset(std::uint32_t table) = 0;
+  virtual void on_reset(std::uint32_t table, TimePoint now) = 0;
 
   // The number of the last record.
   virtual std::uint64_t position() = 0;

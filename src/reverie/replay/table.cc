@@ -345,10 +345,10 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
 }
 
 void Table::reset() {
-  apply([&](TimePoint, Effects& effects) {
+  apply([&](TimePoint now, Effects& effects) {
     mutex_.assert_held();
     core_->reset(effects.after);
-    if (log_ != nullptr) log_->on_reset(log_index_);
+    if (log_ != nullptr) log_->on_reset(log_index_, now);
   });
 }
 

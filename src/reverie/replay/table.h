@@ -184,8 +184,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
       REVERIE_REQUIRES(mutex_);
   // Announces that the rows of a batch are read next.
   void prefetch(const SampleBatch& batch) const;
-  // Whether changes can be confirmed. Ok for a table without a log.
-  Status check_log() const { return log_ == nullptr ? Status() : log_->check(); }
+  // Whether changes may be made. Ok for a table without a log.
+  Status check_log() const { return log_ == nullptr ? Status() : log_->admit(); }
   // Computes the final probabilities of a batch without repeats. Called without the
   // lock.
   static void finish_distinct(SampleBatch& batch);

@@ -225,13 +225,18 @@ Status FileSystem::write(Node& node, const std::string& path, std::uint64_t offs
 }
 
 Status FileSystem::sync(Node& node, const std::string& path) {
-  return whole("sync", path, [&] {
+  const Status status = whole("sync", path, [&] {
     follow_mapped(node);
-    node.synced_bytes = node.bytes;
+    if (node.was_mapped) node.synced_bytes = node.bytes;
+    for (const Write& write : node.unsynced) {
+      put_bytes(node.synced_bytes, write.offset, write.bytes);
+    }
     node.unsynced.clear();
     node.was_mapped = node.mapped != nullptr;
     return Status();
   });
+  if (!status.ok() && !stopped_) drop_unsynced(node);
+  return status;
 }
 
 Result<std::unique_ptr<File>> FileSystem::create(const std::string& path) {

@@ -11,6 +11,9 @@
 // from the seed, which unsynced writes and names the disk has: any subset, writes in any part, lost
 // bytes as zeros. Synced data is always there.
 //
+// A sync that fails drops writes, as an operating system does: programs still read them, no later
+// sync writes them, and it succeeds all the same.
+//
 // A sync of a file makes its bytes and size durable, not its name; a sync of a folder the names in
 // it, not the bytes of the files. Today's disks promise no less, and some file systems no more.
 //
@@ -129,6 +132,8 @@ class FileSystem final : public reverie::FileSystem {
   static void follow_mapped(Node& node);
   // Programs that map files change them no more.
   void end_mappings(Node& node);
+  // What a failed sync has not written is never written.
+  void drop_unsynced(Node& node);
   void forget_sectors(Node& node);
   void forget(Node& node, std::set<const Node*>& seen);
   std::uint64_t used_bytes() const;

@@ -28,6 +28,13 @@ void FileSystem::end_mappings(Node& node) {
   for (const auto& [name, inside] : node.names) end_mappings(*inside);
 }
 
+void FileSystem::drop_unsynced(Node& node) {
+  for (const Write& write : node.unsynced) {
+    if (random_.below(2) == 0) put_bytes(node.synced_bytes, write.offset, write.bytes);
+  }
+  node.unsynced.clear();
+}
+
 void FileSystem::forget_sectors(Node& node) {
   node.synced_bytes.resize(node.bytes.size());
   for (std::size_t at = 0; at < node.bytes.size(); at += kSectorBytes) {

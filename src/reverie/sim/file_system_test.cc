@@ -107,6 +107,28 @@ TEST(SimFileSystem, ACallAfterAFailedOneSucceeds) {
   EXPECT_EQ(files.calls(), 4);
 }
 
+TEST(SimFileSystem, ASyncAfterAFailedOneSucceedsWithoutWhatThatOneDropped) {
+  std::set<std::string> outcomes;
+  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+    FileSystem files(seed);
+    auto file = files.create("/f").value();
+    ASSERT_TRUE(files.sync_folder("/").ok());
+    ASSERT_TRUE(file->append(some(1, std::byte{'a'})).ok());
+    ASSERT_TRUE(file->sync().ok());
+    ASSERT_TRUE(file->append(some(1, std::byte{'b'})).ok());
+    files.fail_at(files.calls() + 1, data_loss("the device failed"));
+    ASSERT_FALSE(file->sync().ok());
+    files.restart(FileSystem::End::kKill);
+    EXPECT_EQ(files.content("/").at("/f").size(), 2u) << "programs still read it";
+    ASSERT_TRUE(files.open_to_append("/f").value()->append(some(1, std::byte{'c'})).ok());
+    ASSERT_TRUE(files.sync_file("/f").ok());
+    files.restart();
+    const auto content = files.content("/").at("/f");
+    outcomes.insert(std::string(reinterpret_cast<const char*>(content.data()), content.size()));
+  }
+  EXPECT_EQ(outcomes, (std::set<std::string>{"abc", std::string("a\0c", 3)}));
+}
+
 TEST(SimFileSystem, TheSameSeedGivesTheSameTrace) {
   const auto run = [](std::uint64_t seed) {
     FileSystem files(seed);
