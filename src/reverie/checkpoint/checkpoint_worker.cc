@@ -59,7 +59,7 @@ void CheckpointWorker::start() {
 }
 
 StoreOrigin CheckpointWorker::origin() const {
-  const std::vector<std::byte> payload = checkpointer_->loaded_payload();
+  const std::vector<std::byte>& payload = checkpointer_->loaded_payload();
   return {loaded_, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())};
 }
 

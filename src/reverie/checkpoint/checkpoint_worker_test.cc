@@ -121,6 +121,52 @@ TEST_F(CheckpointWorkerTest, CancellingTheRequestThatIsBeingWrittenLeavesNoCheck
   EXPECT_EQ(checkpoints(files_, folder_.string()).value(), std::vector<std::uint64_t>{1});
 }
 
+TEST_F(CheckpointWorkerTest, RequestsBeyondTheBoundAreRefusedAndCancelledOnesLeaveTheirPlace) {
+  constexpr std::size_t kMost = CheckpointWorker::kWaitingMax;
+  std::atomic<std::size_t> written{0};
+  Status refused;
+  const auto ask = [&] {
+    return worker_->checkpoint(std::vector<std::byte>(8), [&](const Result<std::string>& path) {
+      if (path.ok()) {
+        ++written;
+      } else {
+        refused = path.status();
+      }
+    });
+  };
+  files_.before_create_folder = [&, has_asked = false]() mutable -> Status {
+    if (std::exchange(has_asked, true)) return {};
+    std::vector<RequestId> ids;
+    while (refused.ok()) ids.push_back(ask());
+    EXPECT_EQ(ids.size(), kMost + 1);
+    EXPECT_EQ(ids.back(), RequestId{0});
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(refused.message().find(format("the bound is {}; wait", kMost)), std::string::npos)
+        << refused.message();
+    worker_->cancel(ids[2]);
+    EXPECT_EQ(std::exchange(refused, Status()).code(), StatusCode::kCancelled);
+    EXPECT_NE(ask(), RequestId{0});
+    EXPECT_TRUE(refused.ok()) << refused.to_string();
+    return {};
+  };
+  ASSERT_TRUE(clock_.step());
+  ASSERT_TRUE(test::eventually([&] { return written.load() == kMost; }));
+}
+
+// A server's I/O thread asks for the origin, and so does a thread that holds the interpreter's
+// lock.
+TEST_F(CheckpointWorkerTest, TheOriginIsKnownWhileACheckpointIsWritten) {
+  std::future<StoreOrigin> origin;
+  bool is_known = false;
+  files_.before_create_folder = [&]() -> Status {
+    origin = std::async(std::launch::async, [&] { return worker_->origin(); });
+    is_known = origin.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    return {};
+  };
+  ASSERT_TRUE(clock_.step());
+  EXPECT_TRUE(is_known);
+}
+
 TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterGrowingPauses) {
   std::vector<TimePoint> tries;
   std::atomic<bool> is_full{true};

@@ -109,11 +109,11 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   {
     const MutexLock lock(mutex_);
     stored_ = std::move(loaded->stored);
-    loaded_payload_ = std::move(loaded->manifest.payload);
   }
   REVERIE_RETURN_IF_ERROR(open_journal(*store, is_from_elsewhere ? 0 : loaded->journal_position));
+  loaded_payload_ = std::move(loaded->manifest.payload);
   if (store->log() != nullptr && !is_as_stored) {
-    REVERIE_RETURN_IF_ERROR(write(*store, loaded_payload()).status());
+    REVERIE_RETURN_IF_ERROR(write(*store, loaded_payload_).status());
   }
   if (folder != nullptr) *folder = loaded->folder;
   return store;
@@ -163,11 +163,6 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
                                           store.calendar_offset_ns(), replayed));
   undo_draws();
   return {};
-}
-
-std::vector<std::byte> Checkpointer::loaded_payload() {
-  const MutexLock lock(mutex_);
-  return loaded_payload_;
 }
 
 Result<Written> Checkpointer::write(LocalService& store, std::span<const std::byte> payload,
