@@ -231,5 +231,46 @@ TEST(ClosingAStore, TheFolderIsHeldUntilTheFirstOfTwoCallersHasEndedTheJournal) 
   EXPECT_TRUE(Checkpointer::open(folder.string(), {}).ok());
 }
 
+// Checkpoints that only record whether they were abandoned.
+class RecordedCheckpoints final : public StoreCheckpoints {
+ public:
+  explicit RecordedCheckpoints(bool& is_abandoned) : is_abandoned_(is_abandoned) {}
+  RequestId checkpoint(std::vector<std::byte>, Done) override { return 0; }
+  void cancel(RequestId) override {}
+  void abandon() override { is_abandoned_ = true; }
+  void stop() override {}
+  StoreOrigin origin() const override { return {}; }
+
+ private:
+  bool& is_abandoned_;
+};
+
+// The journal's last sync takes as long as the disk needs for all that a checkpoint has written.
+TEST(ClosingAStore, ACheckpointIsAbandonedBeforeTheJournalsLastSync) {
+  const auto folder = std::filesystem::temp_directory_path() / format("reverie-order-{}", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  testing::HookedFileSystem files{FileSystem::system()};
+  CheckpointerOptions options;
+  options.files = &files;
+  options.journal = {.durability = Durability::kInterval, .has_thread = false};
+  auto checkpointer = Checkpointer::open(folder.string(), options).value();
+  const auto service =
+      checkpointer
+          ->open_store({testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))},
+                       {})
+          .value();
+  bool is_abandoned = false;
+  service->set_checkpoints(std::make_unique<RecordedCheckpoints>(is_abandoned));
+  Item item = testing::make_item(1, 1.0);
+  ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}}).status.ok());
+  bool is_synced = false;
+  files.before_sync_file = [&] {
+    is_synced = true;
+    EXPECT_TRUE(is_abandoned);
+  };
+  service->close();
+  EXPECT_TRUE(is_synced);
+}
+
 }  // namespace
 }  // namespace reverie::checkpoint
