@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
+#include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/cancellable_file.h"
 #include "reverie/durable_files/section_file.h"
 
 namespace reverie::checkpoint {
@@ -82,13 +84,13 @@ class Writer {
 
  private:
   Result<std::unique_ptr<File>> create(const std::string& name) {
-    return request_.files.create(join_path(folder_, name));
+    REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                             request_.files.create(join_path(folder_, name)));
+    return std::unique_ptr<File>(
+        std::make_unique<CancellableFile>(std::move(file), request_.is_cancelled));
   }
 
-  Status check_cancelled() const {
-    if (!request_.is_cancelled.load(std::memory_order_relaxed)) return {};
-    return cancelled("the checkpoint was cancelled; nothing of it is left");
-  }
+  Status check_cancelled() const { return check_not_cancelled(request_.is_cancelled); }
 
   Status write_table(TableSnapshot& snapshot) {
     std::vector<std::byte> bytes;

@@ -40,6 +40,9 @@ class File {
   // Afterwards the bytes and the size are on the disk. A failed sync is never tried again, since
   // the kernel may have dropped the bytes by then: each later call gives the same error.
   virtual Status sync() = 0;
+  // Waits until the disk has most of what was appended, so that a sync() afterwards is short. It
+  // promises nothing else; an error is one of sync(), and final like it.
+  virtual Status settle() { return {}; }
 };
 
 // A file to read. Thread-safe.

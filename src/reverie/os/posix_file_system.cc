@@ -28,6 +28,8 @@ namespace {
 // Bytes after which the kernel is told to start writing, so that a sync has little left to do.
 constexpr std::uint64_t kWriteBehindBytes = 8u << 20;
 
+// What settle() leaves to a sync: enough that the disk always has something to write.
+constexpr std::uint64_t kUnsettledBytesMax = 2 * kWriteBehindBytes;
 // A pipe instead of a file would make the call wait for its other end.
 constexpr int kNoWait = O_NONBLOCK | O_NOCTTY;
 
@@ -111,7 +113,7 @@ Result<Descriptor> open_path(const std::string& path, int flags, const char* wha
 class PosixFile final : public File {
  public:
   PosixFile(Descriptor fd, std::string path, std::uint64_t size)
-      : fd_(std::move(fd)), path_(std::move(path)), end_(size), begun_(size) {}
+      : fd_(std::move(fd)), path_(std::move(path)), end_(size), begun_(size), settled_(size) {}
 
   Status append(std::span<const std::byte> bytes) override {
     REVERIE_RETURN_IF_ERROR(write_at(end_, bytes));
@@ -147,8 +149,23 @@ class PosixFile final : public File {
  private:
   const Descriptor fd_;
   const std::string path_;
+  Status settle() override {
+    REVERIE_RETURN_IF_ERROR(failed_);
+    if (begun_ < settled_ + kUnsettledBytesMax) return {};
+    const std::uint64_t end = begun_ - kUnsettledBytesMax;
+    if (sync_file_range(fd_.get(), static_cast<off_t>(settled_), static_cast<off_t>(end - settled_),
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+      // The kernel reports a failed write once, and has done so now.
+      failed_ = error_of(errno, "sync", path_);
+    }
+    settled_ = end;  // also where the call is not supported: then the sync does all the work
+    return failed_;
+  }
   std::uint64_t end_;
-  std::uint64_t begun_;  // the kernel was told to write up to here
+  std::uint64_t begun_;    // the kernel was told to write up to here
+  std::uint64_t settled_;  // settle() has waited for the bytes up to here
   Status failed_;
 };
 
