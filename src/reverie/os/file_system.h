@@ -118,7 +118,8 @@ class FileSystem {
   virtual Status sync_file(const std::string& path) = 0;
 
   // Takes the lock of this name: a file that is created and not removed. FAILED_PRECONDITION when
-  // it is held, by this process or another one, naming the holder where that is known.
+  // it is held, by this process or another one, naming the holder where that is known; and when
+  // the name is a link, or a file with other content than a lock's. Such a file is not changed.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 
   // The machine's own.

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
-#include <vector>
 #include <unistd.h>
 
 namespace reverie {
@@ -73,8 +77,6 @@ TEST(FileSystem, ALockBelongsToTheProcessThatTookItAndNotToItsForkedChildren) {
   ASSERT_EQ(waitpid(keeping, &status, 0), keeping);
 }
 
-}  // namespace
-}  // namespace reverie
 TEST(FileSystem, AFileThatIsSettledAsItIsWrittenHasAllItsBytes) {
   const auto folder = std::filesystem::temp_directory_path() / format("reverie-file-{}", getpid());
   std::filesystem::create_directories(folder);
@@ -145,3 +147,5 @@ TEST(FileSystem, ALockLeavesLinksAndFilesOfOtherProgramsUnchanged) {
   }
 }
 
+}  // namespace
+}  // namespace reverie
