@@ -9,6 +9,7 @@
 #include "reverie/codec/crc32c.h"
 #include "reverie/durable_files/cancellable_file.h"
 #include "reverie/durable_files/section_file.h"
+#include "reverie/record/readable_rows.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -224,6 +225,7 @@ class Writer {
                          bytes.rows,
                          bytes.crc(),
                          bytes.size_bytes()};
+    REVERIE_RETURN_IF_ERROR(check_readable(chunk, 0, bytes.rows));
     const auto [stored, is_new_name] = now_stored_.try_emplace(name);
     if (is_new_name) {
       const auto known = stored_.chunks.find(name);
@@ -276,9 +278,9 @@ class Writer {
 
   Status append(std::span<const std::byte> bytes) {
     chunks_bytes_ += bytes.size();
+    chunks_crc_ = crc32c(bytes, chunks_crc_);
     const bool is_large = bytes.size() >= kBufferBytes / 4;
     if (is_large || buffer_.size() + bytes.size() > kBufferBytes) {
-    chunks_crc_ = crc32c(bytes, chunks_crc_);
       REVERIE_RETURN_IF_ERROR(flush_chunks());
     }
     if (is_large) return chunks_file_->append(bytes);
@@ -348,9 +350,9 @@ class Writer {
   std::unique_ptr<File> chunks_file_;  // once there is a new chunk
   std::vector<std::byte> buffer_;      // of what is to go there
   std::uint64_t chunks_bytes_ = 0;
+  std::uint32_t chunks_crc_ = 0;
   bool has_records_ = true;
   std::uint64_t journal_position_ = 0;
-  std::uint32_t chunks_crc_ = 0;
 
   std::vector<std::byte> schema_bytes_;
   std::vector<std::byte> layout_bytes_;
