@@ -13,6 +13,7 @@
 #include "python/bindings/values.h"
 #include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/checkpoint/comparison.h"
 #include "reverie/checkpoint/inspection.h"
 #include "reverie/checkpoint/reverb_conversion.h"
 #include "reverie/service/time_limit.h"
@@ -140,6 +141,17 @@ nb::dict inspect_checkpoint(const std::string& folder, bool verifies) {
   return told;
 }
 
+// [(table, what, one, other)]
+nb::list compare_checkpoints(const std::string& one, const std::string& other) {
+  const std::vector<checkpoint::Difference> differences = unwrap(without_gil(
+      [&] { return checkpoint::compare_checkpoints(FileSystem::system(), one, other); }));
+  nb::list told;
+  for (const checkpoint::Difference& found : differences) {
+    told.append(nb::make_tuple(found.table, found.what, found.one, found.other));
+  }
+  return told;
+}
+
 nb::dict inspect_journal(const std::string& root) {
   const checkpoint::JournalInspection found =
       unwrap(without_gil([&] { return checkpoint::inspect_journal(FileSystem::system(), root); }));
@@ -179,6 +191,9 @@ void bind_inspection(nb::module_& m) {
   using namespace nb::literals;
   m.def("inspect_checkpoint", &inspect_checkpoint, "folder"_a, "verifies"_a,
         nb::sig("def inspect_checkpoint(folder: str, verifies: bool) -> dict[str, typing.Any]"));
+  m.def("compare_checkpoints", &compare_checkpoints, "one"_a, "other"_a,
+        nb::sig("def compare_checkpoints(one: str, other: str) -> "
+                "list[tuple[str, str, str, str]]"));
   m.def("convert_checkpoint", &convert_checkpoint, "source"_a, "target"_a,
         nb::sig(
             "def convert_checkpoint(source: str, target: str) -> tuple[str, str, str, int, int]"));

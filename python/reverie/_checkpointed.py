@@ -25,7 +25,7 @@ class Checkpointed:
 
         Raises:
             DeadlineExceededError: it was not written in time.
-            ResourceExhaustedError: the disk is full.
+            ResourceExhaustedError: the disk is full, or eight other checkpoints wait already.
             UnimplementedError: there is no checkpointer.
         """
         return self._native.client().checkpoint(_checks.payload(payload), timeout_s)

@@ -46,7 +46,8 @@ def add_command(commands: Commands) -> None:
         "diff",
         _diff,
         summary="compare the tables of two checkpoints",
-        description="Compares the tables of two checkpoints. Ends with 1 where they differ, with 2 "
+        description="Compares the tables of two checkpoints: options, counts, signatures, and of "
+        "the items keys, priorities, times sampled and rows. Ends with 1 where they differ, with 2 "
         "where one cannot be read.",
         paths={"one": "a checkpoint, or a folder whose newest it is", "other": "the same"},
         status_of_error=2,
@@ -121,16 +122,11 @@ def _diff(one: str, other: str) -> int:
         checkpoints = _checkpoints(path)
         if not checkpoints:
             raise FileNotFoundError(f"{path} holds no checkpoint; give the path of one")
-        found.append(_reverie.inspect_checkpoint(checkpoints[-1], False)["tables"])
-    ours, theirs = found
-    differs = False
-    for name in sorted({*ours, *theirs}):
-        if name not in ours or name not in theirs:
-            print(f"table {name!r} is in {other if name in theirs else one} alone")
-            differs = True
-            continue
-        for key, text in ours[name].items():
-            if theirs[name][key] != text:
-                print(f"table {name!r}: {key} {text} | {theirs[name][key]}")
-                differs = True
-    return 1 if differs else 0
+        found.append(checkpoints[-1])
+    differences = _reverie.compare_checkpoints(*found)
+    for table, what, ours, theirs in differences:
+        if what:
+            print(f"table {table!r}: {what} {ours} | {theirs}")
+        else:
+            print(f"table {table!r} is in {one if ours else other} alone")
+    return 1 if differences else 0

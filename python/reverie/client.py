@@ -794,6 +794,7 @@ class Client(Closing):
         Raises:
             DeadlineExceededError: it was not written in time; the server may still do it.
             InvalidArgumentError: the payload is too large.
+            ResourceExhaustedError: the disk is full, or eight other checkpoints wait already.
             UnimplementedError: the server or the store has no checkpointer; or a server of
                 dm-reverb, which keeps no payload, wrote the checkpoint without it.
             UnavailableError: a shard does not answer; the message has the paths of the others.

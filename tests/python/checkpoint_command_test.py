@@ -104,6 +104,57 @@ def test_diff_prints_the_differences(folder, capsys):
     assert command.main(["checkpoint", "diff", one, two]) == 2
 
 
+def saved(folder, dtype, values):
+    """The path of a checkpoint of one table, with a signature of that type and these items."""
+    signed = reverie.Table(
+        "t",
+        sampler=reverie.selectors.Uniform(seed=1),
+        remover=reverie.selectors.Fifo(),
+        max_size=100,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        signature={"x": reverie.TensorSpec((1,), dtype)},
+    )
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)
+    with reverie.Store([signed], checkpointer=checkpointer, seed=5) as store:
+        for value in values:
+            store.client().insert({"x": dtype(value)}, {"t": 1.0})
+        return store.checkpoint()
+
+
+def test_diff_compares_types_and_items(tmp_path, capsys):
+    one = saved(tmp_path / "one", np.float32, [1, 2])
+    assert (
+        command.main(["checkpoint", "diff", one, saved(tmp_path / "same", np.float32, [1, 2])]) == 0
+    )
+    assert capsys.readouterr().out == ""
+    other = saved(tmp_path / "other", np.float32, [1, 3])
+    assert command.main(["checkpoint", "diff", one, other]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("table 't': rows of key ")
+    assert out.count("\n") == 1
+    empty = saved(tmp_path / "float32", np.float32, [])
+    wide = saved(tmp_path / "float64", np.float64, [])
+    assert command.main(["checkpoint", "diff", empty, wide]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("table 't': signature ")
+    assert "float32" in line
+    assert "float64" in line
+
+
+def test_verify_finds_every_flipped_byte(folder, capsys):
+    for checkpoint in sorted(folder.glob("checkpoint-*")):
+        for path in sorted(checkpoint.iterdir()):
+            good = path.read_bytes()
+            for offset in range(0, len(good), 7):
+                damaged = bytearray(good)
+                damaged[offset] ^= 1 << offset % 8
+                path.write_bytes(damaged)
+                assert command.main(["checkpoint", "verify", str(checkpoint)]) == 1
+                assert path.name in capsys.readouterr().err
+            path.write_bytes(good)
+    assert command.main(["checkpoint", "verify", str(folder)]) == 0
+
+
 def test_inspect_reports_an_empty_folder(tmp_path, capsys):
     assert command.main(["checkpoint", "inspect", str(tmp_path)]) == 1
     assert "neither a checkpoint nor a journal" in capsys.readouterr().out

@@ -12,11 +12,15 @@
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/checkpoint/comparison.h"
+#include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/section_file.h"
 #include "reverie/record/compact.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "reverie/tensor/chunk_memory.h"
 #include "tests/scale.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
 #include "tests/support/values.h"
 
@@ -635,48 +639,248 @@ TEST(CheckpointCrash, ACancelledCheckpointLeavesNothing) {
             (std::vector<std::string>{"checkpoint-0000000001", "reverie.lock"}));
 }
 
-// Every byte matters, since files hold nothing that is not referred to.
-TEST(CheckpointDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
-  sim::FileSystem files(1);
-  std::vector<std::uint64_t> told;
-  {
-    const Case store(files);
-    store.insert(0, 150);
-    ASSERT_TRUE(store.write("payload").ok());
-    store.insert(150, 160);
-    ASSERT_TRUE(store.write("payload").ok());
+// A sync cannot be cancelled, so a checkpoint writes in pieces and lets the disk follow.
+TEST(CheckpointCrash, ACheckpointIsCancelledBetweenThePiecesOfALargeChunk) {
+  constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+  constexpr std::uint32_t kRows = 5 * kPieceBytes / sizeof(float);
+  sim::FileSystem inner(1);
+  testing::HookedFileSystem files(inner);
+  const auto service = LocalService::open(tables(), {}).value();
+  const auto chunk = float_chunk(0, kRows, {1, 2, 0});
+  Item item = testing::item_over(*chunk, 1, 1.0, 0, kRows);
+  ASSERT_TRUE(insert_and_wait(*service, {"uniform", {&item, 1}, TimePoint{0}}).status.ok());
+  const auto checkpointer = Checkpointer::open(kRoot, {.files = &files}).value();
+  std::atomic<bool> is_cancelled{false};
+  std::size_t large = 0;
+  files.before_append = [&](std::size_t size_bytes) {
+    EXPECT_LE(size_bytes, kPieceBytes);
+    if (size_bytes == kPieceBytes && ++large == 2) is_cancelled = true;
+  };
+  EXPECT_EQ(checkpointer->write(*service, {}, &is_cancelled).status().code(),
+            StatusCode::kCancelled);
+  EXPECT_EQ(large, 2u);
+  EXPECT_EQ(inner.list(kRoot).value(), std::vector<std::string>{"reverie.lock"});
+  is_cancelled = false;
+  EXPECT_TRUE(checkpointer->write(*service, {}, &is_cancelled).ok());
+}
+
+// A folder with the bytes of another one.
+void put(sim::FileSystem& files, const std::string& folder,
+         const std::map<std::string, std::vector<std::byte>>& content) {
+  ASSERT_TRUE(create_folders(files, folder).ok());
+  for (const auto& [name, bytes] : content) {
+    ASSERT_TRUE(files.create(name).value()->append(bytes).ok());
   }
-  const auto content = files.content("/data/replay/checkpoint-0000000002");
+}
+
+// Every row of every item.
+std::string rows_of(const LoadedCheckpoint& loaded) {
+  std::string text;
+  for (const RestoredTable& table : loaded.tables) {
+    for (const Trajectory& trajectory : table.trajectories) {
+      if (trajectory.empty()) continue;
+      for (const Piece& piece : trajectory.pieces()) {
+        for (std::uint32_t row = 0; row < piece.length; ++row) {
+          text += format("{} ", testing::float_row(*piece.chunk, piece.offset + row));
+        }
+      }
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+// A checkpoint with raw chunks and a compressed one. Its older file of chunks has some that no item
+// refers to any more.
+std::map<std::string, std::vector<std::byte>> checkpoint_of_all_kinds(const std::string& folder) {
+  sim::FileSystem files(1);
+  const Case store(files);
+  store.insert(0, 150);
+  const Ref<Chunk> chunk = Chunk::open(testing::float_schema(), {1'000, 2, 0}, 64, 0,
+                                       Allocator::heap(), Chunk::Kind::kCompressible)
+                               .value();
+  for (std::uint32_t row = 0; row < 64; ++row) {
+    const auto value = static_cast<float>(row);
+    chunk->set_row(0, row, std::as_bytes(std::span(&value, 1)));
+  }
+  chunk->publish(64);
+  const ColumnTry lz4{.codec = CodecId::kLz4};
+  chunk->replace_rows(encode_columns(*chunk, {&lz4, 1}, Allocator::heap()).value());
+  EXPECT_FALSE(chunk->is_raw());
+  Item item = testing::item_over(*chunk, 1'000, 100.0, 0, 64);
+  EXPECT_TRUE(insert_and_wait(*store.service, {"best", {&item, 1}, TimePoint{0}}).status.ok());
+  const Ref<Chunk> dropped = float_chunk(7, 128, {2'000, 2, 0});
+  Item gone = testing::item_over(*dropped, 2'000, 100.0, 0, 128);
+  EXPECT_TRUE(insert_and_wait(*store.service, {"best", {&gone, 1}, TimePoint{0}}).status.ok());
+  EXPECT_TRUE(store.write("payload").ok());
+  const std::vector<ItemKey> deleted = {2'000};
+  MutateRequest request;
+  request.table = "best";
+  request.deletes = deleted;
+  EXPECT_EQ(mutate_and_wait(*store.service, request).deleted, 1u);
+  store.insert(150, 160);
+  EXPECT_EQ(store.write("payload").value().folder, folder);
+  return files.content(folder);
+}
+
+// Loading checks all that it returns; verifying checks the rest, too.
+TEST(CheckpointDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
+  const std::string folder = "/data/replay/checkpoint-0000000002";
+  const auto content = checkpoint_of_all_kinds(folder);
   ASSERT_EQ(content.size(), 4u);
+  std::string rows;
+  {
+    sim::FileSystem files(1);
+    ASSERT_NO_FATAL_FAILURE(put(files, folder, content));
+    ASSERT_TRUE(verify_checkpoint(files, folder).ok());
+    rows = rows_of(read_checkpoint(files, folder).value());
+  }
   std::vector<std::pair<std::string, std::uint64_t>> sizes;
   for (const auto& [path, bytes] : content) sizes.emplace_back(path, bytes.size());
   Random random(5);
   const std::int64_t count = scaled(2'000, 10'000);
+  std::int64_t loaded_count = 0;
+  std::int64_t chunk_count = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto& [path, size] = sizes[random.below(sizes.size())];
     const std::uint64_t offset = random.below(size);
     const auto bit = static_cast<std::byte>(1u << random.below(8));
     const bool is_cut = random.below(8) == 0;
+    const std::string what = format("{} at {}, {}", path, offset, is_cut ? "cut" : "flipped");
     sim::FileSystem damaged(1);
-    ASSERT_TRUE(create_folders(damaged, "/data/replay/checkpoint-0000000002").ok());
-    for (const auto& [name, bytes] : content) {
-      ASSERT_TRUE(damaged.create(name).value()->append(bytes).ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(put(damaged, folder, content));
     if (is_cut) {
       damaged.cut(path, offset);
     } else {
       damaged.flip(path, offset, bit);
     }
-    const auto loaded = read_checkpoint(damaged, "/data/replay/checkpoint-0000000002");
-    // Only files of chunks may hold a chunk that no item refers to any more.
-    if (loaded.ok() && path.find("chunks-") != std::string::npos && !is_cut) continue;
-    ASSERT_FALSE(loaded.ok()) << path << " at " << offset << (is_cut ? ", cut" : ", flipped");
-    const StatusCode code = loaded.status().code();
-    ASSERT_TRUE(code == StatusCode::kDataLoss || code == StatusCode::kUnimplemented)
-        << loaded.status().to_string();
-    ASSERT_NE(loaded.status().message().find(path.substr(path.rfind('/') + 1)), std::string::npos)
-        << loaded.status().message();
+    const auto refused = [&](const Status& status) {
+      ASSERT_TRUE(status.code() == StatusCode::kDataLoss ||
+                  status.code() == StatusCode::kUnimplemented)
+          << what << ": " << status.to_string();
+      ASSERT_NE(status.message().find(path.substr(path.rfind('/') + 1)), std::string::npos)
+          << what << ": " << status.message();
+    };
+    ASSERT_NO_FATAL_FAILURE(refused(verify_checkpoint(damaged, folder).status()));
+    const auto loaded = read_checkpoint(damaged, folder);
+    if (!loaded.ok()) {
+      chunk_count +=
+          loaded.status().message().find("does not have its checksum") != std::string::npos &&
+          loaded.status().message().starts_with("chunk ");
+      ASSERT_NO_FATAL_FAILURE(refused(loaded.status()));
+      continue;
+    }
+    // The byte belongs to a chunk that no item refers to.
+    ASSERT_TRUE(path.find("chunks-") != std::string::npos && !is_cut) << what;
+    ASSERT_TRUE(rows_of(*loaded) == rows) << what;
+    ++loaded_count;
   }
+  EXPECT_GT(loaded_count, count / 100);
+  EXPECT_GT(chunk_count, count / 20);
+}
+
+TEST(CheckpointDamage, AFileOfANewerFormatVersionIsReportedWhicheverItIs) {
+  const std::string folder = "/data/replay/checkpoint-0000000002";
+  const auto content = checkpoint_of_all_kinds(folder);
+  for (const auto& [path, bytes] : content) {
+    sim::FileSystem files(1);
+    ASSERT_NO_FATAL_FAILURE(put(files, folder, content));
+    files.flip(path, 8, std::byte{kFormatVersion ^ (kFormatVersion + 1)});
+    for (const Status& status :
+         {read_checkpoint(files, folder).status(), verify_checkpoint(files, folder).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.to_string();
+      const std::string words = format("'{}' has format version {}", path, kFormatVersion + 1);
+      EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+    }
+  }
+}
+
+// A release that wrote no checksum for whole files of chunks; a linked file stays without.
+TEST(CheckpointDamage, ChecksumsOfWholeFilesOfChunksAreKeptByTheNextCheckpoints) {
+  sim::FileSystem files(1);
+  std::map<std::string, std::uint32_t> crcs;
+  const auto note = [&](const std::string& folder) {
+    const Manifest manifest = read_manifest(files, join_path(folder, kManifestName)).value();
+    for (const ManifestFile& file : manifest.files) {
+      if (file.name == kTablesName) continue;
+      EXPECT_NE(file.crc, 0u);
+      EXPECT_EQ(crcs.emplace(file.name, file.crc).first->second, file.crc) << file.name;
+      EXPECT_EQ(crc32c(files.content(folder).at(join_path(folder, file.name))), file.crc);
+    }
+  };
+  for (ItemKey key = 0; key < 40; key += 10) {
+    const Case store(files);
+    store.insert(key, key + 5);
+    note(store.write().value().folder);
+    store.insert(key + 5, key + 10);
+    note(store.write().value().folder);
+  }
+  EXPECT_GT(crcs.size(), 4u);
+
+  const std::string folder = Case(files).checkpointer->latest().value().value();
+  Manifest manifest = read_manifest(files, join_path(folder, kManifestName)).value();
+  for (std::size_t i = 1; i < manifest.files.size(); ++i) manifest.files[i].crc = 0;
+  ASSERT_TRUE(files.remove_file(join_path(folder, kManifestName)).ok());
+  ASSERT_TRUE(write_manifest(files, join_path(folder, kManifestName), manifest).ok());
+  EXPECT_TRUE(verify_checkpoint(files, folder).ok());
+  const Case store(files);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  const std::string next = store.write().value().folder;
+  EXPECT_EQ(read_manifest(files, join_path(next, kManifestName))->files[1].crc, 0u);
+  EXPECT_TRUE(verify_checkpoint(files, next).ok());
+}
+
+// Items of equal number whose keys, priorities, times sampled or rows differ.
+TEST(CheckpointComparison, ItemsOfEqualCountAreComparedOneByOne) {
+  // Inserts three items, `key` being that of the last.
+  const auto saved = [](sim::FileSystem& files, ItemKey key, double priority, float value,
+                        std::size_t draws) {
+    const Case store(files);
+    for (const ItemKey each : {ItemKey{1}, ItemKey{2}, key}) {
+      Item item = testing::make_item(each, each == key ? priority : 1.0, each == key ? value : 0.0f,
+                                     1, {each, 1, 0});
+      EXPECT_TRUE(insert_and_wait(*store.service, {"best", {&item, 1}, TimePoint{0}}).status.ok());
+    }
+    for (std::size_t i = 0; i < draws; ++i) {
+      SampleRequest request{.table = "best"};
+      EXPECT_EQ(sample_and_wait(*store.service, std::move(request)).batch.size(), 1u);
+    }
+    return store.write().value().folder;
+  };
+  const auto found = [&](ItemKey key, double priority, float value, std::size_t draws) {
+    sim::FileSystem files(1);
+    const std::string one = saved(files, 3, 0.0, 5, 0);
+    EXPECT_EQ(compare_checkpoints(files, one, one)->size(), 0u);
+    const auto content = files.content(one);
+    const std::string other = "/other/checkpoint-0000000001";
+    sim::FileSystem elsewhere(1);
+    const std::string made = saved(elsewhere, key, priority, value, draws);
+    EXPECT_TRUE(create_folders(files, other).ok());
+    for (const auto& [path, bytes] : elsewhere.content(made)) {
+      const std::string name = path.substr(path.rfind('/') + 1);
+      EXPECT_TRUE(files.create(join_path(other, name)).value()->append(bytes).ok());
+    }
+    std::vector<std::string> lines;
+    const std::vector<Difference> differences = compare_checkpoints(files, one, other).value();
+    for (const Difference& one_of : differences) {
+      EXPECT_EQ(one_of.table, "best");
+      lines.push_back(one_of.what.starts_with("rows")
+                          ? one_of.what
+                          : format("{} {} | {}", one_of.what, one_of.one, one_of.other));
+    }
+    return lines;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(found(3, 0.0, 5, 0), Lines{});
+  EXPECT_EQ(found(4, 0.0, 5, 0), Lines{"keys that the other lacks 1 | 1"});
+  EXPECT_EQ(found(3, 2.0, 5, 0), Lines{"priority of key 3 0 | 2"});
+  EXPECT_EQ(found(3, 0.0, 6, 0), Lines{"rows of key 3"});
+  // The draw is one of the first two items, since the third has priority 0.
+  const Lines drawn = found(3, 0.0, 5, 1);
+  ASSERT_EQ(drawn.size(), 2u);
+  EXPECT_EQ(drawn[0], "samples 0 | 1");
+  EXPECT_TRUE(drawn[1].starts_with("times_sampled of key ")) << drawn[1];
+  EXPECT_TRUE(drawn[1].ends_with(" 0 | 1")) << drawn[1];
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/checkpoint/inspection.h"
 #include "reverie/checkpoint/journal.h"
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/journal_ring.h"
@@ -837,6 +838,89 @@ TEST(JournalDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
     ASSERT_TRUE(read.status().code() == StatusCode::kDataLoss ||
                 read.status().code() == StatusCode::kUnimplemented);
     ASSERT_NE(read.status().message().find("journal-0000000001"), std::string::npos);
+  }
+}
+
+// The same in a journal of several files, as a store opens it: a file that others follow has no end
+// that a power cut could have interrupted.
+TEST(JournalDamage, InSeveralFilesOnlyTheEndOfTheLastOneIsDropped) {
+  sim::FileSystem whole(1);
+  std::string before;
+  {
+    Case store(whole, Durability::kSync);
+    User user(store, 3);
+    for (int i = 0; i < 60; ++i) ASSERT_TRUE(user.step().ok());
+    before = store.text();
+  }
+  const auto content = whole.content(kRoot);
+  const std::vector<std::uint64_t> numbers = journal_files(whole, kRoot).value();
+  ASSERT_GT(numbers.size(), 2u);
+  const std::string last = join_path(kRoot, journal_name(numbers.back()));
+  const std::uint64_t last_group =
+      read_journal_file(content.at(last), true, last, 1).value().groups.back().offset;
+  Random random(5);
+  const std::int64_t count = scaled_in_release(600, 3'000);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::string name = journal_name(numbers[random.below(numbers.size())]);
+    const std::string path = join_path(kRoot, name);
+    const std::uint64_t offset = random.below(content.at(path).size());
+    const bool is_cut = random.below(8) == 0;
+    sim::FileSystem files(1);
+    ASSERT_TRUE(create_folders(files, kRoot).ok());
+    for (const auto& [each, bytes] : content) {
+      ASSERT_TRUE(files.create(each).value()->append(bytes).ok());
+    }
+    if (is_cut) {
+      files.cut(path, offset);
+    } else {
+      files.flip(path, offset, static_cast<std::byte>(1u << random.below(8)));
+    }
+    const std::string what = format("{} at {}, {}", name, offset, is_cut ? "cut" : "flipped");
+    const auto inspected = inspect_journal(files, kRoot);
+    const Case again(files, Durability::kNone);
+    if (path == last && (is_cut || offset >= last_group)) {
+      ASSERT_TRUE(inspected.ok()) << what << ": " << inspected.status().to_string();
+      ASSERT_TRUE(again.status.ok()) << what << ": " << again.status.to_string();
+      // The last group only says that the store was closed.
+      if (offset >= last_group) {
+        ASSERT_EQ(again.text(), before) << what;
+      }
+      continue;
+    }
+    for (const Status& status : {inspected.status(), again.status}) {
+      ASSERT_TRUE(status.code() == StatusCode::kDataLoss ||
+                  status.code() == StatusCode::kUnimplemented)
+          << what << ": " << status.to_string();
+      ASSERT_NE(status.message().find("journal-"), std::string::npos) << status.message();
+    }
+  }
+}
+
+TEST(JournalDamage, AFileOfANewerFormatVersionIsReportedWhicheverItIs) {
+  sim::FileSystem whole(1);
+  {
+    Case store(whole, Durability::kSync);
+    User user(store, 3);
+    for (int i = 0; i < 60; ++i) ASSERT_TRUE(user.step().ok());
+  }
+  const auto content = whole.content(kRoot);
+  const std::vector<std::uint64_t> numbers = journal_files(whole, kRoot).value();
+  for (const std::uint64_t number : numbers) {
+    const std::string path = join_path(kRoot, journal_name(number));
+    sim::FileSystem files(1);
+    ASSERT_TRUE(create_folders(files, kRoot).ok());
+    for (const auto& [each, bytes] : content) {
+      ASSERT_TRUE(files.create(each).value()->append(bytes).ok());
+    }
+    files.flip(path, 8, std::byte{kFormatVersion ^ (kFormatVersion + 1)});
+    const Status inspected = inspect_journal(files, kRoot).status();
+    const Case again(files, Durability::kNone);
+    for (const Status& status : {inspected, again.status}) {
+      EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.to_string();
+      const std::string words = format("'{}' has format version {}", path, kFormatVersion + 1);
+      EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+    }
+    EXPECT_EQ(journal_files(files, kRoot).value(), numbers);
   }
 }
 

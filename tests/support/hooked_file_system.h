@@ -1,10 +1,12 @@
-// A file system that calls hooks: right before a file is synced by name, and before a folder is
-// created, which is how each checkpoint begins.
+// A file system that calls hooks: right before a file is synced by name, before a folder is
+// created, which is how each checkpoint begins, and before bytes are appended to a new file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,28 @@
 
 namespace reverie::testing {
 
+// A file that calls a hook before each append.
+class HookedFile final : public File {
+ public:
+  using Hook = std::function<void(std::size_t size_bytes)>;
+  HookedFile(std::unique_ptr<File> inner, const Hook& hook)
+      : inner_(std::move(inner)), hook_(hook) {}
+
+  Status append(std::span<const std::byte> bytes) override {
+    hook_(bytes.size());
+    return inner_->append(bytes);
+  }
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    return inner_->write_at(offset, bytes);
+  }
+  Status sync() override { return inner_->sync(); }
+  Status settle() override { return inner_->settle(); }
+
+ private:
+  const std::unique_ptr<File> inner_;
+  const Hook& hook_;
+};
+
 // Not thread-safe itself: hooks are set while no other thread uses it.
 class HookedFileSystem final : public FileSystem {
  public:
@@ -20,9 +44,12 @@ class HookedFileSystem final : public FileSystem {
 
   std::function<void()> before_sync_file;        // is called once
   std::function<Status()> before_create_folder;  // an error is the call's
+  HookedFile::Hook before_append;                // of files that are created while it is set
 
   Result<std::unique_ptr<File>> create(const std::string& path) override {
-    return inner_.create(path);
+    auto file = inner_.create(path);
+    if (!file.ok() || !before_append) return file;
+    return std::unique_ptr<File>(std::make_unique<HookedFile>(std::move(*file), before_append));
   }
   Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
     return inner_.open_to_append(path);

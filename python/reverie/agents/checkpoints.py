@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import threading
 import time
 import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reverie._durable import replace_file
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Trainer
@@ -55,10 +55,8 @@ def describe(folder: str | os.PathLike[str], training: Described, *, end: str = 
         "settings": training.settings.options(),
         "end": end,
     }
-    # Other threads and programs may write here at the same time.
-    beside = path / f"{SETTINGS}.{os.getpid()}.{threading.get_ident()}.new"
-    beside.write_text(json.dumps(described, indent=2) + "\n")
-    beside.replace(path / SETTINGS)
+    text = json.dumps(described, indent=2) + "\n"
+    replace_file(path / SETTINGS, lambda file: file.write(text.encode()))
 
 
 def described_in(folder: Path) -> dict[str, Any]:

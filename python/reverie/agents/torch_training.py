@@ -11,6 +11,7 @@ import numpy as np
 
 from reverie import _checks
 from reverie._closing import Scoped
+from reverie._durable import replace_file
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
@@ -39,12 +40,7 @@ class TorchPolicy:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes them as safetensors, which replaces a file whole."""
         data = _safetensors().save({name: one.contiguous() for name, one in self.state.items()})
-        beside = Path(f"{os.fspath(path)}.new")
-        try:
-            beside.write_bytes(data)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)  # of a disk that is full
+        replace_file(path, lambda file: file.write(data))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TorchPolicy:

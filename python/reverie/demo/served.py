@@ -36,6 +36,7 @@ import numpy as np
 
 import reverie
 from reverie import rl
+from reverie._durable import replace_file
 from reverie.agents import Trainer, TrainSettings
 from reverie.demo.cartpole import ENVIRONMENT, FINAL_EPISODES, SETTINGS, settings_of
 from reverie.demo.double_dqn import DoubleDqn
@@ -315,11 +316,11 @@ class _Training:
             "best_return": self._best_return,
             "best_step": self._best_step,
         }
-        new = self._path.with_suffix(".new")
-        with new.open("wb") as file:
-            best = {"about": json.dumps(about), "best": self._best.parameters}
-            np.savez(file, **(best | self._dqn.state))  # type: ignore[arg-type,unused-ignore]
-        new.replace(self._path)
+        state = {"about": json.dumps(about), "best": self._best.parameters} | self._dqn.state
+        replace_file(
+            self._path,
+            lambda file: np.savez(file, **state),  # type: ignore[arg-type,unused-ignore]
+        )
         ended = info["returns"].current_size
         if ended:
             batch = self._client.sample_batch("returns", ended, timeout_s=PATIENCE_S)

@@ -6,11 +6,13 @@
 #include <numeric>
 #include <utility>
 
+#include "reverie/base/random.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/crc32c.h"
 #include "reverie/codec/stored_time.h"
 #include "reverie/durable_files/section_file.h"
+#include "reverie/record/table_difference.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -108,9 +110,20 @@ class Reader {
     return {};
   }
 
-  // If chunks are not kept, items are checked against the list of chunks.
-  Status read_chunks(const Manifest& manifest, StoredChunks& stored, bool keeps = true) {
-    keeps_chunks_ = keeps;
+  // Items are then checked against the list of chunks, and get hashes of their rows instead.
+  void keep_no_chunks() {
+    keeps_chunks_ = false;
+    for (const Ref<const Layout>& layout : layouts_) {
+      std::vector<std::byte> bytes;
+      ByteWriter out(bytes);
+      write_layout(*layout, out);
+      layout_hashes_.push_back(crc32c(bytes));
+    }
+  }
+  // Those of all slots of all tables, once read_tables() has read them.
+  std::vector<std::uint64_t> take_contents() { return std::move(contents_); }
+
+  Status read_chunks(const Manifest& manifest, StoredChunks& stored) {
     // Sequentially through each file.
     std::vector<std::uint32_t> order(entries_.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -130,7 +143,7 @@ class Reader {
         file = entry.file;
         path = join_path(folder_, listed.name);
         REVERIE_ASSIGN_OR_RETURN(window, open_chunks(path, listed.size_bytes));
-        stored.file_bytes[*chunks_number(listed.name)] = listed.size_bytes;
+        stored.files[*chunks_number(listed.name)] = {listed.size_bytes, listed.crc};
       }
       REVERIE_ASSIGN_OR_RETURN(const auto bytes, window->at(entry.offset, entry.size_bytes));
       if (crc32c(bytes) != entry.crc) {
@@ -148,7 +161,7 @@ class Reader {
       const auto place = stored.chunks.insert_or_assign(
           ChunkName{entry.origin, entry.rows, entry.crc, entry.size_bytes},
           StoredChunk{*chunks_number(listed.name), entry.offset});
-      if (!keeps) continue;
+      if (!keeps_chunks_) continue;
       if (entry.size_bytes >= StoredChunks::kMarkedBytesMin) {
         mark_stored(**chunk, *place.first, stored);
       }
@@ -156,6 +169,27 @@ class Reader {
     }
     stored.folder = folder_;
     stored.is_synced = false;
+    return {};
+  }
+
+  // Checks the bytes that no chunk refers to, too.
+  Status check_chunk_files(const Manifest& manifest) {
+    for (const ManifestFile& listed : manifest.files) {
+      if (listed.name == kTablesName || listed.crc == 0) continue;
+      const std::string path = join_path(folder_, listed.name);
+      REVERIE_ASSIGN_OR_RETURN(const auto window, open_chunks(path, listed.size_bytes));
+      std::uint32_t crc = 0;
+      for (std::uint64_t at = 0; at < listed.size_bytes; at += kReadBytes) {
+        const std::uint64_t size = std::min(kReadBytes, listed.size_bytes - at);
+        REVERIE_ASSIGN_OR_RETURN(const auto bytes, window->at(at, size));
+        crc = crc32c(bytes, crc);
+      }
+      if (crc == listed.crc) continue;
+      return data_loss(
+          "'{}', {} bytes from byte 0 on, does not have its checksum, though each chunk that items "
+          "refer to does; write a new checkpoint, or restore the file from a copy",
+          path, listed.size_bytes);
+    }
     return {};
   }
 
@@ -246,6 +280,7 @@ class Reader {
       record.generation = in.u32();
       if (layout == kNoLayout) {
         table.trajectories.emplace_back();
+        if (!keeps_chunks_) contents_.push_back(0);
         continue;
       }
       if (layout >= layouts_.size()) return false;
@@ -258,20 +293,26 @@ class Reader {
         record.version = in.i64();
       }
       pieces.clear();
+      std::uint64_t content = keeps_chunks_ ? 0 : mix64(layout_hashes_[layout]);
       for (std::uint32_t p = 0; p < layouts_[layout]->piece_count(); ++p) {
         const std::uint32_t chunk = in.u32();
         const std::uint32_t offset = in.u32();
         const std::uint32_t length = in.u32();
-        if (!in.ok() || chunk >= chunks_.size()) return false;
+        if (!in.ok() || chunk >= entries_.size()) return false;
         if (!keeps_chunks_) {
-          const std::uint32_t rows = entries_[chunk].rows;
-          if (offset > rows || length > rows - offset) return false;
+          const ChunkEntry& entry = entries_[chunk];
+          if (offset > entry.rows || length > entry.rows - offset) return false;
+          for (const std::uint64_t part : {std::uint64_t{entry.crc}, entry.size_bytes,
+                                           std::uint64_t{offset}, std::uint64_t{length}}) {
+            content = mix64(content ^ part);
+          }
           continue;
         }
         pieces.push_back({chunks_[chunk].get(), offset, length});
       }
       if (!keeps_chunks_) {
         table.trajectories.emplace_back();
+        contents_.push_back(content);
         continue;
       }
       table.trajectories.emplace_back(layouts_[layout], pieces);
@@ -289,16 +330,9 @@ class Reader {
   std::vector<ChunkEntry> entries_;
   std::vector<Ref<Chunk>> chunks_;
   bool keeps_chunks_ = true;
+  std::vector<std::uint64_t> layout_hashes_;
+  std::vector<std::uint64_t> contents_;
 };
-
-bool same(const ComponentSpec& a, const ComponentSpec& b) {
-  // The seed does not matter: the generator continues from the checkpoint's state.
-  ComponentSpec x = a;
-  ComponentSpec y = b;
-  x.options.erase("seed");
-  y.options.erase("seed");
-  return x == y;
-}
 
 const TableImage* find(const std::vector<TableImage>& images, const std::string& name) {
   for (const TableImage& image : images) {
@@ -307,38 +341,7 @@ const TableImage* find(const std::vector<TableImage>& images, const std::string&
   return nullptr;
 }
 
-std::string components_text(const std::vector<ComponentSpec>& specs) {
-  std::string text = "[";
-  for (const ComponentSpec& spec : specs) {
-    text += (text.size() == 1 ? "" : ", ") + component_text(spec);
-  }
-  return text + "]";
-}
-
-std::string signature_text(const std::optional<Signature>& signature) {
-  if (!signature) return "none";
-  std::string text;
-  for (const TensorSpec& spec : signature->columns) {
-    text += (text.empty() ? "" : ", ") + spec_text(spec);
-  }
-  return text;
-}
-
-std::string limiter_text(const RateLimiterSpec& spec) {
-  return format("(samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {})",
-                spec.samples_per_insert, spec.min_size_to_sample, spec.min_diff, spec.max_diff);
-}
-
 }  // namespace
-
-std::string component_text(const ComponentSpec& spec) {
-  std::string text = spec.name + "(";
-  for (const auto& [name, value] : spec.options) {
-    text += (text.back() == '(' ? "" : ", ") + name + "=";
-    text += std::visit([](const auto& plain) { return format("{}", plain); }, value);
-  }
-  return text + ")";
-}
 
 Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder,
                                          Allocator& allocator) {
@@ -369,43 +372,33 @@ Result<Summary> verify_checkpoint(FileSystem& files, const std::string& folder) 
   REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(summary.manifest));
   REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, summary.manifest));
   StoredChunks stored;
-  REVERIE_RETURN_IF_ERROR(reader.read_chunks(summary.manifest, stored, /*keeps=*/false));
+  reader.keep_no_chunks();
+  REVERIE_RETURN_IF_ERROR(reader.read_chunks(summary.manifest, stored));
+  REVERIE_RETURN_IF_ERROR(reader.check_chunk_files(summary.manifest));
   std::vector<RestoredTable> tables;
   REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, tables, summary.journal_position));
   REVERIE_RETURN_IF_ERROR(reader.read_images(sections, summary));
   return summary;
 }
 
-std::string difference(const TableOptions& mine, const TableOptions& theirs) {
-  std::string text;
-  const auto note = [&text](const char* what, const std::string& here, const std::string& there) {
-    if (here == there) return;
-    text +=
-        format("{}{} is {}, and {} in the checkpoint", text.empty() ? "" : "; ", what, here, there);
-  };
-  if (!same(mine.sampler, theirs.sampler)) {
-    note("sampler", component_text(mine.sampler), component_text(theirs.sampler));
+Result<std::vector<ItemList>> read_items(FileSystem& files, const std::string& folder) {
+  Reader reader(files, folder);
+  REVERIE_ASSIGN_OR_RETURN(const Manifest manifest, reader.manifest());
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, manifest));
+  reader.keep_no_chunks();
+  std::vector<RestoredTable> tables;
+  std::uint64_t journal_position = 0;
+  REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, tables, journal_position));
+  const std::vector<std::uint64_t> contents = reader.take_contents();
+  std::vector<ItemList> lists;
+  auto from = contents.begin();
+  for (RestoredTable& table : tables) {
+    const auto end = from + static_cast<std::ptrdiff_t>(table.records.size());
+    lists.push_back({std::move(table.image), std::move(table.records), {from, end}});
+    from = end;
   }
-  if (!same(mine.remover, theirs.remover)) {
-    note("remover", component_text(mine.remover), component_text(theirs.remover));
-  }
-  note("max_size", format("{}", mine.max_size), format("{}", theirs.max_size));
-  note("max_bytes", mine.max_bytes ? format("{}", *mine.max_bytes) : "none",
-       theirs.max_bytes ? format("{}", *theirs.max_bytes) : "none");
-  note("max_times_sampled", format("{}", std::max<std::int64_t>(mine.max_times_sampled, 0)),
-       format("{}", std::max<std::int64_t>(theirs.max_times_sampled, 0)));
-  note("rate_limiter", limiter_text(mine.rate_limiter), limiter_text(theirs.rate_limiter));
-  note("extensions", components_text(mine.extensions), components_text(theirs.extensions));
-  if (mine.signature != theirs.signature) {
-    std::string here = signature_text(mine.signature);
-    std::string there = signature_text(theirs.signature);
-    if (here == there) there += ", of another structure";
-    note("signature", here, there);
-  }
-  note("checks_items", format("{}", mine.checks_items), format("{}", theirs.checks_items));
-  note("undoes_unsent", format("{}", mine.undoes_unsent), format("{}", theirs.undoes_unsent));
-  note("is_keyed", format("{}", mine.is_keyed), format("{}", theirs.is_keyed));
-  return text;
+  return lists;
 }
 
 Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
@@ -429,7 +422,7 @@ Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
   for (TableOptions& table : mine) {
     const TableImage* const image = find(theirs, table.name);
     if (image == nullptr) continue;
-    const std::string text = difference(table, image->options);
+    const std::string text = table_difference(table, image->options);
     if (text.empty()) continue;
     if (on_mismatch == OnMismatch::kTheirs) {
       const std::optional<std::int64_t> memory_bytes = table.memory_bytes;
@@ -461,10 +454,10 @@ Status restore(LocalService& service, LoadedCheckpoint& loaded, OnMismatch on_mi
       return found.status();
     }
     const TableOptions& mine = (*found)->options();
-    const std::string text = difference(mine, theirs);
+    const std::string text = table_difference(mine, theirs);
     if (!text.empty() && on_mismatch == OnMismatch::kDrop) continue;
-    if (!same(mine.sampler, theirs.sampler)) stored.sampler.reset();
-    if (!same(mine.remover, theirs.remover)) stored.remover.reset();
+    if (!is_same_component(mine.sampler, theirs.sampler)) stored.sampler.reset();
+    if (!is_same_component(mine.remover, theirs.remover)) stored.remover.reset();
     for (SlotRecord& record : stored.records) record.inserted_at_ns -= service.calendar_offset_ns();
     REVERIE_RETURN_IF_ERROR(
         (*found)->restore(stored).with_context(format("checkpoint '{}'", loaded.folder)));

@@ -1,6 +1,7 @@
 // Reads and checks a whole checkpoint, or reports what is wrong with it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,18 @@ struct Summary {
   std::uint64_t journal_position = 0;
 };
 Result<Summary> read_summary(FileSystem& files, const std::string& folder);
-// The same, but checks every byte that the checkpoint refers to, and keeps none.
+// The same, but checks every byte of its files, and keeps none. In files of chunks that an earlier
+// release has written, bytes that no item refers to any more have no checksum.
 Result<Summary> verify_checkpoint(FileSystem& files, const std::string& folder);
+
+// The items of a table, without their rows.
+struct ItemList {
+  TableImage image;
+  std::vector<SlotRecord> records;      // of each slot; the trajectories are empty
+  std::vector<std::uint64_t> contents;  // of each slot, a hash of its rows; 0 if it is free
+};
+// Checks `manifest` and `tables`, not the chunks, whose checksums make the hashes.
+Result<std::vector<ItemList>> read_items(FileSystem& files, const std::string& folder);
 
 // What a store does with a table whose options differ from the checkpoint's.
 enum class OnMismatch {
@@ -51,13 +62,6 @@ enum class OnMismatch {
   kTheirs,  // the checkpoint's options
   kDrop,    // a table that differs, or is in only one of them, begins empty
 };
-
-// "Prioritized(priority_exponent=0.8)"
-std::string component_text(const ComponentSpec& spec);
-
-// How two tables of one name differ, as text; empty if a checkpoint of one fits the
-// other.
-std::string difference(const TableOptions& mine, const TableOptions& theirs);
 
 // The options to open the store's tables with. With kRefuse and kMine a table that only the
 // checkpoint has is an error; a table that only the store has begins empty.

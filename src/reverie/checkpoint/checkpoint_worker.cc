@@ -59,7 +59,7 @@ void CheckpointWorker::start() {
 }
 
 StoreOrigin CheckpointWorker::origin() const {
-  const std::vector<std::byte> payload = checkpointer_->loaded_payload();
+  const std::vector<std::byte>& payload = checkpointer_->loaded_payload();
   return {loaded_, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())};
 }
 
@@ -68,9 +68,16 @@ RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done
     done(std::move(status));
     return 0;
   }
+  Status refused = cancelled("the store is closed");
   {
     const MutexLock lock(mutex_);
-    if (!is_stopped_) {
+    const std::size_t waiting = requests_.size() - (written_id_ != 0 ? 1 : 0);
+    if (waiting >= kWaitingMax) {
+      refused = resource_exhausted(
+          "{} checkpoints wait to be written, and the bound is {}; wait until one of them is "
+          "written, and ask again",
+          waiting, kWaitingMax);
+    } else if (!is_stopped_) {
       const RequestId id = kCheckpointIds | ++last_id_;
       requests_.push_back({id, std::move(payload), std::move(done)});
       start();
@@ -78,7 +85,7 @@ RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done
       return id;
     }
   }
-  done(cancelled("the store is closed"));
+  done(std::move(refused));
   return 0;
 }
 
@@ -86,23 +93,31 @@ void CheckpointWorker::cancel(RequestId id) {
   Done done;
   {
     const MutexLock lock(mutex_);
-    for (Request& request : requests_) {
-      if (request.id != id) continue;
-      done = std::exchange(request.done, nullptr);
-      if (id == written_id_) is_cancelled_ = true;
+    const auto found = std::ranges::find(requests_, id, &Request::id);
+    if (found == requests_.end()) return;
+    done = std::exchange(found->done, nullptr);
+    if (id == written_id_) {
+      is_cancelled_ = true;
+    } else {
+      requests_.erase(found);
     }
   }
   if (done) done(cancelled("the call was cancelled; the checkpoint is given up"));
 }
 
+void CheckpointWorker::abandon() {
+  const MutexLock lock(mutex_);
+  is_stopped_ = true;
+  is_cancelled_ = true;
+  changed_.notify_all();
+}
+
 void CheckpointWorker::stop() {
+  abandon();
   std::unique_ptr<std::thread> thread;
   {
     const MutexLock lock(mutex_);
-    is_stopped_ = true;
-    is_cancelled_ = true;
     thread = std::move(thread_);
-    changed_.notify_all();
   }
   if (thread) thread->join();
   checkpointer_->release();
@@ -144,8 +159,6 @@ void CheckpointWorker::run() {
       while (requests_.empty() && !is_stopped_) {
         if (!clock_.wait_until(changed_, mutex_, until)) break;
       }
-      // A request that was cancelled before its turn no longer waits.
-      while (!is_stopped_ && !requests_.empty() && !requests_.front().done) requests_.pop_front();
       if (is_stopped_) break;
       is_cancelled_ = false;
       if (!requests_.empty()) {

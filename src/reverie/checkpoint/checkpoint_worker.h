@@ -40,14 +40,20 @@ struct WorkerOptions {
 
 class CheckpointWorker final : public StoreCheckpoints {
  public:
+  // Requests that may wait behind the one that is being written. Each holds a payload of up to
+  // 16 MiB.
+  static constexpr std::size_t kWaitingMax = 8;
+
   // `store` outlives it.
   CheckpointWorker(LocalService& store, std::unique_ptr<Checkpointer> checkpointer,
                    const WorkerOptions& options);
   ~CheckpointWorker() override;
 
+  // RESOURCE_EXHAUSTED if kWaitingMax requests wait already.
   RequestId checkpoint(std::vector<std::byte> payload, Done done) override;
   // Completes at once. A checkpoint being written for it is abandoned, unless published already.
   void cancel(RequestId id) override;
+  void abandon() override;
   void stop() override;
   StoreOrigin origin() const override;
   void set_loaded(std::string path) { loaded_ = std::move(path); }
@@ -56,7 +62,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   struct Request {
     RequestId id;
     std::vector<std::byte> payload;
-    Done done;  // null once it was cancelled
+    Done done;  // null once it was cancelled while it is being written
   };
 
   void run();

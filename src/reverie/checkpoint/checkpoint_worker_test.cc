@@ -121,6 +121,52 @@ TEST_F(CheckpointWorkerTest, CancellingTheRequestThatIsBeingWrittenLeavesNoCheck
   EXPECT_EQ(checkpoints(files_, folder_.string()).value(), std::vector<std::uint64_t>{1});
 }
 
+TEST_F(CheckpointWorkerTest, RequestsBeyondTheBoundAreRefusedAndCancelledOnesLeaveTheirPlace) {
+  constexpr std::size_t kMost = CheckpointWorker::kWaitingMax;
+  std::atomic<std::size_t> written{0};
+  Status refused;
+  const auto ask = [&] {
+    return worker_->checkpoint(std::vector<std::byte>(8), [&](const Result<std::string>& path) {
+      if (path.ok()) {
+        ++written;
+      } else {
+        refused = path.status();
+      }
+    });
+  };
+  files_.before_create_folder = [&, has_asked = false]() mutable -> Status {
+    if (std::exchange(has_asked, true)) return {};
+    std::vector<RequestId> ids;
+    while (refused.ok()) ids.push_back(ask());
+    EXPECT_EQ(ids.size(), kMost + 1);
+    EXPECT_EQ(ids.back(), RequestId{0});
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(refused.message().find(format("the bound is {}; wait", kMost)), std::string::npos)
+        << refused.message();
+    worker_->cancel(ids[2]);
+    EXPECT_EQ(std::exchange(refused, Status()).code(), StatusCode::kCancelled);
+    EXPECT_NE(ask(), RequestId{0});
+    EXPECT_TRUE(refused.ok()) << refused.to_string();
+    return {};
+  };
+  ASSERT_TRUE(clock_.step());
+  ASSERT_TRUE(test::eventually([&] { return written.load() == kMost; }));
+}
+
+// A server's I/O thread asks for the origin, and so does a thread that holds the interpreter's
+// lock.
+TEST_F(CheckpointWorkerTest, TheOriginIsKnownWhileACheckpointIsWritten) {
+  std::future<StoreOrigin> origin;
+  bool is_known = false;
+  files_.before_create_folder = [&]() -> Status {
+    origin = std::async(std::launch::async, [&] { return worker_->origin(); });
+    is_known = origin.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    return {};
+  };
+  ASSERT_TRUE(clock_.step());
+  EXPECT_TRUE(is_known);
+}
+
 TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterGrowingPauses) {
   std::vector<TimePoint> tries;
   std::atomic<bool> is_full{true};
@@ -183,6 +229,47 @@ TEST(ClosingAStore, TheFolderIsHeldUntilTheFirstOfTwoCallersHasEndedTheJournal) 
   first.get();
   second.get();
   EXPECT_TRUE(Checkpointer::open(folder.string(), {}).ok());
+}
+
+// Checkpoints that only record whether they were abandoned.
+class RecordedCheckpoints final : public StoreCheckpoints {
+ public:
+  explicit RecordedCheckpoints(bool& is_abandoned) : is_abandoned_(is_abandoned) {}
+  RequestId checkpoint(std::vector<std::byte>, Done) override { return 0; }
+  void cancel(RequestId) override {}
+  void abandon() override { is_abandoned_ = true; }
+  void stop() override {}
+  StoreOrigin origin() const override { return {}; }
+
+ private:
+  bool& is_abandoned_;
+};
+
+// The journal's last sync takes as long as the disk needs for all that a checkpoint has written.
+TEST(ClosingAStore, ACheckpointIsAbandonedBeforeTheJournalsLastSync) {
+  const auto folder = std::filesystem::temp_directory_path() / format("reverie-order-{}", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  testing::HookedFileSystem files{FileSystem::system()};
+  CheckpointerOptions options;
+  options.files = &files;
+  options.journal = {.durability = Durability::kInterval, .has_thread = false};
+  auto checkpointer = Checkpointer::open(folder.string(), options).value();
+  const auto service =
+      checkpointer
+          ->open_store({testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))},
+                       {})
+          .value();
+  bool is_abandoned = false;
+  service->set_checkpoints(std::make_unique<RecordedCheckpoints>(is_abandoned));
+  Item item = testing::make_item(1, 1.0);
+  ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}}).status.ok());
+  bool is_synced = false;
+  files.before_sync_file = [&] {
+    is_synced = true;
+    EXPECT_TRUE(is_abandoned);
+  };
+  service->close();
+  EXPECT_TRUE(is_synced);
 }
 
 }  // namespace

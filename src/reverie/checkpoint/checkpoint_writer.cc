@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
+#include "reverie/codec/crc32c.h"
+#include "reverie/durable_files/cancellable_file.h"
 #include "reverie/durable_files/section_file.h"
+#include "reverie/record/readable_rows.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -64,14 +67,14 @@ class Writer {
     known.folder = join_path(request_.root, checkpoint_name(request_.number));
     std::map<std::uint64_t, std::uint64_t> live;
     for (const auto& [name, place] : now_stored_) live[place.file] += name.size_bytes;
-    for (const auto& [file, size] : file_bytes_) {
-      const bool is_oldest = file_bytes_.size() > kFilesMax && file == file_bytes_.begin()->first;
+    for (const auto& [file, about] : chunk_files_) {
+      const bool is_oldest = chunk_files_.size() > kFilesMax && file == chunk_files_.begin()->first;
       const bool is_live =
-          static_cast<double>(live[file]) >= kLiveShareMin * static_cast<double>(size);
-      if (is_live && !is_oldest) known.file_bytes[file] = size;
+          static_cast<double>(live[file]) >= kLiveShareMin * static_cast<double>(about.size_bytes);
+      if (is_live && !is_oldest) known.files[file] = about;
     }
     for (const auto& [name, place] : now_stored_) {
-      if (known.file_bytes.contains(place.file)) known.chunks.emplace(name, place);
+      if (known.files.contains(place.file)) known.chunks.emplace(name, place);
     }
     for (const auto& [mark, name] : marks_) {
       const auto entry = known.chunks.find(*name);
@@ -82,13 +85,13 @@ class Writer {
 
  private:
   Result<std::unique_ptr<File>> create(const std::string& name) {
-    return request_.files.create(join_path(folder_, name));
+    REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                             request_.files.create(join_path(folder_, name)));
+    return std::unique_ptr<File>(
+        std::make_unique<CancellableFile>(std::move(file), request_.is_cancelled));
   }
 
-  Status check_cancelled() const {
-    if (!request_.is_cancelled.load(std::memory_order_relaxed)) return {};
-    return cancelled("the checkpoint was cancelled; nothing of it is left");
-  }
+  Status check_cancelled() const { return check_not_cancelled(request_.is_cancelled); }
 
   Status write_table(TableSnapshot& snapshot) {
     std::vector<std::byte> bytes;
@@ -222,6 +225,7 @@ class Writer {
                          bytes.rows,
                          bytes.crc(),
                          bytes.size_bytes()};
+    REVERIE_RETURN_IF_ERROR(check_readable(chunk, 0, bytes.rows));
     const auto [stored, is_new_name] = now_stored_.try_emplace(name);
     if (is_new_name) {
       const auto known = stored_.chunks.find(name);
@@ -242,11 +246,11 @@ class Writer {
   // Links a file of an earlier checkpoint into this one; false if that is impossible.
   bool has_link(std::uint64_t file) {
     const auto [found, is_new] = links_.try_emplace(file, false);
-    if (is_new && stored_.file_bytes.contains(file)) {
+    if (is_new && stored_.files.contains(file)) {
       const std::string name = chunks_name(file);
       found->second =
           request_.files.link(join_path(stored_.folder, name), join_path(folder_, name)).ok();
-      if (found->second) file_bytes_[file] = stored_.file_bytes.at(file);
+      if (found->second) chunk_files_[file] = stored_.files.at(file);
     }
     return found->second;
   }
@@ -268,12 +272,13 @@ class Writer {
     place = {request_.number, chunks_bytes_};
     REVERIE_RETURN_IF_ERROR(append(bytes.head));
     for (const auto part : bytes.parts) REVERIE_RETURN_IF_ERROR(append(part));
-    file_bytes_[request_.number] = chunks_bytes_;
+    chunk_files_[request_.number] = {chunks_bytes_, chunks_crc_};
     return {};
   }
 
   Status append(std::span<const std::byte> bytes) {
     chunks_bytes_ += bytes.size();
+    chunks_crc_ = crc32c(bytes, chunks_crc_);
     const bool is_large = bytes.size() >= kBufferBytes / 4;
     if (is_large || buffer_.size() + bytes.size() > kBufferBytes) {
       REVERIE_RETURN_IF_ERROR(flush_chunks());
@@ -318,7 +323,8 @@ class Writer {
     manifest.files.resize(file_indices_.size() + 1);
     manifest.files[0] = {std::string(kTablesName), tables_->size_bytes(), tables_->crc()};
     for (const auto& [file, index] : file_indices_) {
-      manifest.files[index] = {chunks_name(file), file_bytes_.at(file), 0};
+      const StoredFile& about = chunk_files_.at(file);
+      manifest.files[index] = {chunks_name(file), about.size_bytes, about.crc};
     }
     REVERIE_RETURN_IF_ERROR(
         write_manifest(request_.files, join_path(folder_, std::string(kManifestName)), manifest));
@@ -344,6 +350,7 @@ class Writer {
   std::unique_ptr<File> chunks_file_;  // once there is a new chunk
   std::vector<std::byte> buffer_;      // of what is to go there
   std::uint64_t chunks_bytes_ = 0;
+  std::uint32_t chunks_crc_ = 0;
   bool has_records_ = true;
   std::uint64_t journal_position_ = 0;
 
@@ -357,7 +364,7 @@ class Writer {
   std::unordered_map<const Chunk*, std::uint32_t> chunk_indices_;
   std::map<std::uint64_t, std::uint32_t> file_indices_;
   std::map<std::uint64_t, bool> links_;
-  std::map<std::uint64_t, std::uint64_t> file_bytes_;
+  std::map<std::uint64_t, StoredFile> chunk_files_;
   StoredChunks::Chunks now_stored_;
   std::vector<std::pair<std::uint32_t, const ChunkName*>> marks_;  // of chunks in now_stored_
 };

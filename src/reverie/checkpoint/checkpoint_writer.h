@@ -49,6 +49,12 @@ struct StoredChunk {
   std::uint64_t offset = 0;
 };
 
+// A file of chunks.
+struct StoredFile {
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc = 0;  // of the whole file; 0: unknown
+};
+
 // What is known about the files of the newest checkpoint.
 struct StoredChunks {
   using Chunks = std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash>;
@@ -63,7 +69,7 @@ struct StoredChunks {
   Chunks chunks;
   // By Chunk::checkpoint_mark().
   std::unordered_map<std::uint32_t, const Chunks::value_type*> marked;
-  std::map<std::uint64_t, std::uint64_t> file_bytes;  // size of each file
+  std::map<std::uint64_t, StoredFile> files;  // by number
   // False of files that were found there: someone may have copied them, and not synced the copies.
   bool is_synced = true;
 };

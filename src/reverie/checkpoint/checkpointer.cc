@@ -8,6 +8,7 @@
 #include "reverie/base/log.h"
 #include "reverie/checkpoint/journal_replay.h"
 #include "reverie/durable_files/journal_frames.h"
+#include "reverie/record/table_difference.h"
 #include "reverie/reverb_files/reverb_checkpoint.h"
 #include "reverie/service/blocking.h"
 
@@ -99,7 +100,7 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   bool is_as_stored = !is_from_elsewhere && resolved->size() == images.size();
   for (const TableOptions& table : *resolved) {
     const bool is_same = std::any_of(images.begin(), images.end(), [&](const TableImage& image) {
-      return image.options.name == table.name && difference(table, image.options).empty();
+      return image.options.name == table.name && table_difference(table, image.options).empty();
     });
     is_as_stored = is_as_stored && is_same;
   }
@@ -109,11 +110,11 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   {
     const MutexLock lock(mutex_);
     stored_ = std::move(loaded->stored);
-    loaded_payload_ = std::move(loaded->manifest.payload);
   }
+  loaded_payload_ = std::move(loaded->manifest.payload);
   REVERIE_RETURN_IF_ERROR(open_journal(*store, is_from_elsewhere ? 0 : loaded->journal_position));
   if (store->log() != nullptr && !is_as_stored) {
-    REVERIE_RETURN_IF_ERROR(write(*store, loaded_payload()).status());
+    REVERIE_RETURN_IF_ERROR(write(*store, loaded_payload_).status());
   }
   if (folder != nullptr) *folder = loaded->folder;
   return store;
@@ -163,11 +164,6 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
                                           store.calendar_offset_ns(), replayed));
   undo_draws();
   return {};
-}
-
-std::vector<std::byte> Checkpointer::loaded_payload() {
-  const MutexLock lock(mutex_);
-  return loaded_payload_;
 }
 
 Result<Written> Checkpointer::write(LocalService& store, std::span<const std::byte> payload,

@@ -59,8 +59,9 @@ class Checkpointer {
   Result<std::shared_ptr<LocalService>> open_store(std::vector<TableOptions> tables,
                                                    const StoreOptions& options,
                                                    std::string* loaded = nullptr);
-  // The user's payload of the checkpoint that open_store() began with.
-  std::vector<std::byte> loaded_payload();
+  // The user's payload of the checkpoint that open_store() began with. Fixed once open_store() has
+  // returned, so it never waits for a checkpoint that is being written.
+  const std::vector<std::byte>& loaded_payload() const { return loaded_payload_; }
 
   // Writes all of the store's tables, as they are at one moment, and removes all but the `keep`
   // newest checkpoints. Ok once it is durable. CANCELLED soon after `is_cancelled` becomes true.
@@ -94,7 +95,7 @@ class Checkpointer {
   Mutex mutex_;
   std::unique_ptr<FileLock> lock_ REVERIE_GUARDED_BY(mutex_);  // null once the folder was released
   StoredChunks stored_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::byte> loaded_payload_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::byte> loaded_payload_;
   // The end of a journal that was replayed and is not continued.
   std::uint64_t journal_position_ REVERIE_GUARDED_BY(mutex_) = 0;
 };

@@ -9,6 +9,7 @@
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/journal_ring.h"
 #include "reverie/durable_files/section_file.h"
+#include "reverie/record/table_difference.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -132,8 +133,10 @@ std::vector<std::pair<std::string, std::string>> described(const TableImage& tab
               limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff,
               limiter.max_diff)},
       {"extensions", extensions.empty() ? "none" : extensions},
-      {"signature",
-       options.signature ? format("{} columns", options.signature->columns.size()) : "none"},
+      {"signature", options.signature
+                        ? format("{}; structure {}", signature_text(options.signature),
+                                 options.signature->structure)
+                        : "none"},
   };
 }
 

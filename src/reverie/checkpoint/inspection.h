@@ -23,7 +23,7 @@ struct Inspection {
   std::uint64_t journal_position = 0;
 };
 // DATA_LOSS names file and place. Reads only `manifest` and `tables`, or, with `verifies`, every
-// byte that the checkpoint refers to.
+// byte; see verify_checkpoint().
 Result<Inspection> inspect_checkpoint(FileSystem& files, const std::string& folder, bool verifies);
 
 // A table's options, by name, as text to show and compare.

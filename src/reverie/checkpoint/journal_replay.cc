@@ -17,6 +17,7 @@
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/journal_ring.h"
 #include "reverie/durable_files/section_file.h"
+#include "reverie/record/table_difference.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -216,7 +217,7 @@ class FileReplay {
             "that name",
             image.options.name);
       }
-      const std::string text = difference((*table)->options(), image.options);
+      const std::string text = table_difference((*table)->options(), image.options);
       if (!text.empty()) {
         return failed_precondition(
             "table '{}' is not the one that the journal is of: {}; open the store with the tables "

@@ -16,8 +16,8 @@ inline constexpr std::uint64_t kPayloadBytesMax = std::uint64_t{1} << 30;
 struct ManifestFile {
   std::string name;
   std::uint64_t size_bytes = 0;
-  // The checksum of all bytes of `tables`. 0 for a file of chunks: each chunk has its own, in
-  // `tables`.
+  // The checksum of all bytes. 0 if it is not known: of a file of chunks that an earlier release
+  // has written. Each chunk has its own, too, in `tables`.
   std::uint32_t crc = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "reverie/gather/encoded_gather.h"
 #include "reverie/gather/raw_gather.h"
 #include "reverie/gather/row_reader.h"
+#include "reverie/record/readable_rows.h"
 
 namespace reverie {
 namespace {
@@ -176,11 +177,14 @@ Status assemble_into(std::span<const TrajectoryView> items, const BatchOptions& 
     batch.structure = items.front().layout->structure();
   }
   RawGather raw;
-  if (!raw.find(items, plan)) return gather(items, targets, options.files);
-  for (std::size_t c = 0; c < targets.size(); ++c) {
-    if (targets[c].begin) raw.copy(c, targets[c].begin);
+  if (raw.find(items, plan)) {
+    for (std::size_t c = 0; c < targets.size(); ++c) {
+      if (targets[c].begin) raw.copy(c, targets[c].begin);
+    }
+  } else {
+    REVERIE_RETURN_IF_ERROR(gather(items, targets, options.files));
   }
-  return {};
+  return check_readable(items);
 }
 
 }  // namespace reverie

@@ -7,6 +7,7 @@
 
 #include "reverie/gather/encoded_gather.h"
 #include "reverie/gather/row_reader.h"
+#include "reverie/record/readable_rows.h"
 
 namespace reverie {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 // Decodes the rows of a piece as a gather would (batch.cc).
 Status try_to_decode(const Piece& piece, std::size_t column, RowReader& reader,
                      std::vector<std::byte>& room, ExternalFiles* files) {
+  REVERIE_RETURN_IF_ERROR(check_readable(*piece.chunk, piece.offset, piece.length));
   if (const RawRows raw(*piece.chunk); raw) return {};
   const ChunkSchema& schema = piece.chunk->schema();
   if (!schema.is_variable(column)) {

@@ -40,6 +40,9 @@ class File {
   // Afterwards the bytes and the size are on the disk. A failed sync is never tried again, since
   // the kernel may have dropped the bytes by then: each later call gives the same error.
   virtual Status sync() = 0;
+  // Waits until the disk has most of what was appended, so that a sync() afterwards is short. It
+  // promises nothing else; an error is one of sync(), and final like it.
+  virtual Status settle() { return {}; }
 };
 
 // A file to read. Thread-safe.
@@ -115,7 +118,8 @@ class FileSystem {
   virtual Status sync_file(const std::string& path) = 0;
 
   // Takes the lock of this name: a file that is created and not removed. FAILED_PRECONDITION when
-  // it is held, by this process or another one, naming the holder where that is known.
+  // it is held, by this process or another one, naming the holder where that is known; and when
+  // the name is a link, or a file with other content than a lock's. Such a file is not changed.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 
   // The machine's own.

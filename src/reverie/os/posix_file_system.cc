@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -27,9 +28,14 @@ namespace {
 
 // Bytes after which the kernel is told to start writing, so that a sync has little left to do.
 constexpr std::uint64_t kWriteBehindBytes = 8u << 20;
+// What settle() leaves to a sync: enough that the disk always has something to write.
+constexpr std::uint64_t kUnsettledBytesMax = 2 * kWriteBehindBytes;
 
 // A pipe instead of a file would make the call wait for its other end.
 constexpr int kNoWait = O_NONBLOCK | O_NOCTTY;
+
+// The number of digits that a process number may have.
+constexpr std::size_t kHolderBytesMax = 10;
 
 StatusCode code_of(int error) {
   switch (error) {
@@ -111,7 +117,7 @@ Result<Descriptor> open_path(const std::string& path, int flags, const char* wha
 class PosixFile final : public File {
  public:
   PosixFile(Descriptor fd, std::string path, std::uint64_t size)
-      : fd_(std::move(fd)), path_(std::move(path)), end_(size), begun_(size) {}
+      : fd_(std::move(fd)), path_(std::move(path)), end_(size), begun_(size), settled_(size) {}
 
   Status append(std::span<const std::byte> bytes) override {
     REVERIE_RETURN_IF_ERROR(write_at(end_, bytes));
@@ -143,12 +149,27 @@ class PosixFile final : public File {
     if (fdatasync(fd_.get()) != 0) failed_ = error_of(errno, "sync", path_);
     return failed_;
   }
+  Status settle() override {
+    REVERIE_RETURN_IF_ERROR(failed_);
+    if (begun_ < settled_ + kUnsettledBytesMax) return {};
+    const std::uint64_t end = begun_ - kUnsettledBytesMax;
+    if (sync_file_range(fd_.get(), static_cast<off_t>(settled_), static_cast<off_t>(end - settled_),
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+      // The kernel reports a failed write once, and has done so now.
+      failed_ = error_of(errno, "sync", path_);
+    }
+    settled_ = end;  // also where the call is not supported: then the sync does all the work
+    return failed_;
+  }
 
  private:
   const Descriptor fd_;
   const std::string path_;
   std::uint64_t end_;
-  std::uint64_t begun_;  // the kernel was told to write up to here
+  std::uint64_t begun_;    // the kernel was told to write up to here
+  std::uint64_t settled_;  // settle() has waited for the bytes up to here
   Status failed_;
 };
 
@@ -221,6 +242,12 @@ bool writes_in_place(const Descriptor& fd) {
     default:
       return false;
   }
+}
+
+// What lock() has written into a file: a process's number, or zeros after a power cut.
+bool is_holder(std::string_view text) {
+  return text.size() <= kHolderBytesMax &&
+         std::ranges::all_of(text, [](char c) { return c == '\0' || (c >= '0' && c <= '9'); });
 }
 
 // A forked child has the descriptor too, so closing it here would not end the lock, which belongs
@@ -332,22 +359,42 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
-    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_RDWR | O_CREAT, "lock"));
+    auto opened = open_path(path, O_RDWR | O_CREAT | O_NOFOLLOW | kNoWait, "lock");
+    if (!opened.ok()) return is_link(path) ? foreign_lock(path, "a link") : opened.status();
+    const Descriptor& fd = *opened;
+    REVERIE_RETURN_IF_ERROR(size_of(fd, path).status());
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return error_of(errno, "lock", path);
-      char holder[32] = {};
-      const ssize_t size = pread(fd.get(), holder, sizeof(holder) - 1, 0);
+      const std::string holder = holder_in(fd);
       return failed_precondition(
           "'{}' is locked by {}; end that one first, or use another folder", path,
-          size > 0 ? format("process {}", holder) : std::string("another process"));
+          holder.empty() || !is_holder(holder) ? "another process" : "process " + holder);
     }
+    if (!is_holder(holder_in(fd))) return foreign_lock(path, "a file of another program");
     const std::string pid = format("{}", getpid());
     // For information: it does not matter if this fails.
     if (ftruncate(fd.get(), 0) == 0) (void)!pwrite(fd.get(), pid.data(), pid.size(), 0);
-    return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));
+    return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(*opened)));
   }
 
  private:
+  static bool is_link(const std::string& path) {
+    struct stat about {};
+    return lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
+  }
+  // The beginning of the file, one byte more than a process's number may take.
+  static std::string holder_in(const Descriptor& fd) {
+    char text[kHolderBytesMax + 1];
+    const ssize_t size = pread(fd.get(), text, sizeof(text), 0);
+    return {text, size > 0 ? static_cast<std::size_t>(size) : 0};
+  }
+  static Status foreign_lock(const std::string& path, const char* what) {
+    return failed_precondition(
+        "'{}' is {}, and a store would write its lock there; remove or rename it, or use another "
+        "folder",
+        path, what);
+  }
+
   // Null and errno if the space cannot be had.
   static std::unique_ptr<GuardedMapping> map_shared(const Descriptor& fd,
                                                     std::uint64_t size_bytes) {

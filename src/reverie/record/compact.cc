@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "reverie/codec/column_codec.h"
+#include "reverie/record/readable_rows.h"
 
 namespace reverie {
 
@@ -31,6 +32,7 @@ Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const
     }
     encoded.columns[i] = {codec, begin, bytes.size() - begin};
   }
+  REVERIE_RETURN_IF_ERROR(check_readable(chunk, 0, row_count));
   REVERIE_ASSIGN_OR_RETURN(encoded.storage, allocator.allocate(bytes.size()));
   if (!bytes.empty()) std::memcpy(encoded.storage.data(), bytes.data(), bytes.size());
   return encoded;

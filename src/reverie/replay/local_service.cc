@@ -224,6 +224,8 @@ void LocalService::cancel(RequestId id) {
 void LocalService::close() {
   if (!fork_guard_.check("store").ok()) return;
   closed_ = true;
+  // Before anything that waits for the disk, so that a checkpoint ends meanwhile.
+  if (checkpoints_) checkpoints_->abandon();
   for (const auto& table : tables_) table->close();
   // A deadline that has just passed may be completing requests, which hold what their caller ends
   // next: a server's connections, and this store itself.

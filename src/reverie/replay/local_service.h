@@ -48,6 +48,8 @@ class StoreCheckpoints {
   // Ends what is being written, and everything that waits, with CANCELLED.
   virtual void stop() = 0;
   virtual StoreOrigin origin() const = 0;
+  // Begins a stop(), and does not wait for it. Nothing is accepted any more.
+  virtual void abandon() = 0;
 };
 
 class LocalService final : public ReplayService {

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "reverie/base/lost_bytes.h"
+#include "reverie/record/readable_rows.h"
 #include "reverie/service/request_checks.h"
 #include "reverie/sum_tree/distinct_probabilities.h"
 
@@ -73,7 +75,7 @@ void Table::finish(Effects& effects) {
     }
     for (auto& [done, result, distinct] : effects.samples) {
       if (distinct) finish_distinct(result.batch);
-      prefetch(result.batch);
+      load(result);
       done(std::move(result));
     }
     effects.inserts.clear();
@@ -87,8 +89,9 @@ void Table::finish(Effects& effects) {
   }
 }
 
-void Table::prefetch(const SampleBatch& batch) const {
+void Table::load(SampleResult& result) {
   if (context_->memory == nullptr) return;
+  SampleBatch& batch = result.batch;
   std::vector<ChunkMemory::Range> places;
   for (const TrajectoryView& trajectory : batch.trajectories()) {
     for (const Piece& piece : trajectory.pieces()) {
@@ -96,6 +99,36 @@ void Table::prefetch(const SampleBatch& batch) const {
     }
   }
   context_->memory->prefetch(places);
+  if (LostBytes::any()) take_out_unreadable(result);
+}
+
+void Table::take_out_unreadable(SampleResult& result) {
+  SampleBatch& batch = result.batch;
+  std::vector<std::size_t> indices;
+  std::vector<CorruptItem> items;
+  Status why;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    for (const Piece& piece : batch.trajectories()[i].pieces()) {
+      Status status = check_readable(*piece.chunk, piece.offset, piece.length);
+      if (status.ok()) continue;
+      indices.push_back(i);
+      if (!batch.is_brief()) {
+        items.push_back({batch.keys()[i], piece.chunk->key(), status.message()});
+      }
+      if (why.ok()) why = std::move(status);
+      break;
+    }
+  }
+  if (indices.empty()) return;
+  const std::size_t drawn = batch.size();
+  batch.remove(indices);
+  MutateResult taken;
+  if (options().is_keyed) take_out(items, taken);
+  if (!result.status.ok()) return;
+  result.status = why.with_context(format(
+      "{} of {} items that were drawn from table '{}' cannot be read, and the table has lost "
+      "them; the next ones drawn are others",
+      indices.size(), drawn, options().name));
 }
 
 void Table::finish_distinct(SampleBatch& batch) {
@@ -306,7 +339,7 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   if (id == 0) {
     result.batch = std::move(request.batch);
     if (request.distinct) finish_distinct(result.batch);
-    prefetch(result.batch);
+    load(result);
     done(std::move(result));
   }
   return id;

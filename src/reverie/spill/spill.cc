@@ -15,7 +15,15 @@ Result<Buffer> Spill::allocate(std::size_t size_bytes) {
   // A forked child shares the pages: it would write into its parent's chunks.
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
   if (size_bytes == 0) return Buffer();
-  auto* const block = static_cast<std::byte*>(heap_.take(size_bytes));
+  auto* block = static_cast<std::byte*>(heap_.take(size_bytes));
+  // A block with a lost page is taken for good. On such a disk a page may also be lost when it is
+  // next written, since it is read before; so that comes before there are rows in it.
+  while (block != nullptr && LostBytes::any()) {
+    file_->touch({block, size_bytes});
+    file_->load({block, size_bytes});
+    if (!file_->has_lost({block, size_bytes})) break;
+    block = static_cast<std::byte*>(heap_.take(size_bytes));
+  }
   if (block == nullptr) {
     const Status why = file_->status();
     if (!why.ok()) return why;
@@ -44,15 +52,17 @@ void Spill::assign(std::span<const Range> ranges, Group group) {
   for (const Range range : ranges) file_->assign(range, group);
 }
 
-// All reads begin before pages are dropped to make room for them.
+// All reads begin before pages are dropped to make room for them, and are waited for afterwards.
 void Spill::prefetch(std::span<const Range> ranges) {
-  bool has_come = false;
+  std::vector<Range> coming;
   for (const Range range : ranges) {
     if (!file_->touch(range)) continue;
-    has_come = true;
+    coming.push_back(range);
     file_->read_ahead(range);
   }
-  if (has_come) file_->shrink();
+  if (coming.empty()) return;
+  file_->shrink();
+  for (const Range range : coming) file_->load(range);
 }
 
 }  // namespace reverie::spill

@@ -13,6 +13,11 @@
 // the hand makes hot pages warm, and drops warm ones. It moves when more is in memory than allowed,
 // on the thread that caused it: so a writer that is faster than the disk waits for the disk.
 //
+// A page that the disk cannot read, or for which a write finds it full, is replaced by memory that
+// no file lies behind (os/guarded_mapping.h), and stays there until its region is given back. If
+// its bytes could not be read, it is lost: it reads as zeros, LostBytes tells, and it is not used
+// again.
+//
 // The file has no name (O_TMPFILE, or unlinked at once): nothing of it outlives the process. Its
 // space is reserved before it is mapped, so a full disk is an error when memory is requested.
 // Free space is used again, and parts of the file that are entirely free are given back to the
@@ -35,8 +40,10 @@
 #include <vector>
 
 #include "reverie/base/fork.h"
+#include "reverie/base/lost_bytes.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/os/guarded_mapping.h"
 #include "reverie/tensor/block_heap.h"
 #include "reverie/tensor/chunk_memory.h"
 #include "reverie/tensor/page_source.h"
@@ -54,7 +61,7 @@ struct SpillOptions {
 };
 
 // The file, its mapping, and which pages are in memory. Thread-safe, except where noted.
-class SpillFile final : public PageSource {
+class SpillFile final : public PageSource, private GuardedRange::Owner {
  public:
   // RESOURCE_EXHAUSTED for a full disk, INVALID_ARGUMENT for a folder that is in memory or does not
   // exist, PERMISSION_DENIED for one that cannot be written to.
@@ -78,6 +85,11 @@ class SpillFile final : public PageSource {
   void read_ahead(std::span<const std::byte> range) const;
   // Drops pages until no bound is exceeded, of any group or of all.
   void shrink();
+  // Waits until the pages of a range are read that were not dropped again, so that has_lost() knows
+  // of them.
+  void load(std::span<const std::byte> range) const;
+  // Whether the disk could not read a page of a range.
+  bool has_lost(std::span<const std::byte> range) const;
   std::int64_t resident_bytes() const { return all_.resident_bytes(); }
   // Requires a group that has a bound, or a smaller number than one.
   std::int64_t resident_bytes(ChunkMemory::Group group) const {
@@ -93,7 +105,9 @@ class SpillFile final : public PageSource {
   using Group = ChunkMemory::Group;
   // A page is its state in the low bits, and its group above them.
   using Page = std::uint16_t;
-  enum PageState : Page { kAbsent, kWarm, kHot };
+  // kKept: no file lies behind the page, which is never dropped, and counts for no bound.
+  enum PageState : Page { kAbsent, kWarm, kHot, kKept };
+  static bool is_counted(Page page) { return state_of(page) == kWarm || state_of(page) == kHot; }
   static constexpr int kGroupShift = 2;
   static PageState state_of(Page page) {
     return static_cast<PageState>(page & ((Page{1} << kGroupShift) - 1));
@@ -122,10 +136,15 @@ class SpillFile final : public PageSource {
   };
 
   SpillFile(int fd, std::string folder, std::optional<std::int64_t> memory_bytes, std::byte* base,
-            std::atomic<Page>* pages, std::size_t space_bytes);
+            std::atomic<Page>* pages, std::atomic<bool>* lost, std::size_t space_bytes);
+  bool is_replaced(std::size_t offset) noexcept override;
+  void on_replace(std::size_t offset, bool is_whole) noexcept override;
   // The pages of a range, cut to the mapping.
   Pages pages_of(std::span<const std::byte> range) const;
   void forget(Pages pages);
+  bool is_kept(std::size_t page) const {
+    return state_of(states_[page].load(std::memory_order_relaxed)) == kKept;
+  }
   // Changes a page's state to change(page), and updates the counts.
   template <typename Change>
   void update(std::size_t page, Change change);
@@ -142,8 +161,11 @@ class SpillFile final : public PageSource {
   const std::string folder_;
   std::byte* const base_;            // of address space_bytes_ long
   std::atomic<Page>* const states_;  // one per page
+  std::atomic<bool>* const lost_;    // the same
   const std::size_t space_bytes_;
   ForkGuard fork_guard_;
+  std::unique_ptr<GuardedRange> guard_;
+  std::unique_ptr<LostBytes> lost_bytes_;
   Bounded all_;
   std::deque<Bounded> groups_;  // groups with a bound; fixed once pages are assigned
   std::atomic<std::int64_t> file_bytes_{0};

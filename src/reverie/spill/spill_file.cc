@@ -81,8 +81,14 @@ std::byte* reserve(std::size_t size_bytes, int protection) {
 }  // namespace
 
 SpillFile::SpillFile(int fd, std::string folder, std::optional<std::int64_t> memory_bytes,
-                     std::byte* base, std::atomic<Page>* pages, std::size_t space_bytes)
-    : fd_(fd), folder_(std::move(folder)), base_(base), states_(pages), space_bytes_(space_bytes) {
+                     std::byte* base, std::atomic<Page>* pages, std::atomic<bool>* lost,
+                     std::size_t space_bytes)
+    : fd_(fd),
+      folder_(std::move(folder)),
+      base_(base),
+      states_(pages),
+      lost_(lost),
+      space_bytes_(space_bytes) {
   if (memory_bytes) all_.pages_max = *memory_bytes / static_cast<std::int64_t>(kPageBytes);
   const MutexLock lock(mutex_);
   free_.emplace(0, space_bytes_);
@@ -101,16 +107,28 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
   for (std::size_t size = kSpaceBytesMost; size >= kSpaceBytesLeast; size /= 2) {
     std::byte* const base = reserve(size, PROT_NONE);
     if (base == nullptr) continue;
-    const std::size_t state_bytes = size / kPageBytes * sizeof(Page);
-    std::byte* const states = reserve(state_bytes, PROT_READ | PROT_WRITE);
+    // The states of all pages, and behind them which ones are lost.
+    const std::size_t page_count = size / kPageBytes;
+    std::byte* const states =
+        reserve(page_count * (sizeof(Page) + sizeof(bool)), PROT_READ | PROT_WRITE);
     if (states == nullptr) {
       munmap(base, size);
       continue;
     }
     madvise(base, size, MADV_DONTDUMP);
-    return std::unique_ptr<SpillFile>(new SpillFile(fd, options.folder, options.memory_bytes, base,
-                                                    reinterpret_cast<std::atomic<Page>*>(states),
-                                                    size));
+    std::unique_ptr<SpillFile> file(new SpillFile(
+        fd, options.folder, options.memory_bytes, base,
+        reinterpret_cast<std::atomic<Page>*>(states),
+        reinterpret_cast<std::atomic<bool>*>(states + page_count * sizeof(Page)), size));
+    file->guard_ = GuardedRange::guard(base, size, fd, *file);
+    if (file->guard_) {
+      file->lost_bytes_ = std::make_unique<LostBytes>(
+          std::span<const std::byte>(base, size),
+          [file = file.get()](std::span<const std::byte> part) { return file->has_lost(part); });
+      return file;
+    }
+    return resource_exhausted("{} stores with memory_bytes exist; close one of them first",
+                              GuardedMapping::kMost);
   }
   close(fd);
   return resource_exhausted(
@@ -119,8 +137,10 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
 }
 
 SpillFile::~SpillFile() {
+  lost_bytes_.reset();
+  guard_.reset();
   munmap(base_, space_bytes_);
-  munmap(states_, space_bytes_ / kPageBytes * sizeof(Page));
+  munmap(states_, space_bytes_ / kPageBytes * (sizeof(Page) + sizeof(bool)));
   close(fd_);
 }
 
@@ -180,10 +200,16 @@ std::byte* SpillFile::map(std::size_t size_bytes, std::size_t alignment) {
 void SpillFile::unmap(std::byte* memory, std::size_t size_bytes) {
   const std::size_t size = round_up(size_bytes, kGrainBytes);
   std::size_t offset = static_cast<std::size_t>(memory - base_);
-  forget({offset / kPageBytes, (offset + size) / kPageBytes});
+  const Pages pages{offset / kPageBytes, (offset + size) / kPageBytes};
+  forget(pages);
   // If it fails the old pages stay, empty, until the next buffer at this place.
   [[maybe_unused]] const void* const gone =
       mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    if (!is_kept(page)) continue;
+    states_[page].store(page_of(kAbsent, ChunkMemory::kUnheld), std::memory_order_relaxed);
+    lost_[page].store(false, std::memory_order_relaxed);
+  }
   (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                   static_cast<off_t>(size));
   file_bytes_.fetch_sub(static_cast<std::int64_t>(size), std::memory_order_relaxed);
@@ -235,8 +261,8 @@ void SpillFile::update(std::size_t page, Change change) {
     after = change(before);
     if (after == before) return;
   } while (!states_[page].compare_exchange_weak(before, after, std::memory_order_relaxed));
-  if (state_of(before) != kAbsent) add_resident(group_of(before), -1);
-  if (state_of(after) != kAbsent) add_resident(group_of(after), 1);
+  if (is_counted(before)) add_resident(group_of(before), -1);
+  if (is_counted(after)) add_resident(group_of(after), 1);
 }
 
 void SpillFile::add_resident(Group group, std::int64_t pages) {
@@ -246,7 +272,9 @@ void SpillFile::add_resident(Group group, std::int64_t pages) {
 
 void SpillFile::forget(Pages pages) {
   for (std::size_t page = pages.begin; page < pages.end; ++page) {
-    update(page, [](Page) { return page_of(kAbsent, ChunkMemory::kUnheld); });
+    update(page, [](Page now) {
+      return page_of(state_of(now) == kKept ? kKept : kAbsent, ChunkMemory::kUnheld);
+    });
   }
 }
 
@@ -254,8 +282,10 @@ bool SpillFile::touch(std::span<const std::byte> range) {
   const Pages pages = pages_of(range);
   bool has_come = false;
   for (std::size_t page = pages.begin; page < pages.end; ++page) {
-    if (state_of(states_[page].load(std::memory_order_relaxed)) == kHot) continue;
+    const PageState state = state_of(states_[page].load(std::memory_order_relaxed));
+    if (state == kHot || state == kKept) continue;
     update(page, [&](Page now) {
+      if (state_of(now) == kKept) return now;
       has_come = has_come || state_of(now) == kAbsent;
       return page_of(kHot, group_of(now));
     });
@@ -303,6 +333,36 @@ void SpillFile::read_ahead(std::span<const std::byte> range) const {
   madvise(base_ + pages.begin * kPageBytes, (pages.end - pages.begin) * kPageBytes, MADV_WILLNEED);
 }
 
+void SpillFile::load(std::span<const std::byte> range) const {
+  const Pages pages = pages_of(range);
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    if (!is_counted(states_[page].load(std::memory_order_relaxed))) continue;
+    const auto* const byte = reinterpret_cast<const unsigned char*>(base_ + page * kPageBytes);
+    (void)__atomic_load_n(byte, __ATOMIC_RELAXED);
+  }
+}
+
+bool SpillFile::has_lost(std::span<const std::byte> range) const {
+  if (!LostBytes::any()) return false;
+  const Pages pages = pages_of(range);
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    if (lost_[page].load(std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+bool SpillFile::is_replaced(std::size_t offset) noexcept {
+  return is_kept(offset / kPageBytes);
+}
+
+void SpillFile::on_replace(std::size_t offset, bool is_whole) noexcept {
+  const std::size_t page = offset / kPageBytes;
+  update(page, [](Page now) { return page_of(kKept, group_of(now)); });
+  if (is_whole) return;
+  lost_[page].store(true, std::memory_order_relaxed);
+  LostBytes::announce();
+}
+
 void SpillFile::shrink() {
   const auto is_over = [](const Bounded& bounded) { return bounded.is_over(); };
   if (!all_.is_over() && std::none_of(groups_.begin(), groups_.end(), is_over)) return;
@@ -343,7 +403,8 @@ void SpillFile::sweep(Bounded& bounded, std::optional<Group> group, std::int64_t
     }
     const std::size_t page = bounded.hand++;
     Page now = states_[page].load(std::memory_order_relaxed);
-    if (state_of(now) != kAbsent && group && group_of(now) != *group) {
+    const bool is_others = state_of(now) != kAbsent && group && group_of(now) != *group;
+    if (is_others || state_of(now) == kKept) {
       close_run();
       continue;
     }
@@ -393,6 +454,10 @@ void SpillFile::drop(const std::vector<Pages>& runs) {
       note(std::move(why));
       return;
     }
+    // A page may have been replaced since the hand has passed: it is in no file.
+    bool has_kept = false;
+    for (std::size_t page = run.begin; page < run.end; ++page) has_kept = has_kept || is_kept(page);
+    if (has_kept) continue;
     madvise(base_ + offset_of(run), static_cast<std::size_t>(size_of(run)), MADV_DONTNEED);
     (void)posix_fadvise(fd_, offset_of(run), size_of(run), POSIX_FADV_DONTNEED);
   }

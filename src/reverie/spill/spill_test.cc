@@ -4,12 +4,16 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "reverie/base/lost_bytes.h"
 #include "reverie/base/random.h"
 #include "tests/support/resident.h"
 
@@ -180,6 +184,63 @@ TEST(Spill, ThreadsThatAllocateReadAndFreeFindTheirOwnData) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
+}
+
+// The descriptor of the file of the only spill in a folder.
+int descriptor_in(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.starts_with(folder + "/")) return std::stoi(entry.path().filename().string());
+  }
+  return -1;
+}
+
+// A file that is cut stands for a disk that cannot read: both are a signal to the reader.
+TEST(Spill, AFailedReadIsReportedForItsBuffersAlone) {
+  const std::string folder = disk() + "/spill-cut";
+  std::filesystem::create_directory(folder);
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  const auto opened = Spill::open({folder, kMemoryBytesMin});
+  const auto spill = opened.ok() ? *opened : nullptr;
+  SKIP_WITHOUT_A_DISK(spill);
+  std::vector<Buffer> buffers;
+  for (std::uint64_t i = 0; i < 2'000; ++i) {
+    buffers.push_back(spill->allocate(40'000).value());
+    fill(buffers.back(), i);
+  }
+  const int fd = descriptor_in(folder);
+  ASSERT_GE(fd, 0);
+  const off_t size = lseek(fd, 0, SEEK_END);
+  ASSERT_EQ(ftruncate(fd, size / 2), 0);
+  std::size_t lost = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const ChunkMemory::Range range = buffers[i].bytes();
+    spill->prefetch({&range, 1});
+    const bool is_right = holds(buffers[i], i);
+    ASSERT_EQ(is_right, !LostBytes::overlap(range)) << i;
+    lost += is_right ? 0 : 1;
+  }
+  EXPECT_GT(lost, 500u);
+  EXPECT_LT(lost, 1'500u);
+  EXPECT_LE(spill->resident_bytes(), kMemoryBytesMin + 40'960);
+  // Blocks with lost pages are not used again, whether their regions are or not.
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = round; i < buffers.size(); i += 2) {
+      if (LostBytes::overlap(buffers[i].bytes())) buffers[i] = Buffer();
+    }
+    std::vector<Buffer> again;
+    for (std::uint64_t i = 0; i < 1'000; ++i) {
+      again.push_back(spill->allocate(40'000).value());
+      fill(again.back(), i);
+    }
+    for (std::size_t i = 0; i < again.size(); ++i) {
+      const ChunkMemory::Range range = again[i].bytes();
+      spill->prefetch({&range, 1});
+      ASSERT_TRUE(holds(again[i], i)) << i;
+      ASSERT_FALSE(LostBytes::overlap(range)) << i;
+    }
+  }
 }
 
 TEST(Spill, LivesUntilItsLastBufferIsFreed) {
