@@ -217,7 +217,7 @@ class Server(server.Server):
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
         checkpointer: from ``reverb.checkpointers``; None for a new directory among the temporary
-            files, which goes with the server unless a checkpoint lies in it.
+            files, which is deleted with the server unless it has a checkpoint.
         options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
             others.
 
