@@ -146,7 +146,7 @@ docs-site: build .venv-site/made ## Build the documentation as a site into build
 	@.venv-site/bin/python tools/docs_site.py
 
 .PHONY: docs stubs
-docs: ## Draw the pictures of docs/ anew
+docs: ## Draw the pictures of docs/ again
 	@$(PYTHON) tools/pictures.py
 stubs: build ## Write the types of the native module to python/reverie/_reverie.pyi
 	@$(VENV)/python tools/stubs.py

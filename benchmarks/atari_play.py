@@ -3,7 +3,7 @@
 Four frames per action, the maximum of the last two, scaled down by averaging the area that a pixel
 covers; actions repeat with probability 0.25, as Machado et al. 2018 recommend. Policies:
 
-    random    any of the game's actions, drawn anew each time
+    random    any of the game's actions, drawn for each step
     scripted  only Pong and Breakout: the paddle follows the ball, whose position is read from the
               console's memory; one action in twenty is random. Rallies are as long as those of a
               good player.

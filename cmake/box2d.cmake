@@ -1,4 +1,4 @@
-# reverie_box2d: the environments that need Box2D, in a library of their own, so that nobody else
+# reverie_box2d: the environments that need Box2D, in a library of their own, so that no other target
 # needs it; and the plugin of the Python package with them.
 #
 # Debian has Box2D as a shared library alone. A wheel brings it along, beside the plugin.

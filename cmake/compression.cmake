@@ -1,7 +1,7 @@
 # lz4, zstd and Snappy as targets: reverie_lz4, reverie_zstd, reverie_snappy. Used by the build and by the installed package.
 #
 # Static where there is a choice: other libraries of a process, TensorFlow among them, bring a zstd and
-# a Snappy of their own, and with ours inside and hidden nobody can take one for the other. Debian's
+# a Snappy of their own, and with ours inside and hidden no program can take one for the other. Debian's
 # archive of Snappy for shared libraries has a name of its own; the plain one need not be relocatable.
 set(reverie_lz4_header lz4.h)
 set(reverie_zstd_header zstd.h)

@@ -17,7 +17,7 @@ function(reverie_precompile target)
 endfunction()
 
 # Programs that are built to run once or for a moment: pages, examples, fuzz targets. They share one
-# precompiled header, and nobody waits for what they do, so they are not optimised.
+# precompiled header, and no caller waits for what they do, so they are not optimised.
 function(reverie_small_program target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
   target_link_libraries(${target} PRIVATE reverie reverie_warnings)

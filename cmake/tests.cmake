@@ -40,7 +40,7 @@ target_include_directories(reverie_test PRIVATE ${PROJECT_SOURCE_DIR})  # "tests
 target_link_libraries(reverie_test PRIVATE reverie reverie_warnings GTest::gtest GTest::gtest_main
                                            $<TARGET_NAME_IF_EXISTS:reverie_proto>
                                            $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
-# Where the data of tests lies. A header, so that only what reads it is compiled anew in another checkout.
+# Where the data of tests lies. A header, so that only what reads it is compiled again in another checkout.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/tests/tests_dir.h
      CONTENT "#define REVERIE_TESTS_DIR \"${PROJECT_SOURCE_DIR}/tests\"\n")
 target_include_directories(reverie_test PRIVATE ${PROJECT_BINARY_DIR}/generated)

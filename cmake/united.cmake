@@ -14,7 +14,7 @@ set(reverie_alone
     sim/peers_sim_test.cc sim/store_sim_test.cc sim/weights_sim_test.cc)
 list(JOIN reverie_alone "|" reverie_alone)
 
-# reverie_unite(<target>): the target's sources by folder, some at a time, but for those that have options
+# reverie_unite(<target>): the target's sources by folder, some at a time, except those that have options
 # of their own. CMake could unite them itself; it would name each source by its whole path, and then no two
 # checkouts would share what a compiler cache holds.
 function(reverie_unite target)

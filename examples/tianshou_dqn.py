@@ -59,7 +59,7 @@ def main() -> None:
     last = tester.collect(n_episode=8)
     print(f"{collector.collect_step} steps; {buffer.replay}")
     print(f"return by chance: {first.returns.mean():.0f}")
-    print(f"of 8 episodes behind the training: {last.returns.mean():.0f}")
+    print(f"of 8 episodes after the training: {last.returns.mean():.0f}")
     envs.close()
 
 

@@ -3,8 +3,8 @@
 Fails on an include that tools/rooms.toml does not allow, a cycle of includes, a banned word, a
 header without ``#pragma once`` or without a comment that opens it, a source of the library without
 a test beside it or a line that says where it is tested, a source or a room that has grown too
-large, words that mean nothing to a reader of the repository, and comments, docstrings and pages in
-the dialect that rooms.toml lists.
+large, words that mean nothing to a reader of the repository, and comments, docstrings, texts of
+programs, build files and pages in the dialect that rooms.toml lists.
 
 Usage: tidy.py [ROOT]
 """
@@ -34,8 +34,10 @@ _CPP_NOISE = re.compile(
 _PY_NOISE = re.compile(
     r'""".*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL
 )
-_CPP_PROSE = re.compile(r"//[^\n]*")
-_PY_PROSE = re.compile(r'""".*?"""|#[^\n]*', re.DOTALL)
+# Files whose every line is read for the dialect; of TOML files the comments are, since rooms.toml
+# lists the phrases.
+_WHOLE_PROSE = re.compile(r"(.*/)?(.*\.(md|cmake)|CMakeLists\.txt|Makefile)")
+_TOML_PROSE = re.compile(r"#[^\n]*")
 # Tests apart. A longer source says in its first comment why: "One file, since ...".
 _SOURCE_LINES_MAX = 500
 _ROOM_LINES_MAX = 5000
@@ -104,7 +106,8 @@ class Table:
         self.private = re.compile("|".join(data["words"]["private"]))
         self.private_exempt = _any_of(data["words"]["except"])
         self.dialect = [
-            (re.compile(row["pattern"]), row["says"]) for row in data.get("dialect", [])
+            (re.compile(row["pattern"]), row["says"], row.get("only", ""))
+            for row in data.get("dialect", [])
         ]
 
     def reachable(self, room: str) -> set[str]:
@@ -270,16 +273,47 @@ def _untested(root: Path, path: str, text: str) -> Iterator[Finding]:
             )
 
 
-def _prose(path: str, text: str) -> str:
-    """The comments and docstrings of code, on their lines; a page as it is."""
-    if path.endswith(".md"):
-        return text
-    pattern = _CPP_PROSE if path.endswith((".h", ".cc")) else _PY_PROSE
-    out, end = [], 0
+def _prose(path: str, text: str) -> tuple[str, str] | None:
+    """What the dialect is looked for in, on its lines: comments and docstrings, and texts.
+
+    Pages and build files are one whole; None for files that are not read.
+    """
+    if path.startswith("tools/tidy"):
+        return None  # names the phrases
+    if _WHOLE_PROSE.fullmatch(path):
+        return text, ""
+    if path.endswith((".h", ".cc")):
+        pattern = _CPP_NOISE
+    elif path.endswith((".py", ".pyi")):
+        pattern = _PY_NOISE
+    elif path.endswith(".toml"):
+        pattern = _TOML_PROSE
+    else:
+        return None
+    comments: list[str] = []
+    texts: list[str] = []
+    end = 0
     for match in pattern.finditer(text):
-        out += ["\n" * text.count("\n", end, match.start()), " ", match.group()]
+        between = "\n" * text.count("\n", end, match.start())
+        lines = "\n" * match.group().count("\n")
+        is_comment = match.group().startswith(("//", "/*", "#", '"""'))
+        for out, is_its in ((comments, is_comment), (texts, not is_comment)):
+            out += [between, " ", match.group() if is_its else lines]
         end = match.end()
-    return "".join(out)
+    return "".join(comments), "".join(texts)
+
+
+def _check_dialect(table: Table, path: str, text: str) -> Iterator[Finding]:
+    """The phrases of the dialect in the prose of a file."""
+    prose = _prose(path, text)
+    if prose is None:
+        return
+    comments, texts = prose
+    for pattern, says, only in table.dialect:
+        for where in {"comments": [comments], "texts": [texts]}.get(only, [comments, texts]):
+            for match in pattern.finditer(where):
+                phrase = match.group().strip()
+                yield Finding(path, _line(where, match.start()), f"'{phrase}': {says}")
 
 
 def check(root: Path, table: Table) -> list[Finding]:
@@ -305,13 +339,7 @@ def check(root: Path, table: Table) -> list[Finding]:
                 for ban in bans
                 for match in ban.pattern.finditer(code)
             ]
-        if path.endswith((".h", ".cc", ".py", ".md")) and not path.startswith("tools/tidy"):
-            prose = _prose(path, text)
-            found += [
-                Finding(path, _line(prose, match.start()), f"'{match.group().strip()}': {says}")
-                for pattern, says in table.dialect
-                for match in pattern.finditer(prose)
-            ]
+        found += _check_dialect(table, path, text)
         if not table.private_exempt.fullmatch(path):
             found += [
                 Finding(path, _line(text, m.start()), f"'{m.group()}' means nothing to a reader")

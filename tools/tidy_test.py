@@ -107,6 +107,9 @@ def test_a_cycle_of_headers_is_refused(tmp_path: Path) -> None:
         ("tests/python/x_test.py", "threading.Event().wait(0.01)", "eventually()"),
         ("tests/python/x_test.py", "while not done():\n    pause.wait(0.01)", "eventually()"),
         ("tests/attacks/x_test.py", "while not done():\n    pass", "eventually()"),
+        ("tests/python/x_test.py", "while not loop.wait(0.001):\n    save()", "eventually()"),
+        ("tests/python/x_test.py", "while few():\n    assert not loop.wait(1)", "eventually()"),
+        ("src/reverie/base/x_test.cc", "while (!done) std::this_thread::yield();", "eventually()"),
         ("src/reverie/replay/x.cc", "std::random_device device;", "seedable Random"),
         ("src/reverie/replay/x.cc", "int i = rand();", "seedable Random"),
         ("python/reverie/store.py", "import pickle", "opt-in"),
@@ -123,6 +126,12 @@ def test_a_banned_word_is_refused(tmp_path: Path, path: str, code: str, says: st
 def test_what_the_stable_abi_refuses_is_refused(tmp_path: Path, pointer: str) -> None:
     (found,) = findings(tmp_path, {"python/bindings/x.cc": f"{pointer} = leaf.ptr();\n"})
     assert "Python 3.12" in found
+
+
+def test_a_short_wait_is_a_pause(tmp_path: Path) -> None:
+    files = {"tests/python/x_test.py": "for name in names:\n    is_over.wait(0.05)\n"}
+    (found,) = findings(tmp_path, files)
+    assert "eventually()" in found
 
 
 def test_banned_words_are_allowed_in_comments_and_strings(tmp_path: Path) -> None:
@@ -178,6 +187,12 @@ def test_a_private_path_is_refused_in_any_text(tmp_path: Path) -> None:
         ("docs/x.md", "Loop thread, but for the facts.\n", "say 'except'"),
         ("docs/x.md", "A field that is passed over.\n", "'passed over'"),
         ("python/reverie/x.py", "x = 1  # for Reverb's sake\n", "for compatibility"),
+        ("python/reverie/x.pyi", '"""Made anew."""\n', "say 'again'"),
+        ("python/reverie/x.py", "error = f'{x} lies in {y}'\n", "say 'is in'"),
+        ("src/reverie/base/x.h", header('auto text = "for nobody";'), "'nobody'"),
+        ("cmake/x.cmake", "# Nobody waits for it.\n", "'Nobody'"),
+        ("Makefile", "docs: ## Draw the pictures anew\n", "say 'again'"),
+        ("x.toml", "# Whoever serves a call.\n", "'Whoever'"),
     ],
 )
 def test_phrases_listed_as_dialect_are_refused(
@@ -190,7 +205,8 @@ def test_phrases_listed_as_dialect_are_refused(
 def test_code_may_use_any_word(tmp_path: Path) -> None:
     files = {
         "src/reverie/base/x.h": header("constexpr auto nobody = 1;  // unset"),
-        "python/reverie/x.py": "nobody = 'somebody'\n",
+        "python/reverie/x.py": "nobody = 1\n",
+        "x.toml": 'nobody = "somebody"\n',
     }
     assert findings(tmp_path, files) == []
 

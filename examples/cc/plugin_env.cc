@@ -38,9 +38,8 @@ class Catch {
   static Result<Config> read(OptionReader& options) {
     const Config config{options.integer("rows", 10), options.integer("columns", 5)};
     if (config.rows < 2 || config.rows > 100 || config.columns < 1 || config.columns > 100) {
-      return invalid_argument(
-          "the board is {} x {}; rows must lie in [2, 100], columns in [1, 100]", config.rows,
-          config.columns);
+      return invalid_argument("the board is {} x {}; rows must be in [2, 100], columns in [1, 100]",
+                              config.rows, config.columns);
     }
     return config;
   }

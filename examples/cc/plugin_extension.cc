@@ -31,7 +31,7 @@ class SampleDecay final : public TableExtension {
     const double factor = reader.number("factor", 0.5);
     REVERIE_RETURN_IF_ERROR(reader.finish());
     if (!(factor > 0 && factor <= 1)) {
-      return invalid_argument("factor is {}; it must lie in (0, 1]", factor);
+      return invalid_argument("factor is {}; it must be in (0, 1]", factor);
     }
     return std::unique_ptr<TableExtension>(new SampleDecay(factor));
   }

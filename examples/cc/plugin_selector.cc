@@ -37,7 +37,7 @@ class Combined final : public Selector {
     const auto seed = reader.seed();
     REVERIE_RETURN_IF_ERROR(reader.finish());
     if (!(newest_share >= 0 && newest_share <= 1)) {
-      return invalid_argument("newest_share is {}; it must lie in [0, 1]", newest_share);
+      return invalid_argument("newest_share is {}; it must be in [0, 1]", newest_share);
     }
     return std::unique_ptr<Selector>(new Combined(newest_share, Random(seed)));
   }

@@ -134,7 +134,7 @@ void bind_atari(nb::module_& m) {
           },
           "pools"_a, "fills"_a,
           nb::sig("def push(self, pools: bool, fills: bool) -> numpy.ndarray"),
-          "The stack with a picture of the screens taken behind it, oldest first: read-only.");
+          "The stack with a picture of the screens appended, oldest first: read-only.");
 }
 
 }  // namespace reverie::python

@@ -104,7 +104,7 @@ Args:
     next_obs: what the step led to, as ``obs``; at an episode's end its last observation, not
         the first of the next episode.
     terminated: ``[num_envs]`` bool, or 0 and 1: the episode ended, and nothing is to be had
-        behind it.
+        after it.
     truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
     mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
     extra: columns of your own, as ``action``: ``log_prob=``, ``action_mask=``. Given with each
@@ -187,7 +187,7 @@ Returns:
 Raises:
     InvalidArgumentError: the lengths differ, or a priority is negative or not finite: nothing was updated.)")
       .def("clear", &PyReplayBuffer::clear,
-           "Drops all items. The streams begin anew; shapes, dtypes, counts and the largest "
+           "Drops all items. The streams begin again; shapes, dtypes, counts and the largest "
            "priority "
            "so far stay.")
       .def("close", &PyReplayBuffer::close,

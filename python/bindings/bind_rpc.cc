@@ -208,7 +208,7 @@ void bind_rpc(nb::module_& m) {
         return left ? std::optional(to_seconds(*left)) : std::nullopt;
       });
   nb::class_<RpcFunctions>(m, "RpcFunctions", nb::type_slots(kCollected<RpcFunctions>),
-                           "What a peer calls: whoever holds it keeps that.");
+                           "What a peer calls; the peer keeps it.");
   nb::class_<RpcPeer>(m, "RpcPeer", nb::is_weak_referenceable(), "See ``reverie.Rpc``.")
       .def(
           "__init__",

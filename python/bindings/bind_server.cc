@@ -341,7 +341,7 @@ void bind_server(nb::module_& m) {
         return unwrap(without_gil([&] { return single_targets(target); }));
       },
       "target"_a, nb::sig("def single_targets(target: str) -> list[str]"),
-      "A target for each address behind a target; looks names up.");
+      "A target for each address that a target resolves to; looks names up.");
 }
 
 }  // namespace reverie::python

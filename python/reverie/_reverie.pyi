@@ -657,7 +657,7 @@ def shard_states(client: Client) -> list[tuple[str, str]]:
     """
 
 def single_targets(target: str) -> list[str]:
-    """A target for each address behind a target; looks names up."""
+    """A target for each address that a target resolves to; looks names up."""
 
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""
@@ -680,7 +680,7 @@ class ReplayBuffer:
             next_obs: what the step led to, as ``obs``; at an episode's end its last observation, not
                 the first of the next episode.
             terminated: ``[num_envs]`` bool, or 0 and 1: the episode ended, and nothing is to be had
-                behind it.
+                after it.
             truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
             mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
             extra: columns of your own, as ``action``: ``log_prob=``, ``action_mask=``. Given with each
@@ -769,7 +769,7 @@ class ReplayBuffer:
 
     def clear(self) -> None:
         """
-        Drops all items. The streams begin anew; shapes, dtypes, counts and the largest priority so far stay.
+        Drops all items. The streams begin again; shapes, dtypes, counts and the largest priority so far stay.
         """
 
     def close(self) -> None:
@@ -958,7 +958,7 @@ class AtariFrames:
 
     def push(self, pools: bool, fills: bool) -> numpy.ndarray:
         """
-        The stack with a picture of the screens taken behind it, oldest first: read-only.
+        The stack with a picture of the screens appended, oldest first: read-only.
         """
 
 class Batcher:
@@ -1197,7 +1197,7 @@ class RpcGatherer:
     def time_left(self) -> float | None: ...
 
 class RpcFunctions:
-    """What a peer calls: whoever holds it keeps that."""
+    """What a peer calls; the peer keeps it."""
 
 class RpcPeer:
     """See ``reverie.Rpc``."""

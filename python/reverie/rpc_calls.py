@@ -135,7 +135,12 @@ _reverie.set_rpc_future_class(Future)
 
 
 class DeferredReturn(ProcessBound):
-    """Answers one call, once, from any thread: ``deferred(value)``, or ``deferred.fail(error)``."""
+    """Answers one call, once, from any thread: ``deferred(value)``, or ``deferred.fail(error)``.
+
+    Attributes:
+        caller: the name of the peer that called.
+        function: the name of the function that it called.
+    """
 
     __slots__ = ("_answered", "_call", "_native", "_pool", "_session", "caller", "function")
 

@@ -213,7 +213,7 @@ class SampleDataset:
         return SampleIterator(stream, self._elements(stream))
 
     def as_tf(self) -> Any:  # noqa: ANN401
-        """The dataset as a ``tf.data.Dataset``, which draws anew for each of its iterators.
+        """The dataset as a ``tf.data.Dataset``, which draws again for each of its iterators.
 
         Raises:
             MissingPackageError: TensorFlow is not installed.

@@ -116,6 +116,17 @@ def item(key, chunk_key, table, *, length=1, columns=1):
     return number(1, key) + block(2, table) + priority + block(8, slices)
 
 
+STORED = 1000  # the field of an insert for chunks in the form of our own client
+LZ4, FLOAT32 = 1, 11
+
+
+def rubbish_chunk(key, rows):
+    """A chunk as our clients send it, whose column looks valid until it is decompressed."""
+    column = struct.pack("<BI", 0, rows * 4) + b"\xf0\xff\xff\xff rubbish"
+    head = number(1, FLOAT32) + number(3, LZ4) + number(4, len(column))
+    return number(1, key) + number(2, key) + number(4, rows) + block(5, head) + block(7, column)
+
+
 def insert_request(chunks=(), items=(), keep=()):
     """An ``InsertStreamRequest``."""
     return (

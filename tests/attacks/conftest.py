@@ -12,6 +12,7 @@ import pytest
 from attack_peer import Peer, resident_mib
 
 HERE = Path(__file__).parent
+CERTIFICATES = HERE.parent / "data" / "tls"
 PATIENCE_S = 60.0
 CALLS_BESIDE = 20
 
@@ -57,8 +58,8 @@ class _Process:
 class Honest(_Process):
     """An honest client that runs beside the attackers."""
 
-    def __init__(self, address):
-        super().__init__("honest.py", address)
+    def __init__(self, address, authorities=None):
+        super().__init__("honest.py", address, *([] if authorities is None else [authorities]))
 
     def report(self, least):
         """The figures since the last report; waits until there were at least `least` calls."""
@@ -71,10 +72,12 @@ class Honest(_Process):
 class Target(_Process):
     """The server under attack, with the figures of its honest client."""
 
-    def __init__(self, limits=None, **keywords):
-        super().__init__("target.py", json.dumps(limits or {}), **keywords)
+    def __init__(self, limits=None, *, is_encrypted=False, **keywords):
+        own = [CERTIFICATES / name for name in ("server.pem", "server_key.pem") if is_encrypted]
+        super().__init__("target.py", json.dumps(limits or {}), *own, **keywords)
         self.address = self.read()
-        self.honest = Honest(self.address)
+        self.authorities = CERTIFICATES / "authority.pem" if is_encrypted else None
+        self.honest = Honest(self.address, self.authorities)
         self._report(CALLS_BESIDE)  # warms up
         self.quiet = self._report(CALLS_BESIDE)
 

@@ -10,6 +10,8 @@ import pytest
 from attack_peer import GOAWAY, HEADERS, PREFACE, SETTINGS, Peer, call_fields, frame
 from conftest import Honest, Target
 
+import reverie
+
 # The honest client must be served within this time, while silent connections are open.
 SERVED_S = 60  # far below the server's timeout for first calls, which is an hour
 
@@ -31,8 +33,7 @@ def poor(descriptors):
     ("descriptors", "count"), [(256, 400), pytest.param(1024, 1100, marks=pytest.mark.full)]
 )
 def test_silent_connections_are_closed_in_favour_of_clients_that_call(descriptors, count):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * count)), hard))
+    allow_descriptors(count)
     with (
         poor(descriptors) as target,
         target.attacked("silent connections"),
@@ -46,6 +47,66 @@ def test_silent_connections_are_closed_in_favour_of_clients_that_call(descriptor
         peers[0].read_until(GOAWAY)
         assert peers[0].is_closed_within(10)
         assert target.descriptors() < descriptors - 16
+
+
+def allow_descriptors(count):
+    """Lets this process have ``count`` connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * count)), hard))
+
+
+def test_connections_that_never_say_hello_make_way_before_an_idle_client():
+    """The server knows no protocol of theirs, so none of its protocols can close them."""
+    count = 400
+    allow_descriptors(count)
+    with (
+        poor(256) as target,
+        target.attacked("no hello"),
+        target.peer() as idle,
+        contextlib.ExitStack() as stack,
+    ):
+        idle.send(idle.call("ServerInfo", b"\0\0\0\0\0", ends=True))
+        idle.read_until(HEADERS, stream=1)
+        peers = [stack.enter_context(target.peer(says_hello=False)) for _ in range(count)]
+        with contextlib.closing(Honest(target.address)) as client:
+            assert client.report(1)["calls"] >= 1
+        assert peers[0].is_closed_within(10)
+        idle.round_trip()  # fails if the server has closed it
+        assert target.descriptors() < 256 - 16
+
+
+def test_idle_clients_through_shared_memory_make_way_for_new_clients():
+    """Their connections are closed with a notice, and restored by their next call."""
+    count = 100
+    allow_descriptors(8 * count)
+    with poor(160) as target, target.attacked("idle peers"), contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(reverie.Client(target.address, protocol="peer"))
+            for _ in range(count)
+        ]
+        for client in clients:
+            assert "replay" in client.server_info()
+        with contextlib.closing(Honest(target.address)) as client:
+            assert client.report(1)["calls"] >= 1
+        assert target.descriptors() < 160 - 16
+        assert target.ask("figures")["peer_connections"] < count
+        for client in clients[:5]:
+            assert "replay" in client.server_info()
+
+
+def test_local_connections_without_requests_are_closed():
+    limits = {"first_call_s": 1, "idle_s": 1}
+    with (
+        contextlib.closing(Target(limits=limits)) as target,
+        target.attacked("no requests"),
+        reverie.Client(target.address, protocol="peer") as client,
+    ):
+        before = target.ask("figures")["peer_connections"]
+        assert "replay" in client.server_info()
+        target.wait_until(
+            lambda: target.ask("figures")["peer_connections"] == before, 10, "it is closed"
+        )
+        assert len(client.sample_batch("replay", 1, timeout_s=30.0)) == 1
 
 
 def test_connections_without_calls_are_closed():
@@ -74,17 +135,39 @@ def test_incomplete_greetings_take_little_memory(target):
         assert target.resident_mib() < before + 10
 
 
-def test_half_open_tls_handshakes_take_little_memory(target):
-    """Sends a TLS handshake to a server without TLS, and then nothing."""
+def client_hello():
+    """The first bytes of a TLS client."""
     hello = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         hello.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
-    first = outgoing.read()
+    return outgoing.read()
+
+
+def test_half_open_tls_handshakes_to_a_server_without_tls_take_little_memory(target):
+    first = client_hello()
     with target.attacked("half-open TLS", growth_mib=10), contextlib.ExitStack() as stack:
         for _ in range(50):
             peer = stack.enter_context(target.peer(says_hello=False))
             peer.send(first[: len(first) // 2])
+
+
+def test_half_open_tls_handshakes_harm_no_client_of_a_server_with_tls():
+    """Half of a hello, a hello whose answer is never read, and a hello that ends in rubbish."""
+    first = client_hello()
+    with (
+        contextlib.closing(Target(is_encrypted=True)) as target,
+        target.attacked("half-open handshakes", growth_mib=30),
+        contextlib.ExitStack() as stack,
+    ):
+        broken = []
+        for at in range(90):
+            peer = stack.enter_context(target.peer(says_hello=False))
+            peer.send([first[: len(first) // 2], first, first + b"rubbish" * 9][at % 3])
+            broken += [peer] if at % 3 == 2 else []
+        with contextlib.closing(Honest(target.address, target.authorities)) as client:
+            assert client.report(1)["calls"] >= 1
+        assert broken[0].is_closed_within(10)
 
 
 def test_peers_that_disconnect_at_any_byte_leave_nothing_behind(target):

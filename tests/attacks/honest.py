@@ -1,5 +1,6 @@
 """An honest client in its own process: inserts and samples until its input ends.
 
+Usage: honest.py ADDRESS [AUTHORITIES], the file of the authorities of a server with TLS.
 For each line of input it prints what happened since the last one: calls, latencies and errors.
 """
 
@@ -19,8 +20,9 @@ SHAPE = (64,)
 class Worker:
     """A thread that inserts and samples in a loop, and checks what it gets."""
 
-    def __init__(self, address: str) -> None:
-        self._client = reverie.Client(address, retry_timeout_s=30.0)
+    def __init__(self, address: str, authorities: str | None = None) -> None:
+        tls = None if authorities is None else reverie.ClientTls(authorities)
+        self._client = reverie.Client(address, tls=tls, retry_timeout_s=30.0)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._latencies: list[float] = []
@@ -77,7 +79,7 @@ class Worker:
 
 
 def main() -> None:
-    worker = Worker(sys.argv[1])
+    worker = Worker(*sys.argv[1:])
     try:
         for line in sys.stdin:
             least, timeout_s = json.loads(line)

@@ -1,6 +1,6 @@
 """The rules of HTTP/2 (RFC 9113) that a peer may break, by section, and the server's answers.
 
-The cases are those of the conformance tool h2spec that apply to a gRPC server, written anew. The
+The cases are those of the conformance tool h2spec that apply to a gRPC server, written again. The
 answer is an error of the stream or of the connection, or nothing where the rule says to ignore.
 Left out: a stream with a number below the last one, which nghttp2 takes for a closed stream.
 """
@@ -107,8 +107,8 @@ OF_CONNECTION = {
 
 # The same, with the allowed codes of the stream's reset or of the GOAWAY.
 OF_STREAM = {
-    "5.1 data behind the end": (DONE + frame(DATA, 0, 1, b"x"), {CLOSED, 0}),
-    "5.1 headers behind the end": (DONE + DONE, {CLOSED, 0, PROTOCOL}),
+    "5.1 data after the end": (DONE + frame(DATA, 0, 1, b"x"), {CLOSED, 0}),
+    "5.1 headers after the end": (DONE + DONE, {CLOSED, 0, PROTOCOL}),
     "6.9 a window of no more": (OPEN + frame(WINDOW, 0, 1, bytes(4)), {PROTOCOL}),
     "8.2 a name in capitals": (request(METHOD, SCHEME, PATH, TYPE, ("X-Test", "1")), {PROTOCOL}),
     "8.2.2 a field of the connection": (
@@ -124,7 +124,7 @@ OF_STREAM = {
         request(METHOD, SCHEME, PATH, (":status", "200")),
         {PROTOCOL},
     ),
-    "8.3 a pseudo-field behind others": (request(METHOD, SCHEME, TYPE, PATH), {PROTOCOL}),
+    "8.3 a pseudo-field after others": (request(METHOD, SCHEME, TYPE, PATH), {PROTOCOL}),
     "8.3.1 an empty path": (request(METHOD, SCHEME, (":path", ""), TYPE), {PROTOCOL}),
     "8.3.1 no method": (request(SCHEME, PATH, TYPE), {PROTOCOL}),
     "8.3.1 no scheme": (request(METHOD, PATH, TYPE), {PROTOCOL}),

@@ -1,4 +1,7 @@
-"""A server to attack, in its own process: prints its address, then answers questions."""
+"""A server to attack, in its own process: prints its address, then answers questions.
+
+Usage: target.py LIMITS [CERTIFICATE KEY]
+"""
 
 import json
 import sys
@@ -13,6 +16,7 @@ ITEM_BYTES = 20_000
 
 def main() -> None:
     limits = reverie.ServerLimits(**json.loads(sys.argv[1]))
+    tls = reverie.ServerTls(*sys.argv[2:]) if sys.argv[2:] else None
     unlimited = reverie.rate_limiters.MinSize(1)
     tables = [
         reverie.Table(
@@ -22,10 +26,10 @@ def main() -> None:
             max_size=2 * ITEMS,
             rate_limiter=unlimited,
         )
-        for name in ("replay", "honest", "attacked", "bombs")
+        for name in ("replay", "honest", "attacked", "bombs", "rubbish")
     ]
     with reverie.Server(
-        [*tables, reverie.Table.queue("full", max_size=1)], limits=limits
+        [*tables, reverie.Table.queue("full", max_size=1)], limits=limits, tls=tls
     ) as server:
         rng = np.random.default_rng(7)
         client = server.client()

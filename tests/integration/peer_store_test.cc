@@ -2,6 +2,7 @@
 // that die are tested in tests/python/peer_store_test.py.
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <memory>
 #include <string>
 #include <thread>
@@ -194,13 +195,12 @@ TEST_F(PeerStoreTest, DrawsThatEndAtOnceLeaveTheBoundOfASlowReaderInPlace) {
       for (const TableInfo& info : infos) waiting += info.pending_samples;
       return waiting == 2;
     }));
-    std::atomic<int> ready_count{0};
+    std::barrier both(2);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < names.size(); ++i) {
       threads.emplace_back([&, i] {
         Item item = make_item(1, 1.0, 1.0f, kLargeRows);
-        ++ready_count;
-        while (ready_count < 2) std::this_thread::yield();
+        both.arrive_and_wait();
         EXPECT_TRUE(insert_and_wait(*writers[i], {names[i], {&item, 1}}).status.ok());
       });
     }
@@ -295,6 +295,64 @@ TEST_F(PeerStoreTest, ASampleWhoseServerStopsBetweenItsPartsFails) {
     reader.join();
     ASSERT_TRUE(has_begun && is_over) << "server " << i;
   }
+}
+
+TEST_F(PeerStoreTest, AnIdleConnectionIsClosedAndRestoredWithTheNextRequest) {
+  ServerOptions options;
+  options.grpc.idle_timeout = std::chrono::milliseconds(20);
+  serve(std::move(options));
+  const auto peer = client();
+  for (ItemKey key = 1; key <= 3; ++key) {
+    ASSERT_TRUE(insert(*peer, "large", key).status.ok());
+    EXPECT_TRUE(eventually([&] { return server_->peers().connections == 0; }));
+    EXPECT_EQ(sample(*peer, 1).batch.size(), 1u) << "not repeatable, except after a goodbye";
+    EXPECT_TRUE(eventually([&] { return server_->peers().connections == 0; }));
+  }
+}
+
+TEST_F(PeerStoreTest, AConnectionThatWaitsOrReadsTheServersMemoryIsNotIdle) {
+  ServerOptions options;
+  options.grpc.idle_timeout = std::chrono::milliseconds(20);
+  serve(std::move(options));
+  const auto reader = client();
+  insert_large(*reader, 1, 20);
+  map_memory(*reader);
+  SampleResult result = sample(*reader, 20);
+  ASSERT_GT(server_->peers().leased_bytes, 0u);
+  const auto waiter = client();
+  std::atomic<bool> is_done{false};
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 1;
+  (void)waiter->sample(std::move(request), [&](const SampleResult& drawn) {
+    EXPECT_TRUE(drawn.status.ok()) << drawn.status.message();
+    is_done = true;
+  });
+  const auto idle = client();
+  for (int i = 0; i < 5; ++i) {  // several idle times, while two connections are in use
+    EXPECT_EQ(size_of(*idle), 0);
+    EXPECT_TRUE(eventually([&] { return server_->peers().connections == 2; }));
+  }
+  expect_large(result.batch);
+  result.batch.clear();
+  ASSERT_TRUE(insert(*idle, "t", 1).status.ok());
+  EXPECT_TRUE(eventually([&] { return is_done.load(); }));
+  EXPECT_TRUE(eventually([&] { return server_->peers().connections == 0; }));
+}
+
+// The goodbye and a request may cross: the client then repeats the request, since it has not begun.
+TEST_F(PeerStoreTest, ARequestThatCrossesTheServersGoodbyeIsServed) {
+  ServerOptions options;
+  options.grpc.idle_timeout = std::chrono::microseconds(100);
+  serve(std::move(options));
+  const auto peer = client();
+  ASSERT_TRUE(insert(*peer, "large", 1).status.ok());
+  for (int i = 0; i < 2'000; ++i) {
+    for (int looks = 0; looks < i % 100; ++looks) (void)server_->peers();  // at varying moments
+    const SampleResult result = sample(*peer, 1);
+    ASSERT_TRUE(result.status.ok()) << "round " << i << ": " << result.status.message();
+  }
+  EXPECT_TRUE(eventually([&] { return server_->peers().connections == 0; }));
 }
 
 TEST_F(PeerStoreTest, AWrongTokenIsRefused) {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors
 
 
@@ -163,13 +164,7 @@ def test_a_checkpoint_is_written_after_checkpoint_every_inserts(tmp_path):
         [table()], checkpointer=checkpointer(tmp_path), checkpoint_every_inserts=10
     ) as store:
         fill(store.client(), 0, 10)
-        deadline = threading.Event()
-        for _ in range(200):
-            if any(name.startswith("checkpoint-") for name in os.listdir(tmp_path)):
-                break
-            deadline.wait(0.05)
-        else:
-            pytest.fail("no checkpoint was written")
+        eventually(lambda: any(n.startswith("checkpoint-") for n in os.listdir(tmp_path)))
 
 
 def test_a_locked_folder_or_a_checkpoint_that_does_not_fit_is_refused(tmp_path):

@@ -18,7 +18,7 @@ def port(root):
     return module
 
 
-# The relevant lines of such a file, written anew in the same form.
+# The relevant lines of such a file, written again in the same form.
 OFF_POLICY = """
 import gymnasium as gym
 import numpy as np

@@ -2,12 +2,11 @@
 
 import itertools
 import pickle
-import struct
 import threading
 
 import numpy as np
 import pytest
-from attack_peer import Peer, block, grpc_message, item, number
+from attack_peer import STORED, Peer, block, grpc_message, item, rubbish_chunk
 
 import reverie
 from eventually import eventually
@@ -16,21 +15,12 @@ from reverie.errors import DataLossError, InvalidArgumentError, UnsupportedTypeE
 ROWS = 16
 GOOD, BAD = 30, 4
 BAD_KEYS = range(1000, 1000 + BAD)
-LZ4, FLOAT32 = 1, 11
-
-
-def rubbish_chunk(key):
-    """A chunk as our clients send it, whose column looks valid until it is decompressed."""
-    column = struct.pack("<BI", 0, ROWS * 4) + b"\xf0\xff\xff\xff rubbish"
-    head = number(1, FLOAT32) + number(3, LZ4) + number(4, len(column))
-    return number(1, key) + number(2, key) + number(4, ROWS) + block(5, head) + block(7, column)
 
 
 def insert_rubbish(address, table, keys):
-    stored = 1000  # the field for chunks in our own form
     with Peer(address) as peer:
         message = b"".join(
-            block(stored, rubbish_chunk(7000 + key))
+            block(STORED, rubbish_chunk(7000 + key, ROWS))
             + block(2, item(key, 7000 + key, table, length=ROWS))
             for key in keys
         )

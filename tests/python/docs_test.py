@@ -203,3 +203,28 @@ def test_cpp_statements_are_wrapped_in_a_function_after_their_includes():
 def test_a_cpp_block_with_an_unknown_info_string_is_refused():
     with pytest.raises(ValueError, match="'no-run'"):
         pages.cpp_source(block("f();\n", info="no-run"))
+
+
+# Words of the glossary that are not used in another sense as well.
+_TERMS = re.compile(
+    r"(?<![\w-])(accumulators?|actors?|all-reduces?|arenas?|breaths?|brokers?|chunks?|frame stacks?"
+    r"|items?|learners?|leases?|limbo|parameter servers?|peers?|pins?|priority|priorities"
+    r"|rate limiters?|selectors?|shards?|signatures?|staleness|tickets?|trajectory|trajectories"
+    r"|transitions?|virtual batch(?:es)?)(?![\w-])"
+)
+_NO_PROSE = re.compile(
+    r"```.*?```|`[^`\n]*`|^#[^\n]*|^    [^\n]*|!?\[[^\]]*\]\([^)]*\)|<[^>\n]*>|https?://\S+",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((pages.ROOT / "docs").rglob("*.md")),
+    ids=lambda path: path.relative_to(pages.ROOT).as_posix(),
+)
+def test_a_page_that_uses_a_word_of_the_glossary_links_it(path):
+    text = path.read_text()
+    found = _TERMS.search(_NO_PROSE.sub(" ", text))
+    if path.name != "glossary.md" and found:
+        assert "glossary.md)" in text, f"link '{found[0]}' to the glossary where it is first used"

@@ -43,7 +43,7 @@ def test_following_the_ball_always_catches_it():
 
 @pytest.mark.usefixtures("plugin")
 def test_options_are_passed_to_the_plugin_and_its_errors_are_raised():
-    with pytest.raises(ValueError, match="Catch-v0: the board is 1 x 5; rows must lie in"):
+    with pytest.raises(ValueError, match="Catch-v0: the board is 1 x 5; rows must be in"):
         native.NativePool("Catch-v0", 1, rows=1)
     with pytest.raises(ValueError, match="no option 'width'; known are: columns, rows"):
         native.NativePool("Catch-v0", 1, width=3)

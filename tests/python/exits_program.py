@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from functools import cached_property
+from pathlib import Path
 
 # Registered before the package is imported, so that it runs after all other exit functions. Until
 # then Python threads take turns with the main thread, and that time is not measured.
@@ -32,6 +33,10 @@ from reverie.groups import Round
 from reverie.rpc_batches import Queue
 from reverie.rpc_calls import DeferredReturn
 from reverie.rpc_streams import Inbox, Stream
+
+# This also runs without pytest, which would have the folder in its path.
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from eventually import eventually
 
 MADE_BY_OTHERS = [DeferredReturn, Inbox, NativePool, Queue, Round, Stream]
 
@@ -593,8 +598,7 @@ def _(_w):
     folder = tempfile.mkdtemp()
     with loop() as first:
         first.start()
-        while first.progress().steps == 0:
-            first.wait(0.01)
+        eventually(lambda: first.progress().steps > 0)
         first.save(folder)
     return lambda: loop().load(folder)
 

@@ -20,6 +20,8 @@ import pytest
 
 import reverie
 import reverie.reverb
+import reverie.rl
+from public_modules import PUBLIC
 
 PROGRAM = Path(__file__).with_name("exits_program.py")
 _spec = importlib.util.spec_from_file_location("exits_program", PROGRAM)
@@ -35,17 +37,8 @@ TRACEBACK = re.compile(
 )
 # A warning about a long wait, which the log may have where the program is slow to start.
 LONG_WAIT = re.compile(r"^waiting for \d+ s; .*\n", re.MULTILINE)
-# Modules with public classes and functions, and the prefix of their names in cases.
-MODULES = {
-    "reverie": "",
-    "reverie.agents": "",
-    "reverie.checkpointers": "",
-    "reverie.gym": "",
-    "reverie.moolib": "moolib.",
-    "reverie.nn": "",
-    "reverie.reverb": "reverb.",
-    "reverie.structured": "",
-}
+# The prefix of names in cases, for modules that use the names of others.
+PREFIXES = {f"reverie.{name}": f"{name}." for name in ("moolib", "rate_limiters", "reverb")}
 # Classes that are returned by methods of the above.
 MORE_CLASSES = {kind.__name__: kind for kind in exits_program.MADE_BY_OTHERS}
 # Classes of plain data, and functions that make it, without native code.
@@ -65,6 +58,15 @@ PLAIN = {
     *("CoreTuning", "Episode", "Learner", "Policy", "TrainProgress", "RpcError"),
     *("WrongArgumentError", "WrongTypeError"),
     *("DefaultCheckpointer", "TempDirCheckpointer"),
+    *("Selector", "Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Uniform", "Custom"),
+    *("Extension", "PriorityDiffusion", "Statistics", "EnvBatch", "EnvSpec", "Version"),
+    *(
+        f"rate_limiters.{name}"
+        for name in ("MinSize", "Queue", "RateLimiter", "SampleToInsertRatio", "Stack")
+    ),
+    # Python code over NumPy, over an environment of another package, or without a body.
+    *("JoinStack", "NormalizeObs", "RunningMoments", "ScaleReward"),
+    *("AtariEnv", "DmEnv", "OldGym", "Backend", "EnvFuture"),
 }
 # Functions that neither wait nor release the interpreter's lock, with the reason.
 BRIEF_FUNCTIONS = {
@@ -86,6 +88,11 @@ BRIEF_FUNCTIONS = {
     "constant_priority_fn": "makes plain data",
     "unpack_pattern": "reads plain data",
     "infer_signature": "makes plain data",
+    "AgentRows": "Python code",
+    "make": "Python code",
+    "ids": "gives a list of names",
+    "spec": "makes plain data",
+    **dict.fromkeys(reverie.rl.__all__, "keeps the interpreter's lock"),
 }
 # Members that every object has, or that only describe one.
 ORDINARY = {
@@ -167,7 +174,8 @@ def public_names():
     """Names of all public functions, and of public members as ``Class.method``."""
     found = set()
     classes = dict(MORE_CLASSES)
-    for module_name, prefix in MODULES.items():
+    for module_name in PUBLIC:
+        prefix = PREFIXES.get(module_name, "")
         module = importlib.import_module(module_name)
         names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
         for name in names:
@@ -179,7 +187,7 @@ def public_names():
             elif callable(member) and member.__module__.startswith("reverie"):
                 found.add(name)
     for name, kind in classes.items():
-        if name.rpartition(".")[2] not in PLAIN:
+        if name not in PLAIN and name.rpartition(".")[2] not in PLAIN:
             found |= {f"{name}.{member}" for member in public_members(kind)}
     return found
 

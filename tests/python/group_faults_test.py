@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import reverie
-from eventually import eventually
+from eventually import eventually, random_moment
 
 MEMBERS = 8
 PROGRAM = Path(__file__).with_name("group_member_program.py")
@@ -124,13 +123,12 @@ def crowd(tmp_path):
 @pytest.mark.parametrize("turns", [20, pytest.param(200, marks=pytest.mark.full)])
 def test_members_can_be_killed_and_join_during_rounds(crowd, turns):
     draws = random.Random(turns)
-    moment = threading.Event()
     for _ in range(MEMBERS):
         crowd.start()
     crowd.seconds_until_all_sum(time.monotonic())
     lost_s, joined_s = [], []
     for _ in range(turns):
-        moment.wait(0.05 * draws.random())
+        random_moment(draws, 0.05)
         crowd.kill(draws.choice(sorted(crowd.pids)))
         lost_s.append(crowd.seconds_until_all_sum(time.monotonic()))
         crowd.start()

@@ -211,8 +211,8 @@ def test_invalid_arguments_of_rounds_are_refused(three, broker):
         group.all_reduce("x", {"n": np.arange(3)}, "mean")
     with pytest.raises(errors.InvalidArgumentError, match="op"):
         group.all_reduce("x", 1.0, "median")
-    with pytest.raises(errors.NotFoundError, match="nobody"):
-        group.broadcast("x", 1, source="nobody")
+    with pytest.raises(errors.NotFoundError, match="absent"):
+        group.broadcast("x", 1, source="absent")
     with pytest.raises(errors.UnsupportedTypeError, match="rounds"):
         Round()
     with pytest.raises(errors.AlreadyExistsError, match="leave"):

@@ -53,7 +53,7 @@ def test_a_custom_extension_changes_priorities_and_reports_a_summary():
 
 @pytest.mark.usefixtures("plugins")
 def test_options_are_passed_to_the_plugin_and_its_errors_are_raised():
-    with pytest.raises(ValueError, match=r"newest_share is 2; it must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"newest_share is 2; it must be in \[0, 1\]"):
         open_store(reverie.selectors.Custom("Combined", newest_share=2.0))
     with pytest.raises(ValueError, match="no option 'share'"):
         open_store(reverie.selectors.Custom("Combined", share=0.5))

@@ -215,7 +215,7 @@ def rpc_calls(_client):
         yield caller.sync, ("server", "echo", Wrong())
         yield caller.sync, ("server", "fails", value)
         yield caller.sync, ("server", "nothing", value)
-        yield caller.sync, ("nobody", "echo", value), {"timeout_s": 0.001}
+        yield caller.sync, ("absent", "echo", value), {"timeout_s": 0.001}
         yield caller.sync, ("server", "deferred", value), {"timeout_s": 0.001}
         yield end_all, ()
         yield lambda *given: caller.async_(*given).result(), ("server", "echo", value)

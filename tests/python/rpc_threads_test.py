@@ -191,7 +191,7 @@ def test_an_idle_thread_keeps_no_reference_to_the_last_callback():
     called = threading.Event()
     with reverie.Rpc(find_timeout_s=0.01) as rpc:
         callback = Callback()
-        rpc.async_callback("nobody", "f", callback)
+        rpc.async_callback("absent", "f", callback)
         assert called.wait(60.0)
         held = weakref.ref(callback)
         del callback

@@ -113,7 +113,7 @@ def test_max_samples_bounds_the_number_of_draws(client, workers):
     )
     assert len(list(dataset)) == 13
     assert client.server_info()["queue"].current_size == 17
-    assert len(list(dataset)) == 13  # each iterator counts anew
+    assert len(list(dataset)) == 13  # each iterator counts from 0
 
 
 @pytest.mark.parametrize("flexible_batch_size", [-1, 1, 8])

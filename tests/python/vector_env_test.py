@@ -432,7 +432,7 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
     ) as told:
         envs.step(np.zeros(COUNT, int))
     assert told.value.env_id == 1
-    envs.reset(seed=1)  # makes the failed environment anew
+    envs.reset(seed=1)  # makes the failed environment again
     with pytest.raises(KeyError):
         envs.call("secret")
     with pytest.raises(AttributeError, match="missing"):
@@ -457,7 +457,7 @@ def test_an_environment_that_replaced_a_failed_one_is_not_stepped_before_it_is_r
         assert envs.get_attr("index") == (0, 1, 2)
     else:
         envs.reset(options={"reset_mask": np.array([True, False, True])})
-    with pytest.raises(EnvError, match="environment 1 was made anew") as told:
+    with pytest.raises(EnvError, match="environment 1 was made again") as told:
         envs.step(np.zeros(COUNT, int))
     assert told.value.env_id == 1
     envs.reset(options={"reset_mask": np.array([False, True, False])})

@@ -143,5 +143,5 @@ def test_misuse_of_weights_is_refused():
         published.close()
         again = reverie.Weights(learner, "w")
         with pytest.raises(reverie.errors.NotFoundError):
-            reverie.Weights(actor, "v", sources=["nobody"]).pull(timeout_s=LIMIT_S)
+            reverie.Weights(actor, "v", sources=["absent"]).pull(timeout_s=LIMIT_S)
         again.close()

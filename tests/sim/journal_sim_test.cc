@@ -831,7 +831,7 @@ TEST(JournalDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
         ASSERT_EQ(offset / kFileHeaderBytes, 0u) << read.status().to_string();
         continue;
       }
-      ASSERT_LE(read->good_bytes, offset) << "what is dropped is told of";
+      ASSERT_LE(read->good_bytes, offset) << "what is dropped is reported";
       continue;
     }
     ASSERT_FALSE(read.ok()) << "flip at " << offset;

@@ -20,6 +20,11 @@ def eventually(condition, limit_s=60.0):
     return found
 
 
+def random_moment(draws, longest_s):
+    """Pauses for up to ``longest_s``: for tests that kill or stop another process at any time."""
+    threading.Event().wait(longest_s * draws.random())
+
+
 def _text(condition):
     try:
         return " ".join(inspect.getsource(condition).split())

@@ -23,32 +23,9 @@ import pytest
 
 import reverie
 from eventually import eventually
+from public_modules import PUBLIC
 from reverie import _patterns, structured
 
-# Modules whose public names belong to the package, besides ``reverie`` itself.
-PUBLIC = [
-    "reverie",
-    "reverie.agents",
-    "reverie.batcher",
-    "reverie.checkpointers",
-    "reverie.envs",
-    "reverie.envs.atari",
-    "reverie.envs.native",
-    "reverie.envs.vector_env",
-    "reverie.errors",
-    "reverie.extensions",
-    "reverie.groups",
-    "reverie.gym",
-    "reverie.moolib",
-    "reverie.nn",
-    "reverie.rate_limiters",
-    "reverie.reverb",
-    "reverie.rl",
-    "reverie.selectors",
-    "reverie.structured",
-    "reverie.transforms",
-    "reverie.weights",
-]
 # Command-line programs, and modules that implement the public ones.
 INTERNAL = re.compile(
     r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|external|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"

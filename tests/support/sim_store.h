@@ -45,7 +45,7 @@ struct Oracle {
     if (++in[{run, key}] > 1) wrong = "item " + std::to_string(key) + " went in twice";
     ++went_in[key];
     ItemKey& before = last[{run, key / kKeysOfALife}];
-    if (key < before) wrong = "item " + std::to_string(key) + " went in behind a later one";
+    if (key < before) wrong = "item " + std::to_string(key) + " went in after a later one";
     before = key;
   }
 };

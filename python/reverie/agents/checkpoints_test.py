@@ -170,11 +170,7 @@ def test_saving_during_training_does_not_change_the_run(tmp_path):
     expected = run_through("ddqn", "CartPole-v1", SHORT)
     with Trainer("ddqn", "CartPole-v1", SHORT) as trainer:
         trainer.start()
-        saves = 0
-        while not trainer.wait(0.001):
-            trainer.save(tmp_path / "it")
-            saves += 1
-        assert saves > 0
+        eventually(lambda: trainer.save(tmp_path / "it") and trainer.wait(0), 600)
         assert outcome(trainer) == expected
     with Trainer("ddqn", "CartPole-v1", SHORT, resume=tmp_path / "it") as trainer:
         trainer.start()

@@ -135,7 +135,8 @@ def test_threads_pause_while_a_loop_is_saved(tmp_path):
         eventually(lambda: loop.progress().batches >= 10)
         for _ in range(5):
             loop.save(tmp_path / "run")
-            loop.wait(0.02)
+            batches = loop.progress().batches
+            eventually(lambda batches=batches: loop.progress().batches > batches)
         loop.stop()
         saved = loop.save(tmp_path / "run")
         steps, weights = loop.progress().steps, agent.weights.copy()
@@ -308,7 +309,8 @@ def test_environments_from_a_function_begin_new_episodes_on_resume(tmp_path):
             if (tmp_path / "run").exists():
                 loop.load(tmp_path / "run")
             loop.start()
-            loop.wait(0.05)
+            steps = loop.progress().steps
+            eventually(lambda loop=loop, steps=steps: loop.progress().steps > steps or loop.wait(0))
             loop.stop()
             loop.save(tmp_path / "run")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie.__main__ import main
 from reverie.agents import Loop, TrainSettings, evaluate, loop_envs, train, tune_cores
 from reverie.errors import (
@@ -183,8 +184,8 @@ def test_stop_ends_every_thread():
         loop.start()
         with pytest.raises(FailedPreconditionError):
             loop.start()
-        while loop.progress().batches < 20:
-            assert not loop.wait(0.01)
+        eventually(lambda: loop.progress().batches >= 20)
+        assert not loop.wait(0)
         loop.stop()
         assert loop.wait(0)
         assert loop.progress().end == "stopped"

@@ -400,7 +400,7 @@ class TorchAgent:
     def load_state_dict(self, state: Mapping[str, np.ndarray | Tensor]) -> None:
         """Goes on as the agent whose `state_dict` this is.
 
-        Random draws on an accelerator begin anew where the state is of another device.
+        Random draws on an accelerator begin again where the state is of another device.
 
         Raises:
             InvalidArgumentError: it is of another algorithm or of networks of another shape.

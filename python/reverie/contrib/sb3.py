@@ -75,7 +75,7 @@ class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
         super().__init__(count, *spaces_of)
 
     def reset(self) -> Any:  # noqa: ANN401
-        """Start all environments anew, with the seeds and options that were set."""
+        """Reset all environments, with the seeds and options that were set."""
         options = self._options[0]
         if any(one != options for one in self._options):
             raise InvalidArgumentError(

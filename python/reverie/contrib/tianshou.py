@@ -98,7 +98,7 @@ class VectorEnv(BaseVectorEnv):  # type: ignore[misc]
         seed: int | list[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Start the environments of ``env_id`` anew, all by default.
+        """Reset the environments of ``env_id``, all by default.
 
         A ``seed`` is that of each environment, as Tianshou's vector environments have it;
         :meth:`seed` gives them seeds that differ.

@@ -26,7 +26,7 @@ class Options:
 
     Raises:
         ValueError: a number is out of its range.
-        NotADirectoryError: ``out`` is, or lies in, something that is not a folder.
+        NotADirectoryError: ``out`` is, or is in, something that is not a folder.
     """
 
     seeds: int = 5

@@ -129,6 +129,9 @@ class DmEnv:
     Args:
         env: the environment.
 
+    Attributes:
+        render_mode: None, as Gymnasium has it: nothing is rendered.
+
     Raises:
         UnsupportedTypeError: it is not an environment of dm_env, or a specification has no shape.
         MissingPackageError: Gymnasium, whose spaces it gets, is not installed.

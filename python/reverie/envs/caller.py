@@ -61,7 +61,7 @@ class CallerPool:
         return [len(self._rows)]
 
     def reset(self, seed: int | None = None) -> _Done:
-        """Start every environment anew, or ask each what the mail says."""
+        """Reset every environment, or ask each what the mail says."""
         self._check_open()
         for index in sorted(self._failed):
             with contextlib.suppress(Exception):

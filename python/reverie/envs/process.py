@@ -127,7 +127,7 @@ class ProcessPool:
     # --- Stepping. ``step`` is the core's own method: set in ``_start``.
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> _reverie.EnvFuture:
-        """Start every environment of a batch anew; environment i gets the seed ``seed + i``."""
+        """Reset every environment of a batch; environment i gets the seed ``seed + i``."""
         if seed is None and self._seed is not None and batch not in self._seeded:
             seed = self._seed + batch * self.num_envs
         future = self._core.reset(seed, batch=batch)

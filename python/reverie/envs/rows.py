@@ -98,7 +98,7 @@ class Mail:
         return self._request[1]
 
     def rewind(self) -> None:
-        """Begins to write notes anew: those of the last step were read."""
+        """Begins to write notes from the start: those of the last step were read."""
         if self._end > _KEPT_MAX:
             os.ftruncate(self._notes, 0)
         self._end = 0
@@ -195,7 +195,7 @@ class Row:
             self._mail.rewind()
         if not self._is_reset:
             raise FailedPreconditionError(
-                f"environment {self._index} was made anew after it had raised, and was not reset "
+                f"environment {self._index} was made again after it had raised, and was not reset "
                 "since; reset it first"
             )
         note: dict[str, Any] = {}

@@ -70,8 +70,8 @@ class ThreadPool(ProcessPool):
             UnimplementedError: always.
         """
         raise UnimplementedError(
-            "the thread backend cannot replace a worker; reset() makes environments that raised "
-            'anew, and backend="process" has workers that can be replaced'
+            "the thread backend cannot replace a worker; reset() replaces environments that "
+            'raised, and backend="process" has workers that can be replaced'
         )
 
     @property

@@ -90,7 +90,7 @@ class VectorPool:
         self._is_closed = False
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> _VectorFuture:
-        """Start every environment of a batch anew."""
+        """Reset every environment of a batch."""
         self._check(batch)
         if seed is None and self._seed is not None and not self._is_reset[batch]:
             seed = self._seed + batch * self.num_envs

@@ -189,7 +189,7 @@ class GymVectorEnv(ProcessBound, gymnasium.vector.VectorEnv):  # type: ignore[mi
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Start environments anew.
+        """Reset environments.
 
         Args:
             seed: environment i gets ``seed + i``; or a list with a seed, or None, for each.

@@ -101,7 +101,7 @@ class NativeEngine:
         options: dict[str, Any] | None,
         mask: npt.NDArray[np.bool_] | None,
     ) -> tuple[Any, _Infos]:
-        """Start environments anew."""
+        """Reset environments."""
         if options:
             raise InvalidArgumentError(
                 f"options is {_checks.shown(options)}; native environments support only "

@@ -38,7 +38,7 @@ class PoolEngine:
         options: dict[str, Any] | None,
         mask: npt.NDArray[np.bool_] | None,
     ) -> tuple[Any, _Infos]:
-        """Start every environment anew."""
+        """Reset every environment."""
         _checks.no_options("options", options, "a pool's reset takes none")
         if mask is not None or isinstance(seed, list):
             raise InvalidArgumentError(

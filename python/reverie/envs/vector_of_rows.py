@@ -75,7 +75,7 @@ class RowsEngine:
         options: dict[str, Any] | None,
         mask: npt.NDArray[np.bool_] | None,
     ) -> tuple[Any, _Infos]:
-        """Start environments anew."""
+        """Reset environments."""
         if options is None and mask is None and not isinstance(seed, list):
             return self._observed(self._asked(None, lambda: self._pool.reset(seed)))[:2]
         if isinstance(seed, int):

@@ -78,7 +78,7 @@ def start(
 
     Returns:
         The environments, none if one could not be made, which the pool was told then; and the
-        function that makes one anew.
+        function that makes one again.
     """
     at = _At(task["begin"])
     envs: list[list[Any]] = []

@@ -128,7 +128,7 @@ class Client(client.Client):
                     f"tables are {sorted(known)}"
                 )
         refusal = _refusal(table, data, known.get(table))
-        if refusal and was_known:  # the table may have been made anew
+        if refusal and was_known:  # the table may have been made again
             self._learn_specs(known, timeout_s)
             refusal = _refusal(table, data, known.get(table))
         if refusal:

@@ -218,8 +218,8 @@ class Server(server.Server):
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
         checkpointer: from ``reverb.checkpointers``, or a program's own ``CheckpointerBase``; None
-            for a new directory among the temporary files, which goes with the server unless a
-            checkpoint lies in it.
+            for a new directory among the temporary files, which is deleted with the server unless
+            it has a checkpoint.
         options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
             others.
 

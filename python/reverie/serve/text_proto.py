@@ -162,7 +162,7 @@ class _Reader:
             return Field(name.text, message, name.line)
         if not has_colon:
             self._fail(
-                token.line, f"{_shown(token)} behind '{name.text}'; a ':' or a '{{' must follow"
+                token.line, f"{_shown(token)} after '{name.text}'; a ':' or a '{{' must follow"
             )
         return Field(name.text, self._scalar(name, token), name.line)
 

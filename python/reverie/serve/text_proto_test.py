@@ -85,7 +85,7 @@ def test_fields_know_their_line():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a 3", "x:1: '3' behind 'a'; a ':' or a '{' must follow"),
+        ("a 3", "x:1: '3' after 'a'; a ':' or a '{' must follow"),
         ("\na:", "x:2: the end of the text is not a value for 'a'"),
         ("a {\nb: 1\n", "x:3: the end of the text where 'a' of line 1 must be closed by '}'"),
         ("a { b: 1 >", "x:1: '>' where 'a' of line 1 must be closed by '}'"),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "reverie/base/mutex.h"
+#include "tests/support/eventually.h"
 
 namespace reverie {
 namespace {
@@ -100,7 +101,7 @@ TEST(ForkGuard, AChildCanDropAConditionVariableThatAParentThreadWaitsOn) {
       const MutexLock lock(mutex);
       return waits;
     };
-    while (!is_waiting()) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually(is_waiting));
   }
   EXPECT_EQ(status_of_child([&] {
               alarm(20);

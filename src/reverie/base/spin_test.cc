@@ -58,7 +58,7 @@ TEST_F(SpinTest, ASuccessfulPollResetsTheBackoff) {
   ASSERT_TRUE(finds());
   ASSERT_TRUE(looks_in_vain());
   EXPECT_FALSE(looks_in_vain());
-  EXPECT_TRUE(looks_in_vain()) << "the count began anew";
+  EXPECT_TRUE(looks_in_vain()) << "the count began again";
 }
 
 // The thread lost its core while it polled, whether the result came or not.

@@ -76,7 +76,7 @@ TEST_F(CallGathererTest, TakesAPartialBatchIfDynamicOrIfItsServerAsks) {
 
 TEST_F(CallGathererTest, DropsWithdrawnCallsAndRefusesCallsAfterClose) {
   CallGatherer gatherer({.size = 2, .max_wait = std::nullopt, .is_served = false}, clock_);
-  EXPECT_FALSE(add(gatherer, 1)) << "nobody asked to be told";
+  EXPECT_FALSE(add(gatherer, 1)) << "no caller asked to be notified";
   gatherer.notify_on_next();
   EXPECT_TRUE(add(gatherer, 2));
   EXPECT_FALSE(add(gatherer, 3)) << "told once";

@@ -126,7 +126,7 @@ bool DeviceTensors::can_lend(const Neighbour& receiver, int device, TimePoint de
   {
     MutexLock lock(mutex_);
     const auto known = verdicts_.find(key);
-    // A run whose session has begun anew refuses records until the proof of the host is, too.
+    // A run whose session has begun again refuses records until the proof of the host is, too.
     const bool is_known = known != verdicts_.end() && known->second.until > clock_.now();
     if (is_known && (receiver.is_proved || !known->second.is_yes)) return known->second.is_yes;
   }

@@ -104,7 +104,7 @@ class Reader {
           entry.file >= manifest.files.size() || entry.offset < kFileHeaderBytes ||
           entry.offset > manifest.files[entry.file].size_bytes ||
           entry.size_bytes > manifest.files[entry.file].size_bytes - entry.offset) {
-        return data_loss("chunk {} of '{}' lies in no file of the checkpoint", i, path_);
+        return data_loss("chunk {} of '{}' is in no file of the checkpoint", i, path_);
       }
     }
     return {};

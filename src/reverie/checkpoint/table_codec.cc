@@ -348,7 +348,7 @@ Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSche
               column.size_bytes <= data.size() - column.offset &&
               (form == 1 || column.codec == CodecId::kRaw);
   }
-  if (!is_good) return data_loss("its columns do not lie in its {} bytes", bytes.size());
+  if (!is_good) return data_loss("its columns are not within its {} bytes", bytes.size());
   if (form == 1) {
     for (std::size_t c = 0; c < columns.size(); ++c) {
       REVERIE_RETURN_IF_ERROR(check_column(columns[c].codec, schema->column(c), entry.rows,

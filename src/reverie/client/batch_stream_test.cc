@@ -276,7 +276,7 @@ TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheAwaitedBatchAndAllBatchesAhea
   far->answer();
   EXPECT_TRUE(eventually([&] { return stream.next_now().has_value(); }));
   stream.close();
-  EXPECT_EQ(far->waiting_count(), 0u) << "nobody waits for them any more";
+  EXPECT_EQ(far->waiting_count(), 0u) << "no caller waits for them any more";
 }
 
 TEST_F(BatchStreamTest, RequestsAheadAreBounded) {

@@ -206,7 +206,7 @@ TEST_F(StepBufferRefusal, StringsThatDoNotMatchTheirLengths) {
   Value value = strings({2}, {"one", "two"});
   value.bytes.pop_back();
   expect_refused(append({{fresh, value}}), StatusCode::kInvalidArgument, {"'fresh'", "2 elements"});
-  EXPECT_TRUE(append({{fresh, strings({2}, {"", "a long one behind an empty one"})}}).ok());
+  EXPECT_TRUE(append({{fresh, strings({2}, {"", "a long one after an empty one"})}}).ok());
 }
 
 TEST_F(StepBufferRefusal, ZeroBounds) {

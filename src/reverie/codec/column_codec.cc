@@ -57,7 +57,7 @@ Result<ColumnRows> decode_varying(const TensorSpec& spec, std::size_t element_co
     ends[r] = at;
   }
   if (at != rows.size()) {
-    return data_loss("column '{}' has {} bytes behind its {} rows", spec.name, rows.size() - at,
+    return data_loss("column '{}' has {} bytes after its {} rows", spec.name, rows.size() - at,
                      row_count);
   }
   return ColumnRows(rows.data(), std::move(ends));
@@ -88,7 +88,7 @@ Result<ColumnRows> decode_compressed(CodecId codec, const TensorSpec& spec,
     std::memcpy(all.data() + r * row_bytes, row.data(), row_bytes);
   }
   if (!decoder.is_at_end()) {
-    return data_loss("column '{}' has bytes behind its {} rows", spec.name, row_count);
+    return data_loss("column '{}' has bytes after its {} rows", spec.name, row_count);
   }
   ColumnRows rows(all.data(), row_bytes);
   rows.own(std::move(all));

@@ -22,7 +22,7 @@ Status check_external(const ExternalRange& range) {
   }
   if (range.offset > kEndMax || range.size_bytes > kEndMax - range.offset) {
     return invalid_argument(
-        "an external column lies at offset {} of '{}' and has {} bytes; it must end below 2^63",
+        "an external column is at offset {} of '{}' and has {} bytes; it must end below 2^63",
         range.offset, range.file, range.size_bytes);
   }
   return {};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <unordered_set>
+#include <map>
 #include <utility>
 
 #include <sys/resource.h>
@@ -28,6 +28,9 @@ constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
 constexpr int kClosedAtOnce = 16;
 // How many bytes a connection may send before its protocol is known.
 constexpr std::size_t kUndecidedBytesMax = 1024;
+// A client sends its first bytes at once. So when descriptors run out, at most this many
+// connections without them are kept while another connection is idle.
+constexpr std::size_t kUndecidedKept = 16;
 
 // A new descriptor with this number or a higher one shows that descriptors run out, since the
 // lowest free one is used.
@@ -63,6 +66,7 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
   bool is_scarce(int socket);
   bool make_room(int socket);
   bool make_way();
+  bool end_oldest_detection(std::size_t kept);
   void on_scarce();
   void detect_protocol(AcceptedConnection incoming);
   // The one whose name is `alpn`, else by the first bytes.
@@ -82,7 +86,10 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
 
   Mutex mutex_;
   std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
-  std::unordered_set<std::shared_ptr<Detection>> detections_ REVERIE_GUARDED_BY(mutex_);
+  // By a number that grows: the oldest is the first. Those of leaving_ will end soon.
+  std::map<std::uint64_t, std::shared_ptr<Detection>> detections_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<Detection>> leaving_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t next_detection_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
@@ -90,12 +97,14 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
 class Door::Impl::Detection final : public ConnectionEvents,
                                     public std::enable_shared_from_this<Detection> {
  public:
-  Detection(std::shared_ptr<Impl> door, AcceptedConnection incoming)
+  Detection(std::shared_ptr<Impl> door, std::uint64_t number, AcceptedConnection incoming)
       : door_(std::move(door)),
+        number_(number),
         incoming_(std::move(incoming)),
         timer_(incoming_.connection->loop()) {}
 
   void start() {
+    if (!incoming_.connection) return;  // it has made way
     incoming_.connection->set_events(this);
     timer_.start(door_->options_.first_bytes_timeout, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->end();
@@ -130,11 +139,13 @@ class Door::Impl::Detection final : public ConnectionEvents,
     timer_.cancel();
     incoming_ = {};
     MutexLock lock(door_->mutex_);
-    door_->detections_.erase(shared_from_this());
+    door_->detections_.erase(number_);
+    door_->leaving_.erase(number_);
   }
 
  private:
   const std::shared_ptr<Impl> door_;
+  const std::uint64_t number_;
   AcceptedConnection incoming_;
   IoLoop& loop_ = incoming_.connection->loop();
   LoopTimer timer_;
@@ -245,17 +256,42 @@ bool Door::Impl::make_room(int socket) {
   if (!is_scarce(socket)) return true;
   if (!has_warned_.exchange(true)) {
     log_warning(
-        "descriptors run out at {} connections: each new one takes the place of the one that has "
-        "been without a call for longest; raise the limit (ulimit -n)",
+        "descriptors run out at {} connections: each new one takes the place of one that has sent "
+        "nothing, or of the one that has been without a call for longest; raise the limit "
+        "(ulimit -n)",
         connection_count());
   }
   return make_way();
 }
 
 bool Door::Impl::make_way() {
-  return std::ranges::any_of(protocols_, [](const DoorProtocol& protocol) {
-    return protocol.make_way && protocol.make_way();
-  });
+  if (end_oldest_detection(kUndecidedKept)) return true;
+  std::vector<std::pair<TimePoint, const DoorProtocol*>> idle;
+  for (const DoorProtocol& protocol : protocols_) {
+    if (!protocol.make_way) continue;
+    const std::optional<TimePoint> since =
+        protocol.idle_since ? protocol.idle_since() : TimePoint::max();
+    if (since) idle.emplace_back(*since, &protocol);
+  }
+  std::ranges::stable_sort(idle, {}, [](const auto& one) { return one.first; });
+  return std::ranges::any_of(idle, [](const auto& one) { return one.second->make_way(); }) ||
+         end_oldest_detection(0);
+}
+
+// Closes the oldest of the connections without their first bytes soon, if there are more than
+// `kept`.
+bool Door::Impl::end_oldest_detection(std::size_t kept) {
+  std::shared_ptr<Detection> oldest;
+  {
+    MutexLock lock(mutex_);
+    if (detections_.size() <= kept) return false;
+    auto node = detections_.extract(detections_.begin());
+    oldest = node.mapped();
+    leaving_.insert(std::move(node));
+  }
+  IoLoop& loop = oldest->loop();
+  loop.post([oldest = std::move(oldest)] { oldest->end(); });
+  return true;
 }
 
 // No descriptor is left: the program has taken what was kept for new connections.
@@ -274,10 +310,12 @@ FirstBytes::Found Door::Impl::protocol_of(const std::string& alpn,
 }
 
 void Door::Impl::detect_protocol(AcceptedConnection incoming) {
-  auto detection = std::make_shared<Detection>(shared_from_this(), std::move(incoming));
+  std::shared_ptr<Detection> detection;
   {
     MutexLock lock(mutex_);
-    detections_.insert(detection);
+    const std::uint64_t number = next_detection_++;
+    detection = std::make_shared<Detection>(shared_from_this(), number, std::move(incoming));
+    detections_.emplace(number, detection);
   }
   // A connection belongs to its loop, and so do the last references to what has it.
   IoLoop& loop = detection->loop();
@@ -303,7 +341,9 @@ void Door::Impl::close() {
   std::vector<std::shared_ptr<Detection>> detections;
   {
     MutexLock lock(mutex_);
-    detections.assign(detections_.begin(), detections_.end());
+    for (const auto* const some : {&detections_, &leaving_}) {
+      for (const auto& [number, detection] : *some) detections.push_back(detection);
+    }
   }
   for (auto& detection : detections) {
     detection->loop().run_and_wait([&detection] {

@@ -10,7 +10,8 @@
 // connection on without looking at its bytes.
 //
 // No peer on another machine is accepted without a secret: see check_bind in net/address.h. When
-// descriptors run out, the longest idle connections are closed in favour of new ones.
+// descriptors run out, connections are closed in favour of new ones: those that have sent no first
+// bytes, then the longest idle.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +49,9 @@ struct DoorProtocol {
   // Closes the longest idle connection soon, to make room for a new one. False if no connection is
   // idle. Null: the protocol's connections are never closed for that.
   std::function<bool()> make_way = nullptr;
+  // Since when that connection has been idle, on the system's clock; empty if none is idle. Null:
+  // the other protocols make way first.
+  std::function<std::optional<TimePoint>()> idle_since = nullptr;
 };
 
 struct DoorOptions {

@@ -1,10 +1,16 @@
 #include "reverie/door/door.h"
 
+#include <atomic>
 #include <future>
 #include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "reverie/net/address.h"
 #include "tests/support/certificates.h"
@@ -82,6 +88,21 @@ class DoorTest : public ::testing::Test {
     return guests_.emplace_back(std::move(incoming));
   }
 
+  // A process with 288 descriptors at most, while it exists. They run out for a door when 192 are
+  // in use.
+  class FewDescriptors {
+   public:
+    FewDescriptors() {
+      REVERIE_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+      rlimit few = before_;
+      few.rlim_cur = 288;
+      REVERIE_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    }
+    ~FewDescriptors() { REVERIE_CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
+
+   private:
+    rlimit before_{};
+  };
   IoThreads threads_{2};
   std::unique_ptr<Door> door_;
   std::list<Guest> guests_;
@@ -182,6 +203,66 @@ TEST_F(DoorTest, AConnectionIsCountedUntilItsProtocolReleasesIt) {
   EXPECT_EQ(door_->connection_count(), 0u);
   const auto third = connect_to(address);
   await_guest();
+}
+
+TEST_F(DoorTest, WhenDescriptorsRunOutTheOldestSilentConnectionMakesWayAndNoIdleOne) {
+  DoorOptions options;
+  options.first_bytes_timeout = std::chrono::hours(1);
+  door_ = std::make_unique<Door>(threads_, std::move(options));
+  std::atomic<int> asked{0};
+  std::atomic<int> served{0};
+  door_->add_protocol({.name = "h2",
+                       .first_bytes = {"PRI"},
+                       .serve = [](const AcceptedConnection&) {},
+                       .make_way = [&] { return ++asked > 0; }});
+  door_->add_protocol({.name = "http/1.1",
+                       .first_bytes = {"GET "},
+                       .serve = [&](const AcceptedConnection&) { ++served; }});
+  const std::string address = listen();
+  const FewDescriptors few;
+  // Each takes two descriptors, since both of its ends are in this process.
+  std::vector<std::unique_ptr<ConnectionEnd>> silent;
+  for (int i = 0; i < 120; ++i) silent.push_back(connect_to(address));
+  silent.front()->read_on();
+  EXPECT_TRUE(is_hung_up_on(*silent.front())) << "the oldest";
+  const auto caller = connect_to(address);
+  caller->send("GET /");
+  EXPECT_TRUE(eventually([&] { return served == 1; })) << "the newest";
+  EXPECT_EQ(asked, 0) << "an idle connection was closed in favour of silent ones";
+  door_.reset();
+}
+
+TEST_F(DoorTest, TheProtocolWhoseConnectionIsIdleForLongestMakesWay) {
+  const TimePoint now = Clock::system().now();
+  std::atomic<int> asked{0};
+  std::atomic<int> asked_others{0};
+  door_ = std::make_unique<Door>(threads_, DoorOptions());
+  const auto add = [&](const char* name, std::atomic<int>& count, std::optional<TimePoint> since) {
+    door_->add_protocol(
+        {.name = name,
+         .first_bytes = {std::string(name)},
+         .serve =
+             [this](AcceptedConnection incoming) {
+               MutexLock lock(mutex_);
+               came_.emplace_back("one", std::make_shared<AcceptedConnection>(std::move(incoming)));
+             },
+         .make_way = [&count] { return ++count > 0; },
+         .idle_since = [since] { return since; }});
+  };
+  add("one", asked_others, now);
+  add("two", asked, now + std::chrono::seconds(-5));
+  add("three", asked_others, std::nullopt);
+  const std::string address = listen();
+  const FewDescriptors few;
+  std::vector<std::unique_ptr<ConnectionEnd>> callers;
+  while (asked + asked_others == 0) {
+    ASSERT_LT(callers.size(), 120u) << "descriptors have not run out";
+    callers.push_back(connect_to(address));
+    callers.back()->send("one");
+    EXPECT_EQ(await_guest().protocol, "one");
+  }
+  EXPECT_EQ(asked_others, 0);
+  door_.reset();
 }
 
 TEST_F(DoorTest, AClosedDoorRefusesToListenAndClosesSilentConnections) {

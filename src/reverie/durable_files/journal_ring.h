@@ -42,7 +42,7 @@ class JournalRing {
   bool is_lost() const { return file_->is_lost(); }
   bool has_room(std::size_t group_bytes) const;
   // Puts in a group, header and records, of the file with this number. Returns it at its place,
-  // which follows that of the group before unless the ring begins anew. Requires room, and records
+  // which follows that of the group before unless the ring begins again. Requires room, and records
   // that follow those of the last group.
   std::span<const std::byte> put(std::uint64_t file, const Group& group,
                                  std::span<const std::byte> bytes);

@@ -1,9 +1,11 @@
 #include "reverie/env/pool_workers.h"
 
+#include <optional>
 #include <string>
-#include <thread>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/eventually.h"
 
 namespace reverie {
 namespace {
@@ -37,11 +39,10 @@ TEST(PoolWorkers, AnExitedWorkerReportsItsStatus) {
   PoolWorkers workers(1);
   ASSERT_TRUE(workers.start(0, shell("exit 3")).ok());
   std::optional<std::string> end;
-  for (int i = 0; i < 1'000'000 && !end; ++i) {
+  ASSERT_TRUE(test::eventually([&] {
     end = workers.end_text(0);
-    std::this_thread::yield();
-  }
-  ASSERT_TRUE(end);
+    return end.has_value();
+  }));
   EXPECT_NE(end->find("status 3"), std::string::npos) << *end;
   EXPECT_FALSE(workers.pid(0));
 }

@@ -54,7 +54,7 @@ Result<std::uint32_t> SharedPool::post(std::size_t batch, PoolOp op,
   // The queues have room for two commands in flight; a third waits for the first.
   if (state.is_in_flight && missing(batch, state.sequence - 1) > 0 && state.sequence > 1) {
     return failed_precondition(
-        "batch {} has a reset in flight behind another call; wait for its result first", batch);
+        "batch {} has a reset in flight after another call; wait for its result first", batch);
   }
   if (op == PoolOp::kReset) set_seed(batch, seed);
   state.sequence += 1;

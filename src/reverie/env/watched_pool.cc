@@ -16,7 +16,7 @@ PoolFailure describe_raised(const EnvFailure& failure) {
   }
   made.text = format(
       "environment {} of batch {}, in worker {}, raised; pool.restart({}) or pool.reset() makes it "
-      "anew:\n{}",
+      "again:\n{}",
       failure.env, failure.batch, failure.worker, failure.worker, made.traceback);
   return made;
 }

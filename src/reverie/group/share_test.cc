@@ -391,7 +391,7 @@ TEST(SharedRoundsTest, AreCompletedByWaitingAndServingThreads) {
           return group.ended[m].size() == i;
         };
         if (m % 2 == 0) group.rounds[m]->drive(is_done, TimePoint::max());
-        while (!is_done()) std::this_thread::yield();
+        if (!test::eventually(is_done)) ++wrong;
         std::int64_t got = 0;
         std::memcpy(&got, buffer->data(), sizeof(got));
         if (got != static_cast<std::int64_t>(kMembers * i)) ++wrong;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "reverie/base/fork.h"
-#include "reverie/door/door.h"
 #include "reverie/door/token.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/grpc_server_stream.h"
@@ -125,7 +124,11 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
             .first_bytes_timeout = options.hello_timeout};
   }
   Status check_before_listening() const;
-  // Closes the connection that has been without a call for longest; false when all have calls.
+  // The connection that has been without a call for longest, or null. It does not end under the
+  // lock.
+  std::shared_ptr<Session> longest_idle() REVERIE_REQUIRES(open_mutex_);
+  std::optional<TimePoint> idle_since();
+  // Closes it; false when all have calls.
   bool close_longest_idle();
   void add_session(Part& part, AcceptedConnection incoming);
   Part& part_of(const IoLoop& loop);
@@ -277,7 +280,11 @@ void GrpcServer::Impl::open_door() {
                           [weak = weak_from_this()] {
                             const auto self = weak.lock();
                             return self && self->close_longest_idle();
-                          }});
+                          },
+                      .idle_since = [weak = weak_from_this()]() -> std::optional<TimePoint> {
+                        const auto self = weak.lock();
+                        return self ? self->idle_since() : std::nullopt;
+                      }});
 }
 
 Status GrpcServer::Impl::check_before_listening() const {
@@ -296,18 +303,26 @@ Result<std::vector<std::string>> GrpcServer::Impl::listen(
   return door_.listen(addresses);
 }
 
-bool GrpcServer::Impl::close_longest_idle() {
+std::shared_ptr<GrpcServer::Impl::Session> GrpcServer::Impl::longest_idle() {
   std::shared_ptr<Session> longest;
-  {
-    MutexLock lock(open_mutex_);
-    std::int64_t since = IdleTime::kBusy;
-    for (const auto& [address, weak] : open_) {
-      const auto session = weak.lock();
-      if (!session || session->idle_since_ns() >= since) continue;
-      since = session->idle_since_ns();
-      longest = session;
-    }
+  std::int64_t since = IdleTime::kBusy;
+  for (const auto& [address, weak] : open_) {
+    const auto session = weak.lock();
+    if (!session || session->idle_since_ns() >= since) continue;
+    since = (longest = session)->idle_since_ns();
   }
+  return longest;
+}
+
+std::optional<TimePoint> GrpcServer::Impl::idle_since() {
+  MutexLock lock(open_mutex_);
+  const std::shared_ptr<Session> longest = longest_idle();
+  return longest ? std::optional(TimePoint{longest->idle_since_ns()}) : std::nullopt;
+}
+
+bool GrpcServer::Impl::close_longest_idle() {
+  MutexLock lock(open_mutex_);
+  const std::shared_ptr<Session> longest = longest_idle();
   if (longest) longest->make_way();
   return longest != nullptr;
 }

@@ -165,8 +165,7 @@ class GrpcServer {
   // closes the connections and returns when no event runs any more. Idempotent.
   void stop(Duration grace = Duration::zero());
 
-  // Any thread, I/O threads included; does not wait. Not a consistent
-  // snapshot.
+  // Any thread, I/O threads included; does not wait. Not a consistent snapshot.
   GrpcServerFigures figures() const;
 
  private:

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/eventually.h"
+
 namespace reverie {
 namespace {
 
@@ -137,7 +139,7 @@ TEST(RatioGate, StopEndsEveryWaitAndEveryLaterCall) {
   std::thread actor([&] {
     while (gate.begin_collect()) gate.collect(1);  // waits at the lead, since no thread learns
   });
-  while (gate.ratio().collected() < 18) std::this_thread::yield();
+  EXPECT_TRUE(test::eventually([&] { return gate.ratio().collected() >= 18; }));
   gate.stop();
   actor.join();
   EXPECT_FALSE(gate.begin_collect());

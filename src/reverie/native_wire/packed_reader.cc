@@ -230,7 +230,7 @@ class Reading {
   Status find_mapped(Announced& chunk) {
     packed::Mapped mapped;
     if (!bytes_.take(&mapped)) return cut_short("chunks");
-    if (!find_mapped_) return data_loss("a packed chunk lies in memory that is not mapped");
+    if (!find_mapped_) return data_loss("a packed chunk is in memory that is not mapped");
     REVERIE_ASSIGN_OR_RETURN(chunk.mapped, find_mapped_(mapped));
     return {};
   }
@@ -255,7 +255,7 @@ class Reading {
       if (schema.has_variable()) return data_loss("packed rows are of varying size");
       chunk.size_bytes = chunk.rows * schema.step_bytes();
       if (chunk.is_mapped() && chunk.size_bytes > chunk.mapped.size()) {
-        return data_loss("packed rows of {} bytes lie in memory of {}", chunk.size_bytes,
+        return data_loss("packed rows of {} bytes are in memory of {}", chunk.size_bytes,
                          chunk.mapped.size());
       }
       return {};
@@ -271,7 +271,7 @@ class Reading {
         std::uint64_t offset = 0;
         if (!bytes_.take(&offset)) return cut_short("chunks");
         if (offset > chunk.mapped.size() || size > chunk.mapped.size() - offset) {
-          return data_loss("a packed column of {} bytes at {} lies in memory of {}", size, offset,
+          return data_loss("a packed column of {} bytes at {} is in memory of {}", size, offset,
                            chunk.mapped.size());
         }
         column.offset = offset;

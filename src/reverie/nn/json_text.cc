@@ -90,7 +90,7 @@ Status JsonReader::expect(char symbol) {
 Status JsonReader::expect_end() {
   skip_space();
   if (at_ == text_.size()) return {};
-  return error("there is more behind the last '}'");
+  return error("there is more after the last '}'");
 }
 
 Result<std::uint32_t> JsonReader::hex4() {

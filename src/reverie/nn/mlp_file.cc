@@ -57,7 +57,7 @@ Result<std::vector<FileLayer>> layers_of(const SafeTensors& tensors) {
                        layer.weight->shape[0], layer.bias->shape[0]);
     }
     if (!layers.empty() && layers.back().weight->shape[0] != layer.weight->shape[1]) {
-      return data_loss("layer {} has {} inputs behind {} outputs", number, layer.weight->shape[1],
+      return data_loss("layer {} has {} inputs after {} outputs", number, layer.weight->shape[1],
                        layers.back().weight->shape[0]);
     }
     layers.push_back(layer);

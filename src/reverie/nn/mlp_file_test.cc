@@ -79,7 +79,7 @@ TEST_F(MlpFile, RefusesTensorsThatDoNotFormAChainOfLayers) {
   EXPECT_EQ(refusal(1, {"0.bias", {4}, {0, 0, 0, 0}}),
             "DATA_LOSS: layer 0 has 5 outputs by its weight and 4 by its bias");
   EXPECT_EQ(refusal(2, {"2.weight", {6, 1}, {0, 0, 0, 0, 0, 0}}),
-            "DATA_LOSS: layer 2 has 1 inputs behind 5 outputs");
+            "DATA_LOSS: layer 2 has 1 inputs after 5 outputs");
   EXPECT_EQ(refusal(1, {"0.bias", {5, 1}, {0, 0, 0, 0, 0}}),
             "DATA_LOSS: tensor '0.bias' has 2 dimensions, not 1");
   EXPECT_EQ(mlp_from_tensors({}, Activation::kRelu, Activation::kNone).status().message(),

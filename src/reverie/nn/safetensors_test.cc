@@ -74,7 +74,7 @@ TEST(SafeTensors, RefusesDamagedFiles) {
             "DATA_LOSS: 0 bytes are not a safetensors file, which has at least 8");
   EXPECT_EQ(refusal("", 0), "DATA_LOSS: the header is malformed at byte 0: '{' is missing");
   EXPECT_EQ(refusal("{} x", 0),
-            "DATA_LOSS: the header is malformed at byte 3: there is more behind the last '}'");
+            "DATA_LOSS: the header is malformed at byte 3: there is more after the last '}'");
   EXPECT_EQ(refusal("{}", 4), "DATA_LOSS: 4 bytes of 4 belong to no tensor");
   EXPECT_EQ(refusal("{\"a\":{" + tensor + "},\"a\":{" + tensor + "}}", 4),
             "DATA_LOSS: the header names tensor 'a' twice");

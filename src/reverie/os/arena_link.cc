@@ -70,7 +70,7 @@ Result<ArenaBytes> ArenaReceiver::at(ArenaRange range) {
     MutexLock lock(mutex_);
     view = view_;
   }
-  if (!view) return data_loss("bytes lie in an arena that was not shared");
+  if (!view) return data_loss("bytes are in an arena that was not shared");
   range.arena = view->id();
   REVERIE_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, view->bytes(range));
   std::shared_ptr<const void> keep(static_cast<const void*>(bytes.data()),

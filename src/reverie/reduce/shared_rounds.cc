@@ -328,7 +328,7 @@ bool SharedRounds::find_others(SharedRound& one, std::optional<Finished>& finish
         size > segment_->window_bytes() - entry.offset || entry.offset % kSlotAlignment != 0) {
       one.phase = SharedRound::Phase::kStuck;
       finished = Finished{one.start.id,
-                          data_loss("member {} says that its {} bytes lie at {} of its shared "
+                          data_loss("member {} says that its {} bytes are at {} of its shared "
                                     "memory, which is impossible",
                                     m, entry.size_bytes, entry.offset),
                           {}};

@@ -68,7 +68,7 @@ Status read_table_fields(Bytes message, TableImage& image) {
         return Status();
       case bytes_field(2):
         return unimplemented(
-            "its items lie in the record of the table, as before dm-reverb 0.2; load it with a "
+            "its items are in the record of the table, as before dm-reverb 0.2; load it with a "
             "dm-reverb that reads them, and write it again");
       case bytes_field(3):
         return read_limiter(wire::get_bytes(reader), image);

@@ -122,7 +122,7 @@ Status TfRecordReader::read_compressed() {
   if (code == Z_MEM_ERROR) return resource_exhausted("no memory to inflate '{}'", path_);
   if (code == Z_STREAM_END) {
     if (stream.avail_in > 0 || offset_ < file_->size_bytes()) {
-      return damaged("bytes stand behind its zlib stream");
+      return damaged("bytes follow its zlib stream");
     }
     is_at_end_ = true;
   } else if (code != Z_OK && code != Z_BUF_ERROR) {

@@ -53,7 +53,7 @@ struct WrittenChunk {
   Bytes bytes() const { return Bytes(storage).subspan(begin); }
 };
 
-// The message for rows [begin, end) of any chunk, with each column encoded anew. Requires a
+// The message for rows [begin, end) of any chunk, with each column encoded again. Requires a
 // non-empty range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number for,
 // DATA_LOSS if an encoded column is damaged.
 Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,

@@ -67,7 +67,8 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
   peers.checkpoints = options.reverb.checkpoints;
   peers.sessions = options.reverb.sessions;
   peers.clock = options.reverb.clock;
-  peers.hello_timeout = options.grpc.hello_timeout;
+  peers.timeouts = {options.grpc.hello_timeout, options.grpc.first_call_timeout,
+                    options.grpc.idle_timeout};
   REVERIE_ASSIGN_OR_RETURN(server->peers_,
                            PeerStoreService::make(server->store_, server->link_loops_, peers));
   server->grpc_.add_protocol(server->peers_->protocol());

@@ -101,7 +101,7 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
   if (fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC)) {
     close(fd);
     return invalid_argument(
-        "'{}' lies in memory (tmpfs), so chunks would not leave it; give a spill_folder on a disk",
+        "'{}' is in memory (tmpfs), so chunks would not leave it; give a spill_folder on a disk",
         options.folder);
   }
   for (std::size_t size = kSpaceBytesMost; size >= kSpaceBytesLeast; size /= 2) {

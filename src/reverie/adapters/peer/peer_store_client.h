@@ -132,7 +132,9 @@ class PeerStoreClient final : public ReplayService,
   void connect_failed(const Status& why, bool is_final);
   void on_frames(const SessionPtr& session, const std::vector<Frame>& frames);
   void on_lost(const SessionPtr& session, const Status& why);
-  void end_session(const SessionPtr& session, const Status& why, bool is_final);
+  // `is_goodbye`: the server has begun none of the requests that it has not answered.
+  void end_session(const SessionPtr& session, const Status& why, bool is_final,
+                   bool is_goodbye = false);
   void on_room(const SessionPtr& session);
   Status handle_handshake(const SessionPtr& session, const Frame& frame);
   void on_open(const SessionPtr& session);

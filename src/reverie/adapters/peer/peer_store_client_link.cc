@@ -245,7 +245,8 @@ void PeerStoreClient::on_lost(const SessionPtr& session, const Status& why) {
   end_session(session, why, /*is_final=*/false);
 }
 
-void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, bool is_final) {
+void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, bool is_final,
+                                  bool is_goodbye) {
   session->link->hang_up();
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
@@ -258,7 +259,7 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
     const TimePoint until = give_up_at();
     for (auto entry = pending_.begin(); entry != pending_.end();) {
       Pending& pending = entry->second;
-      if (pending.is_sent && (!pending.is_repeatable || !pending.late_with.ok())) {
+      if (pending.is_sent && (!(pending.is_repeatable || is_goodbye) || !pending.late_with.ok())) {
         Status failed = pending.late_with.ok()
                             ? (is_final ? why
                                         : unavailable("the connection to {} was lost: {}",
@@ -316,7 +317,11 @@ void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Fra
       on_answer(session, frame);
       continue;
     }
-    if (kind == FrameKind::kAck || kind == FrameKind::kBye) continue;
+    if (kind == FrameKind::kAck) continue;
+    if (kind == FrameKind::kBye) {
+      return end_session(session, store_wire::read_status(frame.message.payload),
+                         /*is_final=*/false, /*is_goodbye=*/true);
+    }
     if (kind == FrameKind::kRefused) {
       const bool is_open = session->stage == Session::Stage::kOpen;
       const Status why =
@@ -421,7 +426,7 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
   };
   const auto find_mapped = [&](const packed::Mapped& at) -> Result<std::span<std::byte>> {
     if (!held.map) held.map = session->link->map();
-    if (!held.map) return data_loss("samples lie in memory that the server has not shared");
+    if (!held.map) return data_loss("samples are in memory that the server has not shared");
     return held.map->bytes({held.map->id(), at.offset, at.size_bytes, at.generation});
   };
   PackedSamples& packed = held.packed.emplace_back();

@@ -31,7 +31,7 @@ Result<std::unique_ptr<PeerStoreService>> PeerStoreService::make(
   store->sessions =
       options.sessions ? options.sessions : insert_sessions_of(*store->service, store->clock);
   return std::unique_ptr<PeerStoreService>(
-      new PeerStoreService(std::move(store), loops, options.hello_timeout));
+      new PeerStoreService(std::move(store), loops, options.timeouts));
 }
 
 PeerStoreService::~PeerStoreService() {
@@ -43,25 +43,87 @@ DoorProtocol PeerStoreService::protocol() {
   protocol.name = "reverie-store";
   protocol.first_bytes = {std::string(store_wire::kFirstBytes)};
   // It may be called after this object has ended.
-  protocol.serve = [store = store_, open = open_,
-                    timeout = hello_timeout_](AcceptedConnection incoming) {
-    serve(store, open, timeout, std::move(incoming));
+  protocol.serve = [store = store_, open = open_](AcceptedConnection incoming) {
+    serve(store, open, std::move(incoming));
   };
+  protocol.make_way = [open = open_] { return open->close_longest_idle(); };
+  protocol.idle_since = [open = open_] { return open->idle_since(); };
   return protocol;
 }
 
+const PeerStoreService::Open::One* PeerStoreService::Open::longest_idle() {
+  const auto longest = std::ranges::min_element(
+      connections, {}, [](const One& one) { return one.connection->idle_since(); });
+  const bool is_idle =
+      longest != connections.end() && longest->connection->idle_since() != TimePoint::max();
+  return is_idle ? &*longest : nullptr;
+}
+
+std::optional<TimePoint> PeerStoreService::Open::idle_since() {
+  MutexLock lock(mutex);
+  const One* const longest = longest_idle();
+  if (longest == nullptr) return std::nullopt;
+  return longest->connection->idle_since();
+}
+
+bool PeerStoreService::Open::close_longest_idle() {
+  MutexLock lock(mutex);
+  const One* const longest = longest_idle();
+  if (longest == nullptr) return false;
+  longest->connection->mark_in_use();
+  longest->loop->post([weak = std::weak_ptr(longest->connection)] {
+    if (const auto alive = weak.lock()) {
+      alive->leave_if_idle(unavailable("the server has no descriptors left; connect again"));
+    }
+  });
+  return true;
+}
+
+namespace {
+
+// Ends a connection that is silent for too long, and looks again when that is possible.
+void watch(const std::shared_ptr<LoopTimer>& timer,
+           const std::weak_ptr<StoreConnection>& connection,
+           const PeerStoreServiceOptions::Timeouts& timeouts, TimePoint accepted_at,
+           Duration pause) {
+  timer->start(pause, [timer = std::weak_ptr(timer), connection, timeouts, accepted_at] {
+    const auto own = timer.lock();
+    const auto alive = connection.lock();
+    if (!own || !alive) return;
+    const TimePoint now = Clock::system().now();
+    const Duration shortest = std::min({timeouts.hello, timeouts.first_call, timeouts.idle});
+    if (!alive->is_open()) {
+      const Duration left = timeouts.hello - (now - accepted_at);
+      if (left > Duration::zero()) {
+        return watch(own, connection, timeouts, accepted_at, std::min(left, shortest));
+      }
+      return alive->end_now(deadline_exceeded("the client did not complete its handshake in time"));
+    }
+    const Duration bound = alive->had_request() ? timeouts.idle : timeouts.first_call;
+    const TimePoint since = alive->idle_since();
+    const Duration left = since == TimePoint::max() ? bound : bound - (now - since);
+    if (left <= Duration::zero()) {
+      alive->mark_in_use();
+      alive->leave_if_idle(unavailable("the connection has had no request for too long"));
+      if (!alive->is_open()) return;  // else it is in use
+    }
+    watch(own, connection, timeouts, accepted_at, left > Duration::zero() ? left : bound);
+  });
+}
+
+}  // namespace
+
 void PeerStoreService::serve(AcceptedConnection incoming) {
-  serve(store_, open_, hello_timeout_, std::move(incoming));
+  serve(store_, open_, std::move(incoming));
 }
 
 void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
-                             const std::shared_ptr<Open>& open, Duration hello_timeout,
-                             AcceptedConnection incoming) {
+                             const std::shared_ptr<Open>& open, AcceptedConnection incoming) {
   // Another machine's clients speak gRPC, which encrypts.
   if (!incoming.connection->is_peer_local()) return;
   IoLoop& loop = incoming.connection->loop();
   auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
-  loop.post([store, open, hello_timeout, held, &loop] {
+  loop.post([store, open, held, &loop] {
     const auto timer = std::make_shared<LoopTimer>(loop);
     const auto connection = StoreConnection::make(
         store,
@@ -88,12 +150,9 @@ void PeerStoreService::serve(const std::shared_ptr<PeerStore>& store,
       if (!is_closed) open->connections.push_back({connection, &loop});
     }
     if (is_closed) return connection->end_now(unavailable("the server has stopped"));
-    timer->start(hello_timeout, [weak = std::weak_ptr(connection)] {
-      const auto alive = weak.lock();
-      if (alive && !alive->is_open()) {
-        alive->end_now(deadline_exceeded("the client did not complete its handshake in time"));
-      }
-    });
+    const auto& timeouts = open->timeouts;
+    watch(timer, connection, timeouts, Clock::system().now(),
+          std::min({timeouts.hello, timeouts.first_call, timeouts.idle}));
     connection->start(held->received);
   });
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,15 @@ struct PeerStoreServiceOptions {
   // Shared with other services of the store; null: its own.
   std::shared_ptr<InsertSessions> sessions = nullptr;
   Clock* clock = nullptr;  // the clock of the service's deadlines; null: the system's
-  // How long a connection may take for its handshake.
-  Duration hello_timeout = std::chrono::seconds(20);
+  // How long a connection may take for its handshake, from then on until its first request, and
+  // without any request in progress. Then its client is notified and it is closed; when descriptors
+  // run out, the one that has been without a request longest is.
+  struct Timeouts {
+    Duration hello = std::chrono::seconds(20);
+    Duration first_call = std::chrono::seconds(20);
+    Duration idle = std::chrono::minutes(10);
+  };
+  Timeouts timeouts = {};
 };
 
 struct PeerStoreFigures {
@@ -79,26 +87,32 @@ class PeerStoreService {
  private:
   // Notified by connections when they end.
   struct Open {
-    explicit Open(LinkLoops& the_loops) : loops(the_loops) {}
+    Open(LinkLoops& the_loops, const PeerStoreServiceOptions::Timeouts& the_timeouts)
+        : loops(the_loops), timeouts(the_timeouts) {}
     struct One {
       std::shared_ptr<StoreConnection> connection;
       IoLoop* loop = nullptr;
     };
+    // The connection that has been without a request for longest; null if all have requests.
+    const One* longest_idle() REVERIE_REQUIRES(mutex);
+    std::optional<TimePoint> idle_since();
+    // Closes it; false if all have requests.
+    bool close_longest_idle();
+
     LinkLoops& loops;
+    const PeerStoreServiceOptions::Timeouts timeouts;
     Mutex mutex;
     std::vector<One> connections REVERIE_GUARDED_BY(mutex);
     bool is_closed REVERIE_GUARDED_BY(mutex) = false;
   };
-  PeerStoreService(std::shared_ptr<PeerStore> store, LinkLoops& loops, Duration hello_timeout)
-      : store_(std::move(store)),
-        hello_timeout_(hello_timeout),
-        open_(std::make_shared<Open>(loops)) {}
+  PeerStoreService(std::shared_ptr<PeerStore> store, LinkLoops& loops,
+                   const PeerStoreServiceOptions::Timeouts& timeouts)
+      : store_(std::move(store)), open_(std::make_shared<Open>(loops, timeouts)) {}
 
   static void serve(const std::shared_ptr<PeerStore>& store, const std::shared_ptr<Open>& open,
-                    Duration hello_timeout, AcceptedConnection incoming);
+                    AcceptedConnection incoming);
 
   const std::shared_ptr<PeerStore> store_;
-  const Duration hello_timeout_;
   const std::shared_ptr<Open> open_;
 };
 

@@ -351,8 +351,14 @@ void ServedWriter::answer_soon() {
   }
 }
 
+bool ServedWriter::is_waiting() {
+  MutexLock lock(mutex_);
+  return !waiting_.empty() || !unread_.empty();
+}
+
 void ServedWriter::answer() {
   store_wire::Inserted answer;
+  bool is_waiting = false;
   {
     MutexLock lock(mutex_);
     is_answer_posted_ = false;
@@ -361,8 +367,9 @@ void ServedWriter::answer() {
     answer.messages_taken = answer_.messages_taken;
     answer.in.swap(answer_.in);
     answer.failed.swap(answer_.failed);
+    is_waiting = !waiting_.empty() || !unread_.empty();
   }
-  if (const auto owner = owner_.lock()) owner->send_inserted(answer);
+  if (const auto owner = owner_.lock()) owner->send_inserted(answer, is_waiting);
 }
 
 }  // namespace reverie

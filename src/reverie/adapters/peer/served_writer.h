@@ -30,7 +30,8 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
+    // `is_waiting`: more answers will follow, without further messages.
+    virtual void send_inserted(const store_wire::Inserted& inserted, bool is_waiting) = 0;
     // Ends the connection after an error.
     virtual void end(const Status& why) = 0;
     // Runs `work` later on the thread on which messages arrive.
@@ -50,6 +51,8 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   void withdraw(std::uint64_t first);
   // Withdraws all waiting items, the last first. There are no further answers.
   void end();
+  // Whether items wait for their tables.
+  bool is_waiting();
 
   // InsertCall
   void pause_reading() override;

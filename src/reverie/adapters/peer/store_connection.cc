@@ -38,24 +38,53 @@ StoreConnection::~StoreConnection() {
   store_->connections.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool StoreConnection::has_requests() {
-  return request_count_.load() > 0 || !writers_.empty();
+bool StoreConnection::begin_request() {
+  unanswered_count_.fetch_add(1);
+  mark_in_use();
+  return request_count_.fetch_add(1) < store_wire::kRequestsMax;
 }
 
-bool StoreConnection::begin_request() {
-  return request_count_.fetch_add(1) < store_wire::kRequestsMax;
+void StoreConnection::end_request() {
+  if (unanswered_count_.fetch_sub(1) == 1) note_idle();
+}
+
+void StoreConnection::note_idle() {
+  {
+    MutexLock lock(mutex_);
+    if (!leases_.empty()) return;  // until take_back()
+  }
+  idle_since_ns_.store(Clock::system().now().ns, std::memory_order_relaxed);
+}
+
+bool StoreConnection::is_in_use() {
+  if (unanswered_count_.load() > 0) return true;
+  if (std::ranges::any_of(writers_, [](const auto& it) { return it.second->is_waiting(); })) {
+    return true;
+  }
+  MutexLock lock(mutex_);
+  return !leases_.empty();
+}
+
+void StoreConnection::leave_if_idle(const Status& why) {
+  if (stage_ == Stage::kOver) return;
+  if (stage_ != Stage::kOpen) return end_now(why);
+  if (is_in_use()) return;
+  link_->send({FrameKind::kBye, 0, 0, 0}, store_wire::message_of(store_wire::write_status(why)));
+  end_now({});
 }
 
 void StoreConnection::answer(std::uint64_t id, StoreCall kind, Payload payload) {
   request_count_.fetch_sub(1);
   link_->send({FrameKind::kAnswer, static_cast<std::uint64_t>(kind), 0, id},
               store_wire::message_of(std::move(payload)));
+  end_request();
 }
 
-void StoreConnection::send_inserted(const store_wire::Inserted& inserted) {
+void StoreConnection::send_inserted(const store_wire::Inserted& inserted, bool is_waiting) {
   link_->send(
       {FrameKind::kAnswer, static_cast<std::uint64_t>(StoreCall::kInsert), 0, inserted.writer},
       store_wire::message_of(store_wire::write_inserted(inserted)));
+  is_waiting ? mark_in_use() : note_idle();
 }
 
 // --- Its end.
@@ -175,6 +204,7 @@ Status StoreConnection::handle_handshake(const Frame& frame) {
                         : "the client's token is not the server's");
     }
     stage_ = Stage::kOpen;
+    note_idle();
     link_->trust();
     Resumption resumed;
     resumed.session = 1;
@@ -186,6 +216,7 @@ Status StoreConnection::handle_handshake(const Frame& frame) {
 }
 
 Status StoreConnection::take(Frame frame) {
+  had_request_ = true;
   const auto kind = static_cast<StoreCall>(frame.header.sequence);
   const std::uint64_t id = frame.header.call;
   const Payload& payload = frame.message.payload;

@@ -49,17 +49,28 @@ class StoreConnection final : public StoreLinkEvents,
   void on_lost(const Status& why) override;
   void on_room() override;
   // ServedWriter::Owner
-  void send_inserted(const store_wire::Inserted& inserted) override;
+  void send_inserted(const store_wire::Inserted& inserted, bool is_waiting) override;
   void end(const Status& why) override;
   void post(std::function<void()> work) override { link_->post(std::move(work)); }
 
   // Loop thread only. Ends the connection; an error is sent to the client first.
   void end_now(const Status& why);
-  // When the connection was accepted, while its handshake is not complete; else empty.
+  // Any thread. Whether the handshake is complete.
   bool is_open() const { return stage_ == Stage::kOpen; }
-  bool has_requests();
+  // Loop thread only. Whether there has been a request.
+  bool had_request() const { return had_request_; }
+  // Any thread. Since when no request has been in progress, no item waits for its table, and no
+  // sample is read in the server's memory. TimePoint::max() otherwise, and after mark_in_use().
+  TimePoint idle_since() const { return {idle_since_ns_.load(std::memory_order_relaxed)}; }
+  // Any thread. A connection that was asked to leave is not asked again before it has been in use.
+  void mark_in_use() { idle_since_ns_.store(kBusy, std::memory_order_relaxed); }
+  // Loop thread only. Ends the connection and notifies its client, unless it is in use. The client
+  // may repeat all requests that are not answered: none of them has begun.
+  void leave_if_idle(const Status& why);
 
  private:
+  static constexpr std::int64_t kBusy = TimePoint::max().ns;
+
   enum class Stage { kHello, kResume, kOpen, kOver };
   // A sample request that is not drawn yet.
   struct WaitingDraw {
@@ -111,6 +122,10 @@ class StoreConnection final : public StoreLinkEvents,
   void answer(std::uint64_t id, store_wire::StoreCall kind, Payload payload);
   // Counts a request; false if there are too many.
   bool begin_request();
+  // The answer has been sent.
+  void end_request();
+  void note_idle();
+  bool is_in_use();
 
   const std::shared_ptr<PeerStore> store_;
   std::shared_ptr<StoreLink> link_;
@@ -122,8 +137,11 @@ class StoreConnection final : public StoreLinkEvents,
   Greeting own_greeting_;
   Greeting peer_greeting_;
   std::map<std::uint32_t, std::shared_ptr<ServedWriter>> writers_;
+  bool had_request_ = false;
 
-  std::atomic<std::size_t> request_count_{0};
+  std::atomic<std::size_t> request_count_{0};     // except those whose answer is being sent
+  std::atomic<std::size_t> unanswered_count_{0};  // with those
+  std::atomic<std::int64_t> idle_since_ns_{Clock::system().now().ns};
   Mutex mutex_;
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, RequestId> draws_ REVERIE_GUARDED_BY(mutex_);  // by our number

@@ -199,6 +199,7 @@ bool StoreConnection::send_parts(Drawn& drawn) {
     link_->send({FrameKind::kAnswer, static_cast<std::uint64_t>(store_wire::StoreCall::kSample),
                  is_last ? 0 : store_wire::kMoreFollows, drawn.id},
                 store_wire::message_of(std::move(payload)));
+    if (is_last) end_request();
   }
   batch.clear();
   MutexLock lock(mutex_);
@@ -220,15 +221,18 @@ void StoreConnection::lend(std::uint64_t id, MappedChunks mapped) {
 // Ids that the client does not hold are ignored: parts of a cancelled sample may follow its return.
 void StoreConnection::take_back(std::span<const std::uint64_t> ids) {
   std::vector<Lease> gone;  // under no lock
-  MutexLock lock(mutex_);
-  for (const std::uint64_t id : ids) {
-    const auto found = leases_.find(id);
-    if (found == leases_.end()) continue;
-    leased_bytes_ -= found->second.size_bytes;
-    store_->leased_bytes.fetch_sub(found->second.size_bytes, std::memory_order_relaxed);
-    gone.push_back(std::move(found->second));
-    leases_.erase(found);
+  {
+    MutexLock lock(mutex_);
+    for (const std::uint64_t id : ids) {
+      const auto found = leases_.find(id);
+      if (found == leases_.end()) continue;
+      leased_bytes_ -= found->second.size_bytes;
+      store_->leased_bytes.fetch_sub(found->second.size_bytes, std::memory_order_relaxed);
+      gone.push_back(std::move(found->second));
+      leases_.erase(found);
+    }
   }
+  if (!gone.empty() && unanswered_count_.load() == 0) note_idle();
 }
 
 void StoreConnection::on_room() {
