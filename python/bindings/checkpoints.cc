@@ -13,9 +13,9 @@
 #include "python/bindings/values.h"
 #include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
-#include "reverie/checkpoint/comparison.h"
-#include "reverie/checkpoint/inspection.h"
-#include "reverie/checkpoint/reverb_conversion.h"
+#include "reverie/checkpoint_tools/comparison.h"
+#include "reverie/checkpoint_tools/inspection.h"
+#include "reverie/checkpoint_tools/reverb_conversion.h"
 #include "reverie/service/time_limit.h"
 #include "reverie/spill/spill.h"
 

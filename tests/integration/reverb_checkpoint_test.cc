@@ -14,7 +14,7 @@
 #include "reverb.pb.h"
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/reverb_conversion.h"
+#include "reverie/checkpoint_tools/reverb_conversion.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
 #include "reverie/reverb_files/tf_records.h"

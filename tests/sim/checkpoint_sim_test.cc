@@ -12,7 +12,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
-#include "reverie/checkpoint/comparison.h"
+#include "reverie/checkpoint_tools/comparison.h"
 #include "reverie/codec/crc32c.h"
 #include "reverie/durable_files/section_file.h"
 #include "reverie/record/compact.h"

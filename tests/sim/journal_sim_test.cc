@@ -16,8 +16,8 @@
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
-#include "reverie/checkpoint/inspection.h"
 #include "reverie/checkpoint/journal.h"
+#include "reverie/checkpoint_tools/inspection.h"
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/journal_ring.h"
 #include "reverie/durable_files/section_file.h"

@@ -315,7 +315,7 @@ Status DeviceTensors::confirm(const Payload& message) {
   const Receipt& receipt = *message.receipt;
   if (peer && !receipt.life().expired() && peer->is_kept(receipt.session())) return {};
   // Between two links, and over one that shares no memory, only the sender knows. If it answers,
-  // and the session has not begun anew, it has taken nothing back until then.
+  // and the session has not begun again, it has taken nothing back until then.
   const Neighbour sender = peer ? peer->neighbour(InboundId{receipt.session(), 0}) : Neighbour();
   if (sender.session != 0) {
     const CallOptions options{.deadline = clock_.now() + kAnswerMax};

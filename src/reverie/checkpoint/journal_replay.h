@@ -28,7 +28,7 @@ struct Replayed {
 };
 
 // Replays the records of `root` after `position` into a store that is not in use yet. A torn end is
-// cut off the file; the rest is on the disk afterwards: the last file is written anew unless a
+// cut off the file; the rest is on the disk afterwards: the last file is rewritten unless a
 // store closed it, since an earlier sync of it may have failed. DATA_LOSS names file and offset;
 // FAILED_PRECONDITION a table that the store does not have, or has with other options.
 Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std::uint64_t position,

@@ -72,7 +72,7 @@ Result<bool> lies_before(FileSystem& files, const std::string& root,
 Result<std::unique_ptr<File>> create_journal_file(FileSystem& files, const std::string& root,
                                                   std::uint64_t number);
 
-// Writes a file anew with its first bytes, these, durably; removes it if they are only its header.
+// Rewrites a file with its first bytes, these, durably; removes it if they are only its header.
 Status keep_beginning(FileSystem& files, const std::string& root, const std::string& path,
                       std::span<const std::byte> good);
 // Removes what a crash in the middle of that has left.

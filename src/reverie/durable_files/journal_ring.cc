@@ -103,7 +103,7 @@ class Continued {
   Status open(const FilesEnd& end) {
     if (end.file == 0) return {};
     number_ = end.file;
-    // It is written anew: its end may be torn, and an earlier sync of it may have failed.
+    // It is rewritten: its end may be torn, and an earlier sync of it may have failed.
     const auto good = std::span(end.bytes).first(end.good_bytes);
     REVERIE_RETURN_IF_ERROR(keep_beginning(files_, root_, path(), good));
     if (end.good_bytes <= kFileHeaderBytes) {

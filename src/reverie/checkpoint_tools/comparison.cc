@@ -1,5 +1,5 @@
 // Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_command_test.py.
-#include "reverie/checkpoint/comparison.h"
+#include "reverie/checkpoint_tools/comparison.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "reverie/checkpoint/checkpoint_reader.h"
-#include "reverie/checkpoint/inspection.h"
+#include "reverie/checkpoint_tools/inspection.h"
 
 namespace reverie::checkpoint {
 namespace {

@@ -1,12 +1,12 @@
 // Tested in tests/integration/reverb_checkpoint_test.cc.
-#include "reverie/checkpoint/reverb_conversion.h"
+#include "reverie/checkpoint_tools/reverb_conversion.h"
 
 #include <utility>
 
 #include "reverie/base/clock.h"
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/folder.h"
-#include "reverie/checkpoint/inspection.h"
+#include "reverie/checkpoint_tools/inspection.h"
 #include "reverie/reverb_files/reverb_checkpoint.h"
 
 namespace reverie::checkpoint {

@@ -1,5 +1,5 @@
 // Tested in tests/python/checkpoint_command_test.py.
-#include "reverie/checkpoint/inspection.h"
+#include "reverie/checkpoint_tools/inspection.h"
 
 #include <algorithm>
 
