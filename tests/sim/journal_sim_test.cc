@@ -1352,33 +1352,41 @@ TEST(Journal, AChunkThatNoRecordCanHoldIsRefusedBeforeAnythingIsInserted) {
   EXPECT_EQ(again.text(), before);
 }
 
+// The loss is found by a change that writes to the ring, or by a sync that reads what is in it.
 TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());
-  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
-  std::string before;
-  {
-    Case store(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
-               /*has_thread=*/true, folder.string());
-    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
-    const auto ring = folder / std::string(kRingName);
-    if (!std::filesystem::exists(ring)) GTEST_SKIP() << "no ring on this file system";
-    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
-    std::filesystem::resize_file(ring, 0);  // simulates a failed disk
-    std::vector<Item> items;
-    items.push_back(testing::make_item(6, 1.0));
-    const Status refused =
-        insert_and_wait(*store.service, {.table = "uniform", .items = items}).status;
-    EXPECT_EQ(refused.code(), StatusCode::kDataLoss) << refused.to_string();
-    EXPECT_NE(refused.message().find("journal-ring"), std::string::npos) << refused.to_string();
-    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
-    ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 7, 12));
-    before = store.text();
+  for (const bool is_found_by_sync : {false, true}) {
+    SCOPED_TRACE(is_found_by_sync);
+    const auto folder =
+        std::filesystem::temp_directory_path() / format("reverie-journal-{}-lost", getpid());
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    std::string before;
+    {
+      Case store(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
+                 /*has_thread=*/false, folder.string());
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      const auto ring = folder / std::string(kRingName);
+      if (!std::filesystem::exists(ring)) GTEST_SKIP() << "no ring on this file system";
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 6));
+      std::filesystem::resize_file(ring, 0);  // simulates a failed disk
+      Status refused;
+      if (is_found_by_sync) {
+        refused = static_cast<Journal*>(store.service->log())->sync();
+      } else {
+        std::vector<Item> items;
+        items.push_back(testing::make_item(6, 1.0));
+        refused = insert_and_wait(*store.service, {.table = "uniform", .items = items}).status;
+      }
+      EXPECT_EQ(refused.code(), StatusCode::kDataLoss) << refused.to_string();
+      EXPECT_NE(refused.message().find("journal-ring"), std::string::npos) << refused.to_string();
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 7, 12));
+      before = store.text();
+    }
+    const Case again(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
+                     /*has_thread=*/true, folder.string());
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
   }
-  const Case again(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
-                   /*has_thread=*/true, folder.string());
-  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
-  EXPECT_EQ(again.text(), before);
 }
 
 // A damaged file of a journal that a checkpoint made obsolete but could not remove, with and

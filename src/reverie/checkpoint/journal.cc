@@ -295,10 +295,13 @@ Status Journal::write_pending(bool syncs) {
     }
     last = last_record_.load(std::memory_order_relaxed);
   }
+  const auto ring_lost = [&] {
+    return data_loss("the memory of '{}' cannot be written", join_path(root_, kRingName));
+  };
+  const bool reads_ring =
+      std::ranges::any_of(pending, [](const Pending& group) { return !group.in_ring.empty(); });
   Status status;
-  if (is_ring_lost) {
-    status = data_loss("the memory of '{}' cannot be written", join_path(root_, kRingName));
-  }
+  if (is_ring_lost) status = ring_lost();
   for (Pending& group : pending) {
     if (!status.ok()) break;
     // What a group declares as synced must be synced: with one sync per group, also between the
@@ -309,6 +312,14 @@ Status Journal::write_pending(bool syncs) {
   if (status.ok() && syncs && open_) {
     status = open_->sync();
     syncs_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!is_ring_lost && reads_ring) {
+    // Its memory may have been lost meanwhile. A system call that reads it then fails without that
+    // ring_->is_lost() tells, or was given zeros.
+    MutexLock lock(mutex_);
+    if (ring_ && !status.ok()) ring_->read_again();
+    is_ring_lost = ring_ && ring_->is_lost();
+    if (is_ring_lost) status = ring_lost();
   }
   if (!status.ok()) {
     fail(status);
