@@ -29,6 +29,13 @@ struct BulkPiece {
   bool may_change = false;  // after the call that takes it has returned
 };
 
+// The same bytes in memory of their own, which they keep alive.
+inline BulkPiece kept_copy(std::span<const std::byte> bytes) {
+  auto keep = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  const std::span<const std::byte> kept(*keep);
+  return {kept, std::move(keep)};
+}
+
 class ArenaBlock;
 
 // Memory that a sent message names and that its receiver reads by itself, such as a GPU's. The lock
