@@ -191,7 +191,10 @@ class SimTrainer final : public SimPeer {
     for (AccumulatorCore::Outgoing& out : core_.take_outgoing()) {
       const auto message = decode_accumulator_message(out.payload);
       ASSERT_TRUE(message.ok());
-      if (message->kind == AccumulatorMessageKind::kState) ++oracle_.sent[message->key][name_];
+      if (message->kind == AccumulatorMessageKind::kState) {
+        ++oracle_.sent[message->key][name_];
+        for (const BulkPiece& piece : out.payload.bulk) sent_memory_.insert(piece.keep);
+      }
       const auto call =
           peer().call(out.peer, kFunction, std::move(out.payload), {out.deadline, false}, now());
       ASSERT_TRUE(call.ok()) << call.status().to_string();
@@ -326,9 +329,14 @@ class SimTrainer final : public SimPeer {
 
   void take_state(const Payload& state) {
     ValueReader reader(state);
+    ASSERT_TRUE(reader.next().ok());  // the tuple
     const auto token = reader.next();
     ASSERT_TRUE(token.ok());
     model_ = token->integer;
+    ASSERT_EQ(state.bulk.size(), 1u);
+    if (sent_memory_.contains(state.bulk.front().keep)) {
+      oracle_.wrong = "a program may write to memory that is sent to others";
+    }
     ++oracle_.states;
     see_model();
   }
@@ -361,6 +369,7 @@ class SimTrainer final : public SimPeer {
   std::int64_t model_ = 0;
   std::uint64_t version_ = 0;
   std::uint64_t steps_ = 0;
+  std::set<std::shared_ptr<const void>> sent_memory_;
   bool is_busy_ = false;
   TimePoint next_advance_{};
   AccumulatorKey key_;
