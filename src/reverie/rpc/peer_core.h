@@ -264,6 +264,7 @@ class PeerCore {
   void dial(const std::string& address, TimePoint now);
   void step_routes(TimePoint now);
   bool is_needed(const Route& route) const;
+  void tell_addresses(Session& session, TimePoint now);
   // The addresses that the peer has announced.
   void note_addresses(Session& session, const std::vector<std::string>& addresses);
   // Drops learned addresses that no present peer tells and no call waits for.
