@@ -361,6 +361,48 @@ TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
 
 // While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
 // if few calls are in progress.
+// The server reads nothing until the caller has written to its array again.
+TEST_P(PeerSuite, ACallThatEndedSendsTheArrayAsItWas) {
+  std::atomic<bool> is_blocked{false};
+  std::atomic<bool> may_go_on{false};
+  std::atomic<int> mixed{0};
+  ASSERT_TRUE(server_
+                  ->define("block",
+                           [&](Request) {
+                             is_blocked = true;
+                             EXPECT_TRUE(test::eventually([&] { return may_go_on.load(); }));
+                           })
+                  .ok());
+  ASSERT_TRUE(server_
+                  ->define("take",
+                           [&](const Request& request) {
+                             const auto bytes = request.message.payload.bulk.front().bytes;
+                             if (std::ranges::count(bytes, std::byte{1}) != std::ssize(bytes)) {
+                               ++mixed;
+                             }
+                           })
+                  .ok());
+  ASSERT_EQ(client_->sync("server", "double", number_payload(1), {}).kind,
+            CallResult::Kind::kAnswer);
+  ASSERT_TRUE(client_->call("server", "block", {}, {}, [](const CallResult&) {}).ok());
+  ASSERT_TRUE(test::eventually([&] { return is_blocked.load(); }));
+  std::vector<std::byte> array(32'000'000, std::byte{1});
+  const std::int64_t shape[] = {std::ssize(array)};
+  Payload payload;
+  ValueWriter(payload).lent_tensor(DType::kUInt8, shape, array, TensorMaker::kNumpy, nullptr,
+                                   /*may_change=*/true);
+  CallOptions options;
+  options.deadline = Clock::system().now() + std::chrono::milliseconds(100);
+  const CallResult late = client_->sync("server", "take", std::move(payload), options);
+  EXPECT_EQ(late.status.code(), StatusCode::kDeadlineExceeded) << late.status.to_string();
+  std::ranges::fill(array, std::byte{2});
+  may_go_on = true;
+  EXPECT_EQ(client_->sync("server", "double", number_payload(2), {}).kind,
+            CallResult::Kind::kAnswer);
+  EXPECT_EQ(mixed, 0);
+  client_->close();
+}
+
 TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
   std::atomic<int> held{0};
   std::atomic<int> withdrawn{0};

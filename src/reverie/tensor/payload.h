@@ -26,7 +26,7 @@ inline constexpr std::size_t kBulkAlignment = 64;
 struct BulkPiece {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> keep;
-  bool may_change = false;  // after the call that takes it has returned
+  bool may_change = false;  // after the call that takes it has returned or, of a peer, has ended
 };
 
 // The same bytes in memory of their own, which they keep alive.
@@ -90,7 +90,8 @@ struct Payload {
   }
 };
 
-// A frame without its header. Immutable once it is queued, since it may be sent again.
+// A frame without its header. Its bytes stay the same once it is queued, since it may be sent
+// again.
 struct Message {
   std::string name;  // of the function that is called or the peer that is sought; else empty
   Payload payload;
