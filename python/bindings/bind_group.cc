@@ -288,15 +288,18 @@ void bind_group(nb::module_& m) {
           "index"_a, "array"_a, nb::sig("def copy_to(self, index: int, array: object) -> None"))
       .def(
           "values",
-          [](NativeRound& self) {
+          [](NativeRound& self, bool copies) {
             check_reduced(*self.round);
             nb::dict values;
-            for (const auto& [member, payload] : self.round->values()) {
+            for (auto& [member, payload] : self.round->values()) {
+              for (BulkPiece& piece : payload.bulk) {
+                if (copies) piece = kept_copy(piece.bytes);
+              }
               values[nb::int_(member)] = decode_value(payload, self.pickle);
             }
             return values;
           },
-          nb::sig("def values(self) -> dict[int, typing.Any]"));
+          "copies"_a, nb::sig("def values(self, copies: bool) -> dict[int, typing.Any]"));
 
   nb::class_<NativeGroup>(m, "Group", nb::is_weak_referenceable(), "See ``reverie.Group``.")
       .def(

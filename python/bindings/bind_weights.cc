@@ -21,6 +21,7 @@ namespace {
 struct NativeWeights {
   ProcessBound<std::unique_ptr<Weights>> weights;
   LeafReader reader;
+  std::weak_ptr<const WeightsVersion> given;  // by held()
 };
 
 // The version and its value, or None.
@@ -55,7 +56,7 @@ void bind_weights(nb::module_& m) {
             options.sources = std::move(sources);
             options.uses_shared_memory = shared_memory;
             new (self) NativeWeights{
-                {"weights channel", unwrap(Weights::make(rpc.shared_peer(), options))}, {}};
+                {"weights channel", unwrap(Weights::make(rpc.shared_peer(), options))}, {}, {}};
           },
           "rpc"_a, "name"_a, "sources"_a, "shared_memory"_a)
       .def(
@@ -83,11 +84,17 @@ void bind_weights(nb::module_& m) {
       .def(
           "held",
           [](NativeWeights& self) {
+            self.given = self.weights->held();  // a newer one may come before the copy is made
             // The program may write to its arrays, and other peers must not see that.
             return version_tuple(
                 unwrap(without_gil([&, &weights = *self.weights] { return weights.own_copy(); })));
           },
           nb::sig("def held(self) -> tuple[int, typing.Any] | None"))
+      .def("is_given",
+           [](NativeWeights& self) {
+             const Weights::VersionPtr held = self.weights->held();
+             return held && held == self.given.lock();
+           })
       .def(
           "pull",
           [](NativeWeights& self, nb::handle timeout_s) {

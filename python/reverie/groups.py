@@ -336,7 +336,10 @@ class Group(ProcessBound, Scoped):
         _checks.text("name", name)
         if callable(op):
             native = self._native.all_gather(name, "values to fold", data, limit)
-            return Round._of(native, lambda done: functools.reduce(op, _in_order(done)))
+            # The function may change its first argument, and raise: then result() begins again.
+            return Round._of(
+                native, lambda done: functools.reduce(op, _in_order(done, copies=True))
+            )
         _checks.choice("op", op, _OPS)
         names: list[str] = []
         leaves: list[Any] = []
@@ -402,8 +405,8 @@ class Group(ProcessBound, Scoped):
         self.leave()
 
 
-def _in_order(done: _reverie.GroupRound) -> list[Any]:
-    values = done.values()
+def _in_order(done: _reverie.GroupRound, *, copies: bool = False) -> list[Any]:
+    values = done.values(copies)
     return [values[i] for i in sorted(values)]
 
 

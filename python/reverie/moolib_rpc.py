@@ -273,11 +273,15 @@ class Rpc(ProcessBound):
         self._timeout_s = _checks.number("seconds", seconds, 0.0, finite=False)
 
     def set_transports(self, names: Iterable[str]) -> None:
-        """``"tcp"``, ``"ipc"`` or both; before anything else."""
-        known = {"tcp": "tcp", "ipc": "unix"}
+        """``"tcp"``, ``"ipc"`` or both; before anything else.
+
+        ``"ipc"`` is Unix sockets and, between peers that reach each other by those, shared memory.
+        """
+        known = {"tcp": ("tcp",), "ipc": ("shm", "unix")}
         chosen = [
-            known[called(_checks.choice, "names", str(name).lower(), known)]
+            way
             for name in _checks.items("names", names, "'tcp' and 'ipc'")
+            for way in known[called(_checks.choice, "names", str(name).lower(), known)]
         ]
         if not chosen:
             raise RpcError("names is empty; it must hold 'tcp', 'ipc' or both")

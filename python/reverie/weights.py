@@ -94,6 +94,8 @@ class Weights(ProcessBound, Closing):
     def pull(self, *, timeout_s: float | None = 60.0) -> Version | None:
         """The newest version of the first source that can be reached; None before there is one.
 
+        Its number is lower than before if the publisher was restarted with a lower one.
+
         Raises:
             UnavailableError: no source can be reached. ``held`` returns the last version.
             NotFoundError: no source is known by its name.
@@ -104,6 +106,9 @@ class Weights(ProcessBound, Closing):
 
     def wait(self, above: int | None = None, *, timeout_s: float | None = 60.0) -> Version:
         """Wait for a version above ``above``, by default for any; sources may connect meanwhile.
+
+        For a peer that has a version, the first one of a restarted publisher ends the wait too,
+        whatever its number.
 
         Raises:
             DeadlineExceededError: none within ``timeout_s``.
@@ -117,7 +122,7 @@ class Weights(ProcessBound, Closing):
 
     def held(self) -> Version | None:
         """The version that this peer has, without asking; None before the first."""
-        if self._taken is None or self._taken.version != self._native.version():
+        if self._taken is None or not self._native.is_given():
             found = self._native.held()
             self._taken = None if found is None else Version(*found)
         return self._taken

@@ -151,6 +151,68 @@ def test_a_function_that_raises_fails_only_its_own_member(three):
         rounds[1].result(DEADLINE_S)
 
 
+def test_a_function_that_raised_is_called_with_the_same_values_again(three):
+    fails = [True]
+
+    def added(a, b):
+        a += b
+        if fails.pop() if fails else False:
+            raise InterruptedError
+        return a
+
+    ops = [added, np.add, np.add]
+    rounds = [g.all_reduce("fold", np.full(100_000, i + 1), ops[i]) for i, g in enumerate(three)]
+    with pytest.raises(InterruptedError):
+        rounds[0].result(DEADLINE_S)
+    for round_ in rounds:
+        assert (round_.result(DEADLINE_S) == 6).all()
+
+
+@pytest.mark.parametrize("how", ["all_reduce", "all_gather", "broadcast"])
+def test_a_member_may_write_to_its_result_while_others_receive_it(broker, how):
+    with contextlib.ExitStack() as stack:
+        groups = []
+        for i in range(2):
+            rpc = stack.enter_context(
+                reverie.Rpc(f"m{i}", transports=["tcp"], dead_after_s=DEADLINE_S)
+            )
+            rpc.connect(broker._rpc.addresses[0])
+            groups.append(stack.enter_context(reverie.Group(rpc, "g")))
+        for group in groups:
+            group.wait(2, DEADLINE_S)
+
+        def begin(group, i):
+            mine = np.full(3_000_000, i + 1.0)
+            if how == "all_reduce":
+                return group.all_reduce("r", mine, lambda a, b: a.__iadd__(b))
+            if how == "all_gather":
+                return group.all_gather("r", mine)
+            return group.broadcast("r", mine, source="m0")
+
+        expected = {"all_reduce": [3.0], "all_gather": [1.0, 2.0], "broadcast": [1.0]}[how]
+        wrong = []
+
+        def take(round_):
+            try:
+                result = round_.result(DEADLINE_S)
+            except errors.ReverieError as error:
+                wrong.append(error)
+                return
+            arrays = list(result.values()) if how == "all_gather" else [result]
+            for array, value in zip(arrays, expected, strict=True):
+                if not (array == value).all():
+                    wrong.append((array.min(), array.max()))
+                array[:] = -1.0
+
+        rounds = [begin(group, i) for i, group in enumerate(groups)]
+        threads = [threading.Thread(target=take, args=(round_,)) for round_ in rounds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
 def test_values_are_gathered_and_broadcast(three):
     gathered = on_all(
         three, lambda g, i: g.all_gather("values", {"i": i, "a": np.arange(i), "b": np.ones(3)})

@@ -130,6 +130,18 @@ def test_every_function_accepts_the_arguments_that_moolib_accepts(name):
         eval(f"signature.bind{shape}", {"signature": signature, "F": F})
 
 
+def test_every_name_of_moolib_can_be_imported():
+    names = """Accumulator AllReduce Batcher Broker EnvPool EnvRunner EnvStepper EnvStepperFuture
+        Future Group Queue Rpc RpcDeferredReturn RpcError create_uid set_log_level set_logging
+        set_max_threads"""
+    for name in names.split():
+        assert getattr(moolib, name).__doc__, name
+        assert name in moolib.__all__
+    for part in (moolib.EnvRunner, moolib.EnvStepper):
+        with pytest.raises(TypeError, match="make an EnvPool"):
+            part()
+
+
 def run(*programs, first=ALIASED):
     """Runs programs in parallel; the first is the host, whose address the others get.
 

@@ -325,6 +325,25 @@ def test_names_and_transports_can_only_be_set_before_use():
         moolib.Rpc().set_transports(["tcp/ip"])
 
 
+@pytest.mark.parametrize(
+    ("names", "transport"),
+    [(["tcp", "ipc"], "shared memory"), (["IPC"], "shared memory"), (["tcp"], "TCP")],
+)
+def test_transports_named_as_in_moolib_keep_shared_memory(names, transport):
+    host, client = moolib.Rpc(), moolib.Rpc()
+    host.set_name("host")
+    for rpc in (host, client):
+        rpc.set_transports(names)
+    host.define("f", lambda: 2)
+    address = f"ipc://{moolib.create_uid()}" if names == ["IPC"] else "127.0.0.1:0"
+    host.listen(address)
+    client.connect(address if names == ["IPC"] else host._rpc().addresses[0])
+    assert client.sync("host", "f") == 2
+    eventually(lambda: client._rpc().debug_info()["peers"][0]["transport"] == transport)
+    client.close()
+    host.close()
+
+
 def test_module_functions_accept_the_values_of_moolib():
     assert len(moolib.create_uid()) == 16
     int(moolib.create_uid(), 16)

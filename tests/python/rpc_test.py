@@ -160,6 +160,30 @@ def test_torch_tensors_are_returned_as_tensors(echo):
         assert torch.equal(got, value.detach())
 
 
+def test_float8_tensors_of_torch_can_be_sent(echo):
+    torch = pytest.importorskip("torch")
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        value = torch.arange(6, dtype=torch.float32).reshape(2, 3).to(getattr(torch, name))
+        got = echo(value)
+        assert got.dtype == value.dtype
+        assert torch.equal(got.float(), value.float())
+
+
+def test_arrays_of_jax_are_returned_as_arrays_of_jax(echo):
+    jax = pytest.importorskip("jax")
+    for value in (
+        jax.numpy.arange(6.0).reshape(2, 3),
+        jax.numpy.ones(40_000, jax.numpy.bfloat16),
+        jax.numpy.arange(6).reshape(2, 3).T,
+        jax.numpy.zeros((0, 3)),
+    ):
+        got = echo({"a": [value]})["a"][0]
+        assert isinstance(got, jax.Array)
+        assert got.dtype == value.dtype
+        assert got.shape == value.shape
+        assert bool((got == value).all())
+
+
 class Unknown:
     pass
 
@@ -506,6 +530,24 @@ def test_more_than_max_pending_calls_are_refused():
         assert all(f.result(DEADLINE_S) for f in futures)
 
 
+def test_a_hundred_thousand_calls_may_be_pending_and_all_end():
+    count = 100_000
+    with (
+        reverie.Rpc("server", max_pending_calls=count) as server,
+        reverie.Rpc("client", max_pending_calls=count) as client,
+    ):
+        release = threading.Event()
+        server.define("wait", lambda: release.wait(DEADLINE_S))
+        client.connect(server.listen())
+        futures = [client.async_("server", "wait") for _ in range(count)]
+        assert client.debug_info()["pending_calls"] == count
+        with pytest.raises(errors.ResourceExhaustedError, match="100000 calls"):
+            client.async_("server", "wait")
+        release.set()
+        assert all(future.result(DEADLINE_S) for future in futures)
+        assert client.debug_info()["pending_calls"] == 0
+
+
 def test_after_close_calls_fail_on_both_peers(pair, ended_within):
     server, client = pair
     release = threading.Event()
@@ -554,6 +596,36 @@ def test_a_dropped_peer_ends_its_threads_at_once(pair, ended_within):
     gc.collect()
     assert ended_within(begin, 1.0)
     eventually(lambda: served() <= before)
+
+
+def test_a_peer_with_a_running_handler_and_pending_calls_can_be_dropped(transport, ended_within):
+    started, release = threading.Event(), threading.Event()
+
+    def handler():
+        started.set()
+        return release.wait(DEADLINE_S)
+
+    name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
+    with reverie.Rpc("other", **options_of(transport)) as other:
+        address = other.listen("127.0.0.1:0" if transport in ("tcp", "tls") else name)
+        other.define("wait", lambda: release.wait(DEADLINE_S))
+        rpc = reverie.Rpc("dropped", **options_of(transport))
+        rpc.define("handler", handler)
+        rpc.connect(address)
+        mine = [rpc.async_("other", "wait") for _ in range(100)]
+        theirs = [other.async_("dropped", "handler") for _ in range(100)]
+        assert started.wait(DEADLINE_S)
+        begin = time.monotonic()
+        del rpc
+        gc.collect()
+        assert ended_within(begin, 1.0)
+        for future in mine:
+            with pytest.raises(errors.CancelledError):
+                future.result(DEADLINE_S)
+        for future in theirs:
+            with pytest.raises(errors.UnavailableError, match="'dropped' has closed"):
+                future.result(DEADLINE_S)
+        release.set()
 
 
 def test_peers_report_their_names_functions_and_pending_calls(pair):
@@ -660,13 +732,14 @@ def test_a_forked_child_gets_an_error_and_its_parent_continues(pair):
 # --- Processes.
 
 _SERVER = """
-import os, sys, time, threading
+import ctypes, os, sys, time, threading
 import numpy as np
 import reverie
 rpc = reverie.Rpc("server")
 rpc.define("pid", os.getpid)
 rpc.define("double", lambda x: 2 * x)
 rpc.define("wait", lambda s: time.sleep(s))
+rpc.define("hold_gil", lambda s: ctypes.PyDLL(None).usleep(int(1e6 * s)))
 print(rpc.listen(sys.argv[1]), flush=True)
 sys.stdin.read()
 """
@@ -751,6 +824,34 @@ def test_a_restarted_peer_gets_no_calls_of_the_old_process(server, client):
         assert client.sync("server", "pid") == next_run.process.pid
     finally:
         next_run.end()
+
+
+def test_a_call_fails_as_restarted_when_another_run_of_its_peer_appears(server):
+    # By TCP, and with patience: that the process has ended is only learned from the next one.
+    with reverie.Rpc("client", transports=["tcp"], dead_after_s=60.0) as client:
+        client.connect(server.address)
+        mine = client.async_("server", "wait", 60)
+        again = client.async_("server", "wait", 0.5, idempotent=True)
+        client.ping("server")
+        server.process.kill()
+        server.process.wait()
+        next_run = Server(server.address)
+        try:
+            with pytest.raises(errors.PeerRestartedError, match="'server' was restarted") as caught:
+                mine.result(DEADLINE_S)
+            assert isinstance(caught.value, errors.UnavailableError)
+            again.result(DEADLINE_S)
+            assert client.sync("server", "pid") == next_run.process.pid
+        finally:
+            next_run.end()
+
+
+def test_a_peer_whose_python_is_blocked_stays_connected(server):
+    with reverie.Rpc("client", dead_after_s=1.0) as client:
+        client.connect(server.address)
+        others = [client.async_("server", "double", i) for i in range(3)]
+        assert client.sync("server", "hold_gil", 1.8) == 0
+        assert [future.result(DEADLINE_S) for future in others] == [0, 2, 4]
 
 
 def test_ctrl_c_ends_a_wait(client, ended_within):

@@ -110,6 +110,26 @@ def test_a_late_peer_can_get_the_weights_from_another_peer():
 
 
 @pytest.mark.parametrize("maps", [True, False])
+def test_weights_of_a_restarted_publisher_are_taken_though_its_versions_are_lower(maps):
+    with reverie.Rpc("actor") as actor:
+        address = actor.listen()
+        taken = reverie.Weights(actor, "w", sources=["learner"], shared_memory=maps)
+        for version in (100, 90, 90):
+            with reverie.Rpc("learner") as learner:
+                learner.connect(address)
+                published = reverie.Weights(learner, "w")
+                published.publish(version, nest_of(version))
+                held = taken.held()
+                assert taken.wait(None if held is None else held.version, timeout_s=LIMIT_S) == (
+                    taken.held()
+                )
+                assert taken.version == version
+                assert taken.held() is not held
+                published.publish(version + 1, nest_of(version + 1))
+                assert (taken.pull().value["w"] == version + 1).all()
+
+
+@pytest.mark.parametrize("maps", [True, False])
 def test_what_a_peer_writes_to_its_arrays_is_not_passed_on(maps):
     learner, actor = _pair()
     with learner, actor, reverie.Rpc("late") as late:

@@ -657,6 +657,35 @@ TEST(PeersOnASimulatedNetwork, FindAPeerAfterManyAddressesThatLedNowhere) {
   EXPECT_EQ(oracle.answers, 1);
 }
 
+// As a member of a group does, which connects to the broker and listens when it joins.
+TEST(PeersOnASimulatedNetwork, FindAPeerThatBeginsToListenDuringAHandshake) {
+  for (int steps = 0; steps < 30; ++steps) {
+    sim::Network network(1, {});
+    Oracle oracle;
+    for (int i = 0; i < 3; ++i) network.add(nullptr);
+    CallingPeer broker(network, oracle, 0, name_of(0), "secret");
+    CallingPeer caller(network, oracle, 1, name_of(1), "secret");
+    CallingPeer sought(network, oracle, 2, name_of(2), "secret");
+    network.replace(0, &broker);
+    network.replace(1, &caller);
+    network.replace(2, &sought);
+    broker.listen(address_of(0));
+    caller.connect(address_of(0));
+    sought.connect(address_of(0));
+    for (int i = 0; i < steps; ++i) network.step();
+    sought.listen(address_of(2));
+    const auto go_on_for = [&network](Duration time) {
+      const TimePoint end = network.now() + time;
+      while (network.now() < end && network.step()) {
+      }
+    };
+    go_on_for(std::chrono::seconds(1));
+    caller.call(name_of(2), false);
+    go_on_for(std::chrono::seconds(3));
+    EXPECT_EQ(oracle.answers, 1) << steps << " steps";
+  }
+}
+
 // The test requires no speed; it prints the figure for information.
 TEST(PeersOnASimulatedNetwork, EightPeersRunWithoutErrors) {
   constexpr std::size_t kCount = 8;

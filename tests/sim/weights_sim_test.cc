@@ -2,12 +2,15 @@
 // weights, wait for more, die, restart and are partitioned; so does the publisher.
 //
 // Invariants of every run: a peer has one version, exactly as it was published; its versions
-// increase; and no peer sends to more than kFanOut others. Once the network is healthy again, all
+// increase, though a restarted publisher may begin with a lower number; and no peer sends to more
+// than kFanOut others. Once the network is healthy again, all
 // peers get the newest version.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,6 +19,7 @@
 #include "reverie/weights/version_memory.h"
 #include "reverie/weights/weights_core.h"
 #include "tests/scale.h"
+#include "tests/support/sim_faults.h"
 #include "tests/support/sim_peer.h"
 
 namespace reverie {
@@ -25,11 +29,14 @@ constexpr std::size_t kBlocks = 12;
 constexpr std::size_t kSize = kBlocks * kChangedBlock - 50;
 constexpr std::size_t kHosts = 4;
 
+// A run of the publisher, and the version in it.
+using Number = std::pair<std::uint64_t, std::uint64_t>;
+
 // What all peers together have observed.
 struct Seen {
-  std::map<std::uint64_t, std::vector<std::byte>> published;
+  std::map<Number, std::vector<std::byte>> published;
   std::vector<std::byte> newest;
-  std::uint64_t newest_version = 0;
+  Number newest_version{1, 0};
   // The shared memory of hosts, by nonce.
   std::map<std::uint64_t, std::weak_ptr<const WeightsVersion>> memory;
   int mapped = 0;
@@ -46,8 +53,16 @@ class SimWeights final : public SimPeer {
     waits_ = node % 2 == 0;
   }
 
+  // A publisher starts again from an earlier version, as from a checkpoint.
+  static void begin_run(Seen& seen, std::uint64_t forgotten) {
+    Number& newest = seen.newest_version;
+    newest = {newest.first + 1, newest.second - std::min(newest.second, forgotten)};
+  }
+
   WeightsCore& core() { return core_; }
-  std::uint64_t version() const { return core_.held().about ? core_.held().about->version : 0; }
+  Number version() const {
+    return core_.held().about ? Number{core_.held().run, core_.held().about->version} : Number();
+  }
   bool is_publisher() const { return node() == 0; }
 
   // Changes some blocks of the newest version, sometimes all.
@@ -59,8 +74,8 @@ class SimWeights final : public SimPeer {
     for (std::uint64_t i = 0; i < changes; ++i) {
       bytes[draw.below(kSize)] = static_cast<std::byte>(draw.below(256));
     }
-    const std::uint64_t version = ++seen_.newest_version;
-    seen_.published[version] = bytes;
+    const std::uint64_t version = ++seen_.newest_version.second;
+    seen_.published[seen_.newest_version] = bytes;
     Payload payload;
     ValueWriter writer(payload);
     const std::int64_t shape[] = {static_cast<std::int64_t>(kSize)};
@@ -81,6 +96,7 @@ class SimWeights final : public SimPeer {
     made.name = "w";
     made.self = name;
     made.host = "host " + std::to_string(node() % kHosts);
+    made.run = seen_.newest_version.first;
     if (node() > 0) made.sources = {"w0"};
     if (node() > 2) made.sources.push_back("w1");
     made.is_reachable = [this] { return node() % 5 != 4; };  // a fifth of the peers do not listen
@@ -121,9 +137,9 @@ class SimWeights final : public SimPeer {
   void check() {
     const HeldVersion& held = core_.held();
     if (!held.about) return;
-    if (held.about->version < last_) seen_.wrong = "a version went back";
-    if (held.about->version == last_) return;
-    last_ = held.about->version;
+    if (version() < last_) seen_.wrong = "a version went back";
+    if (version() == last_) return;
+    last_ = version();
     const auto& right = seen_.published[last_];
     const auto bytes = held.about->value.bulk.front().bytes;
     if (bytes.size() != right.size() ||
@@ -151,7 +167,7 @@ class SimWeights final : public SimPeer {
     if (core_.next_tick() <= now()) core_.tick(now());
     take_ended();
     if (!is_publisher() && asked_ == 0 && now() >= next_ask_) {
-      const std::uint64_t newer = core_.held().about ? version() + 1 : 0;
+      const std::uint64_t newer = core_.held().about ? version().second + 1 : 0;
       const Duration limit = std::chrono::seconds(waits_ ? 5 : 2);
       asked_ = core_.ask(newer, waits_, now() + limit, now());
       take_ended();
@@ -202,7 +218,7 @@ class SimWeights final : public SimPeer {
   WeightsCore::InquiryId asked_ = 0;
   TimePoint next_ask_{};
   bool waits_ = false;
-  std::uint64_t last_ = 0;
+  Number last_;
 };
 
 class WeightsWorld {
@@ -213,6 +229,7 @@ class WeightsWorld {
     for (std::size_t i = 0; i < peers; ++i) start(i);
   }
   void start(std::size_t i) {
+    if (i == 0) SimWeights::begin_run(seen, network.random().below(4));
     peers_[i] = std::make_unique<SimWeights>(network, i, "w" + std::to_string(i), seen);
     network.replace(i, peers_[i].get());
     if (i % 5 != 4) peers_[i]->listen("10.0.0." + std::to_string(i + 1) + ":1");
@@ -230,13 +247,13 @@ class WeightsWorld {
     while (network.now() < until && seen.wrong.empty() && network.step()) {
     }
   }
-  bool have_all(std::uint64_t version) {
+  bool have_all(const Number& version) {
     for (const auto& peer : peers_) {
       if (peer && peer->version() < version) return false;
     }
     return true;
   }
-  Duration time_until_all_have(std::uint64_t version, Duration limit) {
+  Duration time_until_all_have(const Number& version, Duration limit) {
     const TimePoint begin = network.now();
     while (!have_all(version) && network.now() - begin < limit && network.step()) {
     }
@@ -256,19 +273,21 @@ struct Outcome {
   Duration healed{};
 };
 
+constexpr std::size_t kPeers = 12;
+constexpr TimePoint kFaultsEnd{4'000'000'000};
+
+std::vector<SimFault> faults_of(std::uint64_t seed) {
+  return draw_faults(seed ^ 0x77e1, kFaultsEnd, std::chrono::milliseconds(80), kPeers);
+}
+
 // 4 simulated seconds with faults, then none.
-Outcome run(std::uint64_t seed) {
-  constexpr std::size_t kPeers = 12;
+Outcome run(std::uint64_t seed, const std::vector<SimFault>& faults) {
   constexpr Duration kLimit = std::chrono::seconds(15);
   sim::NetworkOptions faulty;
   faulty.cut_share = 0.003;
   WeightsWorld world(seed, kPeers, faulty);
-  Random draws(seed ^ 0x77e1);
-  const TimePoint faults_end{4'000'000'000};
-  while (world.network.now() < faults_end && world.seen.wrong.empty()) {
-    world.run(Duration(static_cast<std::int64_t>(draws.below(80'000'000))));
-    const std::size_t who = draws.below(kPeers);
-    const double act = draws.uniform();
+  for (const auto& [when, act, who, other, value] : faults) {
+    world.run(when - world.network.now());
     if (act < 0.15) {
       if (world.peer(who) != nullptr) {
         world.kill(who);
@@ -276,13 +295,14 @@ Outcome run(std::uint64_t seed) {
         world.start(who);
       }
     } else if (act < 0.25) {
-      world.network.partition(draws.below(kPeers), draws.below(kPeers));
+      world.network.partition(who, other);
     } else if (act < 0.45) {
       world.network.heal();
     } else if (world.peer(0) != nullptr) {
       world.peer(0)->publish();
     }
   }
+  world.run(kFaultsEnd - world.network.now());
   world.network.heal();
   world.network.set_options({});
   for (std::size_t i = 0; i < kPeers; ++i) {
@@ -295,7 +315,7 @@ Outcome run(std::uint64_t seed) {
     for (std::size_t i = 0; i < kPeers; ++i) {
       if (world.peer(i)->version() < world.seen.newest_version) {
         world.seen.wrong += " w" + std::to_string(i) + " has " +
-                            std::to_string(world.peer(i)->version()) + ", sent to '" +
+                            std::to_string(world.peer(i)->version().second) + ", sent to '" +
                             world.peer(i)->core().parent() + "'";
       }
     }
@@ -306,10 +326,14 @@ Outcome run(std::uint64_t seed) {
 TEST(WeightsOnASimulatedNetwork, AreCompleteAndReachAllPeers) {
   Seen all;
   Duration slowest{};
-  const std::uint64_t seeds = static_cast<std::uint64_t>(scaled_in_release(100, 10'000));
+  const std::uint64_t seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 10'000));
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const Outcome outcome = run(seed);
-    ASSERT_EQ(outcome.seen.wrong, "") << "seed " << seed;
+    const Outcome outcome = run(seed, faults_of(seed));
+    ASSERT_EQ(outcome.seen.wrong, "")
+        << "seed " << seed << ", with these faults alone:"
+        << fewest_faults(faults_of(seed), [seed](const std::vector<SimFault>& faults) {
+             return run(seed, faults).seen.wrong;
+           });
     all.mapped += outcome.seen.mapped;
     all.sent_changes += outcome.seen.sent_changes;
     all.sent_elsewhere += outcome.seen.sent_elsewhere;
@@ -323,15 +347,15 @@ TEST(WeightsOnASimulatedNetwork, AreCompleteAndReachAllPeers) {
 }
 
 TEST(WeightsOnASimulatedNetwork, TheSameSeedGivesTheSameRun) {
-  EXPECT_EQ(run(3).trace, run(3).trace);
+  EXPECT_EQ(run(3, faults_of(3)).trace, run(3, faults_of(3)).trace);
 }
 
 // Some peers are on the publisher's host, the others on three more hosts.
 TEST(WeightsOnASimulatedNetwork, FormATreeThatServesAJoinerWithoutThePublisher) {
-  constexpr std::size_t kPeers = 12;
   WeightsWorld world(7, kPeers, {});
   world.peer(0)->publish();
-  ASSERT_LT(world.time_until_all_have(1, std::chrono::seconds(20)), std::chrono::seconds(20));
+  ASSERT_LT(world.time_until_all_have(world.seen.newest_version, std::chrono::seconds(20)),
+            std::chrono::seconds(20));
   for (int i = 0; i < 5; ++i) {
     world.peer(0)->publish();
     world.run(std::chrono::milliseconds(200));
@@ -346,7 +370,8 @@ TEST(WeightsOnASimulatedNetwork, FormATreeThatServesAJoinerWithoutThePublisher) 
   world.kill(7);
   world.run(std::chrono::milliseconds(50));
   world.start(7);
-  EXPECT_LT(world.time_until_all_have(6, std::chrono::seconds(15)), std::chrono::seconds(15));
+  EXPECT_LT(world.time_until_all_have(world.seen.newest_version, std::chrono::seconds(15)),
+            std::chrono::seconds(15));
   EXPECT_EQ(world.seen.wrong, "");
 }
 

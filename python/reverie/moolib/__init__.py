@@ -58,6 +58,8 @@ __all__ = [
     "Batcher",
     "Broker",
     "EnvPool",
+    "EnvRunner",
+    "EnvStepper",
     "EnvStepperFuture",
     "Future",
     "Group",
@@ -231,6 +233,31 @@ class EnvStepperFuture:
         outputs = dict(state) if isinstance(state, dict) else {"state": state}
         done: npt.NDArray[np.bool_] = batch.terminated | batch.truncated
         return {**outputs, "reward": batch.reward, "done": done}
+
+
+class EnvRunner:
+    """The part of moolib's ``EnvPool`` that runs environments; only its name is here.
+
+    Raises:
+        UnsupportedTypeError: always. Moolib's class has no constructor either.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None:  # noqa: ARG002
+        raise UnsupportedTypeError(_NO_CONSTRUCTOR.format("EnvRunner"))
+
+
+class EnvStepper:
+    """The part of moolib's ``EnvPool`` that steps its batches; only its name is here.
+
+    Raises:
+        UnsupportedTypeError: always. Moolib's class has no constructor either.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None:  # noqa: ARG002
+        raise UnsupportedTypeError(_NO_CONSTRUCTOR.format("EnvStepper"))
+
+
+_NO_CONSTRUCTOR = "{} has no constructor, as in moolib; make an EnvPool, and call its step()"
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

@@ -305,7 +305,7 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       return true;
     case AccumulatorMessageKind::kState:
       if (leader_.empty() || message.gifts.size() >= members_.size()) return false;
-      send_state(message, payload.bulk, std::exchange(message.gifts, {}));
+      pass_on(message, payload.bulk);
       if (!incoming_ || incoming_->first.slot <= message.slot) {
         Payload value;
         value.head = std::move(message.value);

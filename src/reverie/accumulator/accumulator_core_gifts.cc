@@ -65,6 +65,13 @@ void AccumulatorCore::send_state(const AccumulatorMessage& state,
   }
 }
 
+void AccumulatorCore::pass_on(AccumulatorMessage& state, std::vector<BulkPiece>& bulk) {
+  if (state.gifts.empty()) return;
+  send_state(state, bulk, std::exchange(state.gifts, {}));
+  // The program may write to its state while these messages are sent.
+  for (BulkPiece& piece : bulk) piece = kept_copy(piece.bytes);
+}
+
 void AccumulatorCore::note_gifts(const std::vector<AccumulatorGift>& gifts, TimePoint now) {
   for (const AccumulatorGift& gift : gifts) {
     if (gift.number > 0) gave_[gift.to] = gift;

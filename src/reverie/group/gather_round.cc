@@ -94,14 +94,13 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
   if (part != 0) return data_loss("part {} of a gathering was sent, which has one", part);
   const TreePlace place = place_in_tree(member_, tree_, member_count_);
   if (!is_up) {
-    if (place.parent != from || !has_sent_up_ || is_done_) {
+    if (place.parent != from || !has_sent_up_ || has_all_) {
       return data_loss("values came down from a member that is not the parent");
     }
     std::map<std::size_t, Payload> values;
     REVERIE_RETURN_IF_ERROR(read_values(payload, member_count_, values));
     values_ = std::move(values);
-    is_done_ = true;
-    for (const std::size_t child : place.children()) out.push_back(part_to(child, false));
+    go_down(out);
     return {};
   }
   const auto children = place.children();
@@ -122,20 +121,30 @@ Status GatherRound::take(std::size_t from, bool is_up, std::size_t part, Payload
 void GatherRound::go_up(std::vector<RoundPart>& out) {
   has_sent_up_ = true;
   const TreePlace place = place_in_tree(member_, tree_, member_count_);
-  if (place.parent) {
-    out.push_back(part_to(*place.parent, true));
-    return;
-  }
-  is_done_ = true;
-  for (const std::size_t child : place.children()) out.push_back(part_to(child, false));
+  if (!place.parent) return go_down(out);
+  RoundPart& part = out.emplace_back();
+  part.to = *place.parent;
+  part.is_up = true;
+  write_values(values_, part);
 }
 
-RoundPart GatherRound::part_to(std::size_t member, bool is_up) const {
+void GatherRound::go_down(std::vector<RoundPart>& out) {
+  has_all_ = true;
+  const TreePlace place = place_in_tree(member_, tree_, member_count_);
+  if (place.child_count == 0) return;
   RoundPart part;
-  part.to = member;
-  part.is_up = is_up;
   write_values(values_, part);
-  return part;
+  std::size_t size = 0;
+  for (const BulkPiece& piece : part.bulk) size += piece.bytes.size();
+  part.must_arrive = size > kCopiedResultMax;
+  if (!part.must_arrive) {
+    for (BulkPiece& piece : part.bulk) piece = kept_copy(piece.bytes);
+  }
+  for (const std::size_t child : place.children()) {
+    if (part.must_arrive) ++in_flight_;
+    part.to = child;
+    out.push_back(part);
+  }
 }
 
 }  // namespace reverie

@@ -1,6 +1,9 @@
 // A gathering of values: each member contributes at most one, and each gets all of them. Up one
 // tree each member adds its value to those of its children; the root's list goes down to all. A
 // value is any head and bulk, as a call carries them.
+//
+// The program may write to the values that it gets. So a member that sends them on is done once
+// its children have received them, or sends a copy if they are small.
 #pragma once
 
 #include <array>
@@ -23,8 +26,8 @@ class GatherRound final : public Round {
   void start(std::vector<RoundPart>& out) override;
   Status take(std::size_t from, bool is_up, std::size_t part, Payload payload,
               std::vector<RoundPart>& out) override;
-  void arrived() override {}
-  bool is_done() const override { return is_done_; }
+  void arrived() override { --in_flight_; }
+  bool is_done() const override { return has_all_ && in_flight_ == 0; }
   std::uint64_t signature_hash() const override { return hash_; }
   const std::string& signature() const override { return what_; }
 
@@ -33,7 +36,7 @@ class GatherRound final : public Round {
 
  private:
   void go_up(std::vector<RoundPart>& out);
-  RoundPart part_to(std::size_t member, bool is_up) const;
+  void go_down(std::vector<RoundPart>& out);
 
   const std::string what_;
   const std::uint64_t hash_;
@@ -43,7 +46,8 @@ class GatherRound final : public Round {
   std::map<std::size_t, Payload> values_;
   std::array<bool, 2> has_come_{};
   bool has_sent_up_ = false;
-  bool is_done_ = false;
+  bool has_all_ = false;
+  std::size_t in_flight_ = 0;
 };
 
 }  // namespace reverie

@@ -7,20 +7,6 @@
 #include "reverie/reduce/topology.h"
 
 namespace reverie {
-namespace {
-
-// Results up to this size are copied before they are sent, so that no member waits until they have
-// arrived.
-constexpr std::size_t kCopiedMax = std::size_t{32} << 10;
-
-BulkPiece copied(std::span<const std::byte> bytes) {
-  auto keep = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
-  const std::span<const std::byte> kept(*keep);
-  return {kept, std::move(keep)};
-}
-
-}  // namespace
-
 ReduceRound::ReduceRound(std::shared_ptr<const ReduceLayout> layout, std::shared_ptr<Buffer> buffer,
                          std::size_t member, std::size_t member_count)
     : layout_(std::move(layout)),
@@ -90,8 +76,8 @@ void ReduceRound::go_up(std::size_t index, std::vector<RoundPart>& out) {
     return;
   }
   layout_->finish_part(index, bytes(), divisor_);
-  go_down(index, mine.size() <= kCopiedMax ? copied(mine) : BulkPiece{mine, buffer_},
-          mine.size() > kCopiedMax, out);
+  const bool is_copied = mine.size() <= kCopiedResultMax;
+  go_down(index, is_copied ? kept_copy(mine) : BulkPiece{mine, buffer_}, !is_copied, out);
 }
 
 void ReduceRound::go_down(std::size_t index, const BulkPiece& result, bool is_own,

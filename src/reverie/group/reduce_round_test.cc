@@ -1,7 +1,11 @@
 #include "reverie/group/reduce_round.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,7 +25,11 @@ struct Carried {
 // All members of one round, and the parts in transit, which are delivered in random order.
 class Rounds {
  public:
-  explicit Rounds(std::vector<std::unique_ptr<Round>> rounds) : rounds_(std::move(rounds)) {}
+  // `on_done` is called for each member at once when its round is done.
+  explicit Rounds(
+      std::vector<std::unique_ptr<Round>> rounds,
+      std::function<void(std::size_t)> on_done = [](std::size_t) {})
+      : rounds_(std::move(rounds)), on_done_(std::move(on_done)), was_done_(rounds_.size()) {}
 
   void run(Random& random) {
     std::vector<bool> has_begun(rounds_.size());
@@ -36,6 +44,7 @@ class Rounds {
         std::vector<RoundPart> parts;
         rounds_[member]->start(parts);
         send(member, std::move(parts));
+        look_at(member);
         continue;
       }
       // The group would keep parts that arrive before their receiver has begun.
@@ -77,11 +86,22 @@ class Rounds {
                      ->take(carried.from, carried.part.is_up, carried.part.part, payload, again)
                      .ok());
     EXPECT_TRUE(again.empty());
-    if (carried.part.must_arrive) rounds_[carried.from]->arrived();
     send(carried.part.to, std::move(parts));
+    look_at(carried.part.to);
+    if (!carried.part.must_arrive) return;
+    EXPECT_FALSE(rounds_[carried.from]->is_done());
+    rounds_[carried.from]->arrived();
+    look_at(carried.from);
+  }
+  void look_at(std::size_t member) {
+    if (was_done_[member] || !rounds_[member]->is_done()) return;
+    was_done_[member] = true;
+    on_done_(member);
   }
 
   std::vector<std::unique_ptr<Round>> rounds_;
+  std::function<void(std::size_t)> on_done_;
+  std::vector<bool> was_done_;
   std::vector<Carried> carried_;
   std::vector<std::size_t> sent_bytes_;
 };
@@ -302,6 +322,42 @@ TEST(GatherRound, GivesEachMemberTheValuesOfAllMembers) {
           }
         }
       }
+    }
+  }
+}
+
+// As an operation does that changes its first argument, while other members still receive.
+TEST(GatherRound, AMemberThatWritesToItsValuesChangesThoseOfNoOther) {
+  Random random(12);
+  constexpr std::size_t kCount = 7;
+  for (const std::size_t size : {std::size_t{100}, 2 * kCopiedResultMax}) {
+    for (int run = 0; run < 20; ++run) {
+      std::vector<std::unique_ptr<Round>> rounds;
+      std::vector<GatherRound*> gathers;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const std::vector<std::byte> bytes(size, static_cast<std::byte>(i));
+        Payload mine;
+        mine.bulk.push_back(kept_copy(bytes));
+        auto round = std::make_unique<GatherRound>("values", mine, 0, i, kCount);
+        gathers.push_back(round.get());
+        rounds.push_back(std::move(round));
+      }
+      std::size_t done = 0;
+      std::vector<std::map<std::size_t, Payload>> kept;
+      Rounds all(std::move(rounds), [&](std::size_t member) {
+        ++done;
+        kept.push_back(gathers[member]->take_values());
+        ASSERT_EQ(kept.back().size(), kCount);
+        for (const auto& [from, value] : kept.back()) {
+          const std::span<const std::byte> bytes = value.bulk.front().bytes;
+          EXPECT_EQ(std::ranges::count(bytes, static_cast<std::byte>(from)),
+                    static_cast<std::ptrdiff_t>(size))
+              << "the value of " << from << " on " << member;
+          std::memset(const_cast<std::byte*>(bytes.data()), 0xff, bytes.size());
+        }
+      });
+      all.run(random);
+      EXPECT_EQ(done, kCount);
     }
   }
 }

@@ -15,6 +15,10 @@
 
 namespace reverie {
 
+// Results up to this size are copied before they are sent, so that no member waits until they have
+// arrived.
+inline constexpr std::size_t kCopiedResultMax = std::size_t{32} << 10;
+
 // Bytes for another member.
 struct RoundPart {
   std::size_t to = 0;  // the member's index

@@ -97,7 +97,7 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
   Call call;
   call.peer = peer;
   call.options = options;
-  call.message = named(function, std::move(payload));
+  call.message = std::make_shared<Message>(Message{function, std::move(payload)});
   call.size_bytes = call.message->size_bytes();
   const FrameLimits limits;
   const Payload& given = call.message->payload;
@@ -189,11 +189,13 @@ void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, Tim
     const auto queued = std::lower_bound(
         session.queue.begin(), session.queue.end(), call.sequence,
         [](const Session::Queued& q, std::uint64_t s) { return q.header.sequence < s; });
-    if (queued != session.queue.end() && queued->header.sequence == call.sequence &&
-        !queued->is_sent) {
+    const bool is_queued =
+        queued != session.queue.end() && queued->header.sequence == call.sequence;
+    if (is_queued && !queued->is_sent) {
       session.take_back(FrameKind::kCall, id);
       session.queue.erase(queued);
     } else {
+      if (is_queued) keep_arrays(session, *queued, call, now);
       enqueue(session, FrameKind::kCancel, id, named({}), now);
     }
   } else {

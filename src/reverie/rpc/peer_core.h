@@ -252,7 +252,7 @@ class PeerCore {
   };
   struct Call {
     std::string peer;
-    std::shared_ptr<const Message> message;
+    std::shared_ptr<Message> message;
     CallOptions options;
     std::uint64_t session = 0;   // 0: waits for a session
     TimePoint waits_since;       // for a session
@@ -271,6 +271,7 @@ class PeerCore {
   void dial(const std::string& address, TimePoint now);
   void step_routes(TimePoint now);
   bool is_needed(const Route& route) const;
+  void tell_addresses(Session& session, TimePoint now);
   // The addresses that the peer has announced.
   void note_addresses(Session& session, const std::vector<std::string>& addresses);
   // Drops learned addresses that no present peer tells and no call waits for.
@@ -308,6 +309,10 @@ class PeerCore {
   // The other side has lost its state: what was sent to it is lost.
   void forget_sent(std::uint64_t key, TimePoint now);
   void end_call(CallId id, const Status& why, CallResult::Kind kind, TimePoint now);
+  // Copies what the caller may change once its call has ended: the rest of its frame is sent later,
+  // and all of it again if the connection is lost.
+  void keep_arrays(const Session& session, Session::Queued& queued, const Call& call,
+                   TimePoint now);
   void end_session(std::uint64_t key, const Status& why, CallResult::Kind kind, TimePoint now);
 
   void on_message(std::uint64_t key, Frame frame, TimePoint now);

@@ -1,12 +1,13 @@
-// The part of PeerCore that concerns memory outside of messages: which run shares this host, and
-// when what was lent to it is read.
+// The part of PeerCore that concerns memory outside of messages: which run shares this host, when
+// what was lent to it is read, and which arrays belong to callers.
 //
-// Tested in tests/sim/peers_sim_test.cc and src/reverie/calls/device_tensors_test.cc.
+// Tested in tests/sim/peers_sim_test.cc, peer_test.cc and src/reverie/calls/device_tensors_test.cc.
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "reverie/rpc/peer_core.h"
+#include "reverie/tensor/buffer.h"
 
 namespace reverie {
 namespace {
@@ -20,7 +21,29 @@ bool is_abstract(const std::string& address) {
   return address.starts_with("unix:@");
 }
 
+// False if there is no memory.
+bool keep_bulk(Payload& payload) {
+  for (BulkPiece& piece : payload.bulk) {
+    if (!piece.may_change) continue;
+    Result<Buffer> buffer = Allocator::heap().allocate(piece.bytes.size());
+    if (!buffer.ok()) return false;
+    const auto copy = std::make_shared<Buffer>(std::move(*buffer));
+    std::copy(piece.bytes.begin(), piece.bytes.end(), copy->data());
+    piece = {copy->bytes(), copy, false};
+  }
+  return true;
+}
+
 }  // namespace
+
+void PeerCore::keep_arrays(const Session& session, Session::Queued& queued, const Call& call,
+                           TimePoint now) {
+  if (keep_bulk(call.message->payload)) return;
+  // A frame that is sent in part ends with its connection, and is not sent again.
+  queued.header.kind = FrameKind::kCancel;
+  queued.message = std::make_shared<const Message>();
+  drop_link(session.link, resource_exhausted("no memory for a copy of a call's arrays"), now);
+}
 
 void PeerCore::mark(std::uint64_t key, const Session& session, Frame& frame) {
   Payload& payload = frame.message.payload;

@@ -465,6 +465,8 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
   answer_bytes_ -= session.acknowledge(received);
   for (Session::Queued& queued : session.queue) send_queued(session, queued, now);
   note_addresses(session, link.theirs.addresses);
+  // It began to listen during the handshake.
+  if (link.mine.addresses.size() < addresses_.size()) tell_addresses(session, now);
   if (link.is_dialled) {
     Route& route = routes_.at(link.address);
     route.last = {};

@@ -46,15 +46,17 @@ void PeerCore::on_find(std::uint64_t key, const Frame& frame, TimePoint now) {
 
 void PeerCore::add_address(std::string address, TimePoint now) {
   addresses_.push_back(std::move(address));
+  for (auto& [key, session] : sessions_) {
+    if (session.link != 0) tell_addresses(session, now);
+  }
+}
+
+void PeerCore::tell_addresses(Session& session, TimePoint now) {
   std::vector<std::string> told = addresses_;
   if (told.size() > kAddressesMax) told.resize(kAddressesMax);
-  for (auto& [key, session] : sessions_) {
-    if (session.link == 0) continue;
-    Message message = encode_addresses(told, options_.host);
-    message.name = options_.name;
-    enqueue(session, FrameKind::kFound, 0, std::make_shared<const Message>(std::move(message)),
-            now);
-  }
+  Message message = encode_addresses(told, options_.host);
+  message.name = options_.name;
+  enqueue(session, FrameKind::kFound, 0, std::make_shared<const Message>(std::move(message)), now);
 }
 
 void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <set>
 #include <string>
@@ -12,12 +13,14 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/os/byte_ring.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
@@ -362,6 +365,48 @@ TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
 
 // While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
 // if few calls are in progress.
+// The server reads nothing until the caller has written to its array again.
+TEST_P(PeerSuite, ACallThatEndedSendsTheArrayAsItWas) {
+  std::atomic<bool> is_blocked{false};
+  std::atomic<bool> may_go_on{false};
+  std::atomic<int> mixed{0};
+  ASSERT_TRUE(server_
+                  ->define("block",
+                           [&](Request) {
+                             is_blocked = true;
+                             EXPECT_TRUE(test::eventually([&] { return may_go_on.load(); }));
+                           })
+                  .ok());
+  ASSERT_TRUE(server_
+                  ->define("take",
+                           [&](const Request& request) {
+                             const auto bytes = request.message.payload.bulk.front().bytes;
+                             if (std::ranges::count(bytes, std::byte{1}) != std::ssize(bytes)) {
+                               ++mixed;
+                             }
+                           })
+                  .ok());
+  ASSERT_EQ(client_->sync("server", "double", number_payload(1), {}).kind,
+            CallResult::Kind::kAnswer);
+  ASSERT_TRUE(client_->call("server", "block", {}, {}, [](const CallResult&) {}).ok());
+  ASSERT_TRUE(test::eventually([&] { return is_blocked.load(); }));
+  std::vector<std::byte> array(32'000'000, std::byte{1});
+  const std::int64_t shape[] = {std::ssize(array)};
+  Payload payload;
+  ValueWriter(payload).lent_tensor(DType::kUInt8, shape, array, TensorMaker::kNumpy, nullptr,
+                                   /*may_change=*/true);
+  CallOptions options;
+  options.deadline = Clock::system().now() + std::chrono::milliseconds(100);
+  const CallResult late = client_->sync("server", "take", std::move(payload), options);
+  EXPECT_EQ(late.status.code(), StatusCode::kDeadlineExceeded) << late.status.to_string();
+  std::ranges::fill(array, std::byte{2});
+  may_go_on = true;
+  EXPECT_EQ(client_->sync("server", "double", number_payload(2), {}).kind,
+            CallResult::Kind::kAnswer);
+  EXPECT_EQ(mixed, 0);
+  client_->close();
+}
+
 TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
   std::atomic<int> held{0};
   std::atomic<int> withdrawn{0};
@@ -618,6 +663,71 @@ TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
   EXPECT_EQ(count_of(ended, StatusCode::kOk), 1u);
   client->close();  // ends the unanswered call while `results` is alive
   server->close();
+}
+
+// The first pages of the rings of all links in this process, mapped once more: the links may end.
+class RingPages {
+ public:
+  RingPages() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("/memfd:reverie-link") == std::string::npos) continue;
+      auto* const at = reinterpret_cast<void*>(std::stoull(line, nullptr, 16));
+      void* const page = ::mremap(at, 0, kRingPageBytes, MREMAP_MAYMOVE);
+      if (page != MAP_FAILED) pages_.push_back(static_cast<RingPage*>(page));
+    }
+  }
+  ~RingPages() {
+    for (RingPage* const page : pages_) ::munmap(page, kRingPageBytes);
+  }
+  RingPages(const RingPages&) = delete;
+  RingPages& operator=(const RingPages&) = delete;
+  std::size_t count() const { return pages_.size(); }
+  void spoil(std::atomic<std::uint64_t> RingPage::*word) {
+    for (RingPage* const page : pages_) (page->*word).store(std::uint64_t{1} << 60);
+  }
+
+ private:
+  std::vector<RingPage*> pages_;
+};
+
+// The writer looks at the reader's position, and the reader at the writer's.
+TEST(Peer, APeerThatWritesRubbishToSharedMemoryIsReachedBySocket) {
+  for (const auto word : {&RingPage::head, &RingPage::tail}) {
+    Peer::Options options = named("server", "", true, false);
+    options.dead_after = kPatience;
+    const auto server = make_peer(options);
+    options.name = "client";
+    const auto client = make_peer(options);
+    define_double(*server);
+    ASSERT_TRUE(
+        client->connect(listening(*server, format("unix:@reverie-{}", random_seed()))).ok());
+    const auto uses = [&](const Peer& peer, const std::string& transport) {
+      const std::vector<PeerInfo> others = peer.peers();
+      return others.size() == 1 && others.front().transport == transport;
+    };
+    std::int64_t number = 0;
+    const auto call = [&] {
+      const CallResult result = client->sync("server", "double", number_payload(++number), {});
+      ASSERT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+      EXPECT_EQ(number_of(result.payload), 2 * number);
+    };
+    const auto both_use = [&](const std::string& transport) {
+      call();
+      return uses(*client, transport) && uses(*server, transport);
+    };
+    ASSERT_TRUE(test::eventually([&] { return both_use("shared memory"); }));
+    RingPages pages;
+    ASSERT_GE(pages.count(), 2u);
+    EXPECT_TRUE(test::eventually([&] {
+      if (both_use("Unix socket")) return true;
+      pages.spoil(word);  // a thread still polls the ring after a call
+      return false;
+    }));
+    const std::string why = client->peers().front().transport_reason;
+    EXPECT_TRUE(why.find("rubbish") != std::string::npos || why.find("map") != std::string::npos)
+        << why;
+  }
 }
 
 TEST(Peer, AForkedChildGetsNothingFromItsParentsPeer) {

@@ -26,8 +26,15 @@ inline constexpr std::size_t kBulkAlignment = 64;
 struct BulkPiece {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> keep;
-  bool may_change = false;  // after the call that takes it has returned
+  bool may_change = false;  // after the call that takes it has returned or, of a peer, has ended
 };
+
+// The same bytes in memory of their own, which they keep alive.
+inline BulkPiece kept_copy(std::span<const std::byte> bytes) {
+  auto keep = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  const std::span<const std::byte> kept(*keep);
+  return {kept, std::move(keep)};
+}
 
 class ArenaBlock;
 
@@ -83,7 +90,8 @@ struct Payload {
   }
 };
 
-// A frame without its header. Immutable once it is queued, since it may be sent again.
+// A frame without its header. Its bytes stay the same once it is queued, since it may be sent
+// again.
 struct Message {
   std::string name;  // of the function that is called or the peer that is sought; else empty
   Payload payload;

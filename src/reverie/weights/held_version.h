@@ -39,6 +39,7 @@ struct WeightsChanges {
 
 struct HeldVersion {
   std::shared_ptr<const WeightsVersion> about;  // may be null
+  std::uint64_t run = 0;                        // of its publisher; a later run has a higher number
   WeightsPlace place;
   std::shared_ptr<const void> memory;             // keeps the place
   std::shared_ptr<const WeightsChanges> changes;  // null if they are not known

@@ -183,6 +183,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     made.self = peer->name();
     made.host = options_.uses_shared_memory ? host_id() : std::string();
     made.sources = options_.sources;
+    made.run = static_cast<std::uint64_t>(calendar_ns());
     made.maps = options_.uses_shared_memory;
     // Called within events, while the peer exists.
     made.others = [peer] {

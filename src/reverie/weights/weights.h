@@ -4,6 +4,9 @@
 //                                          |
 //                                          +---- sent, if asked for --> an actor elsewhere
 //
+// A publisher that is restarted may continue from a lower version: any version of its new run is
+// newer than those of its earlier ones, by the calendar of its host when its Weights were made.
+//
 // Each version has its own memory, which is not written again while any peer holds it: so a peer
 // has one whole version for as long as it holds it. On one host it is mapped, not copied; a page
 // that a holder writes to becomes private. Every peer that has a version serves it: a peer that
@@ -52,11 +55,13 @@ class Weights {
   // The same in memory that only the caller uses, and may write to: mapped once more, or copied.
   // RESOURCE_EXHAUSTED if there is no memory.
   Result<VersionPtr> own_copy() const;
-  // Asks for a newer version; returns what this peer has then, null if there is none yet.
-  // UNAVAILABLE if no source can be reached. `is_interrupted` is called periodically on this
+  // Asks for a newer version; returns what this peer has then, null if there is none yet. Its
+  // number is lower than that of the version before if the publisher was restarted with a lower
+  // one. UNAVAILABLE if no source can be reached. `is_interrupted` is called periodically on this
   // thread; true ends the call with CANCELLED.
   Result<VersionPtr> pull(TimePoint deadline, const std::function<bool()>& is_interrupted = {});
-  // Waits for a version >= `at_least`. DEADLINE_EXCEEDED if none arrives in time.
+  // Waits for a version >= `at_least`, or, if this peer has a version, for any of a later run of
+  // the publisher. DEADLINE_EXCEEDED if none arrives in time.
   Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline,
                               const std::function<bool()>& is_interrupted = {});
   // Stops asking and serving. Idempotent.

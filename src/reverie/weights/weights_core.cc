@@ -1,6 +1,7 @@
 #include "reverie/weights/weights_core.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace reverie {
@@ -19,6 +20,7 @@ constexpr Duration kFailedTime = std::chrono::seconds(5);
 // After this many failures in a row to map its memory, a source counts as on another host.
 constexpr int kFailedMapsMax = 3;
 constexpr std::size_t kWaitersMax = 65'536;
+constexpr std::uint64_t kRunMax = std::uint64_t{1} << 63;  // no run that is not hostile reaches it
 
 bool is_transient(StatusCode code) {
   return code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
@@ -32,6 +34,7 @@ WeightsCore::WeightsCore(Options options) : options_(std::move(options)) {}
 // --- What this peer wants.
 
 void WeightsCore::publish(HeldVersion version, TimePoint now) {
+  version.run = std::max(options_.run, held_.run);
   take(std::move(version), now);
 }
 
@@ -44,6 +47,7 @@ WeightsCore::InquiryId WeightsCore::ask(std::uint64_t at_least, bool waits, Time
   }
   Inquiry& inquiry = inquiries_[id];
   inquiry.at_least = at_least;
+  inquiry.run = held_.run;
   inquiry.waits = waits;
   inquiry.deadline = deadline;
   if (waits && held_.about && held_.about->version >= at_least) {
@@ -98,6 +102,7 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
   const std::string& to = inquiry.route[inquiry.next];
   WeightsRequest ask;
   ask.at_least = inquiry.at_least;
+  ask.run = inquiry.run;
   ask.has_version = inquiry.takes_changes && held_.about != nullptr;
   if (ask.has_version) ask.version = held_.about->version;
   ask.maps = options_.maps && inquiry.maps && failed_maps_[to] < kFailedMapsMax;
@@ -236,7 +241,7 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
       break;
     default:
       got = unavailable("version {} is not here", answer.base);
-      if (held_.about && held_.about->version == answer.base) {
+      if (held_.about && held_.run == answer.run && held_.about->version == answer.base) {
         auto changes = std::make_shared<WeightsChanges>();
         changes->base = answer.base;
         changes->blocks = std::move(answer.blocks);
@@ -251,7 +256,8 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
     if (++inquiry.detours > kDetoursMax) return fail_over(id, from, got.status(), now);
     return advance(id, now);
   }
-  if (answer.version < inquiry.at_least) {
+  const bool is_next_run = inquiry.run != 0 && answer.run > inquiry.run;
+  if (answer.version < inquiry.at_least && !is_next_run) {
     return fail_over(
         id, from,
         data_loss("'{}' gives version {} for {} or above", from, answer.version, inquiry.at_least),
@@ -260,23 +266,26 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
   if (answer.kind != Kind::kMemory && has_map_requests_ && options_.share) {
     got = options_.share(std::move(*got));
   }
+  got->run = answer.run;
   end(id, {});
   take(std::move(*got), now);
 }
 
 // Keeps the version if it is the newest, and sends it to waiting peers.
 void WeightsCore::take(HeldVersion version, TimePoint now) {
-  if (held_.about && held_.about->version >= version.about->version) return follow(now);
+  if (held_.about &&
+      std::tie(held_.run, held_.about->version) >= std::tie(version.run, version.about->version)) {
+    return follow(now);
+  }
   held_ = std::move(version);
-  const std::uint64_t number = held_.about->version;
   std::vector<InquiryId> over;
   for (const auto& [id, inquiry] : inquiries_) {
-    if (inquiry.waits && inquiry.at_least <= number) over.push_back(id);
+    if (inquiry.waits && has_for(inquiry.run, inquiry.at_least)) over.push_back(id);
   }
   for (const InquiryId id : over) end(id, {});
   std::vector<Waiter> waiting;
   for (Waiter& waiter : std::exchange(waiters_, {})) {
-    if (waiter.ask.at_least <= number) {
+    if (has_for(waiter.ask.run, waiter.ask.at_least)) {
       serve(waiter.request, waiter.ask);
     } else {
       waiting.push_back(std::move(waiter));
@@ -293,6 +302,7 @@ void WeightsCore::follow(TimePoint now) {
   follow_id_ = ++last_inquiry_;
   Inquiry& inquiry = inquiries_[follow_id_];
   inquiry.at_least = held_.about ? held_.about->version + 1 : 0;
+  inquiry.run = held_.run;
   inquiry.waits = true;
   inquiry.is_followed = true;
   inquiry.deadline = TimePoint::max();
@@ -353,7 +363,10 @@ void WeightsCore::on_request(const Request& request, TimePoint now) {
     return this->answer(request.id, encode(answer));
   }
   has_map_requests_ = has_map_requests_ || is_mapped_by(ask);
-  if (held_.about && held_.about->version >= ask.at_least) {
+  // The clock of an earlier publisher's host was ahead: the only publisher has the latest run.
+  const bool is_publisher = options_.sources.empty() && held_.about;
+  if (is_publisher && held_.run < ask.run && ask.run < kRunMax) held_.run = ask.run + 1;
+  if (has_for(ask.run, ask.at_least)) {
     serve(request.id, ask);
   } else if (!ask.waits && (held_.about || options_.sources.empty())) {
     answer(request.id, encode(WeightsAnswer{}));
@@ -370,15 +383,23 @@ void WeightsCore::on_withdrawn(InboundId request) {
   std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.request == request; });
 }
 
+bool WeightsCore::has_for(std::uint64_t run, std::uint64_t at_least) const {
+  if (!held_.about) return false;
+  const bool is_same_run = run == 0 || run == held_.run;
+  return is_same_run ? held_.about->version >= at_least : held_.run > run;
+}
+
 void WeightsCore::serve(InboundId request, const WeightsRequest& ask) {
   WeightsAnswer answer;
+  answer.run = held_.run;
   answer.version = held_.about->version;
   if (is_mapped_by(ask) && held_.place.fd >= 0) {
     answer.kind = WeightsAnswer::Kind::kMemory;
     answer.place = held_.place;
     return this->answer(request, encode(answer));
   }
-  if (held_.changes && ask.has_version && ask.version == held_.changes->base) {
+  if (held_.changes && ask.has_version && ask.run == held_.run &&
+      ask.version == held_.changes->base) {
     answer.kind = WeightsAnswer::Kind::kChanged;
     answer.base = held_.changes->base;
     answer.checksum = held_.changes->checksum;

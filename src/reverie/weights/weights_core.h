@@ -15,6 +15,10 @@
 // - A peer that cannot reach the peer it was referred to returns to its sources, and says so: the
 //   source refers it elsewhere, or serves it.
 // - Versions are complete and only grow: a version older than the peer's is dropped.
+// - A restarted publisher may begin with a lower version, as after a checkpoint. So each version
+// has
+//   its publisher's run, and any version of a later run is newer. A request that waits ends with
+//   the first version of a later run, whatever its number.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +46,7 @@ class WeightsCore {
     std::string self;  // of this peer
     std::string host;  // equal for peers that may map each other's memory; empty: none may
     std::vector<std::string> sources;
+    std::uint64_t run = 1;  // of this peer as a publisher; a later one has a higher number
     bool maps = true;
     // Peers to ask when no source answers.
     std::function<std::vector<std::string>()> others;
@@ -82,7 +87,7 @@ class WeightsCore {
   // The peer that it was referred to; empty: it asks its sources.
   const std::string& parent() const { return parent_; }
 
-  // Requires a version above the held one.
+  // Requires a version above the held one. It gets this peer's run.
   void publish(HeldVersion version, TimePoint now);
   // Asks for a version >= `at_least`; with `waits`, waits for one. take_ended() tells the outcome.
   InquiryId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
@@ -102,6 +107,7 @@ class WeightsCore {
  private:
   struct Inquiry {
     std::uint64_t at_least = 0;
+    std::uint64_t run = 0;  // of the version that this peer had; 0: none
     bool waits = false;
     bool is_followed = false;  // for peers that ask this one, not for a caller
     TimePoint deadline;
@@ -130,6 +136,8 @@ class WeightsCore {
   void advance(InquiryId id, TimePoint now);
   void end(InquiryId id, Status status);
   Status too_late(const Inquiry& inquiry) const;
+  // Whether the held version is what a peer asks for that has one of `run`, or none if that is 0.
+  bool has_for(std::uint64_t run, std::uint64_t at_least) const;
   void on_answer(InquiryId id, const std::string& from, WeightsAnswer answer,
                  const Payload& payload, TimePoint now);
   void fail_over(InquiryId id, const std::string& from, Status why, TimePoint now);

@@ -1,7 +1,11 @@
 #include "reverie/weights/weights_core.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -84,11 +88,113 @@ TEST(WeightsCore, AnInquiryThatWouldRetryAfterItsDeadlineEndsAtIt) {
   EXPECT_EQ(core.next_tick(), TimePoint::max());
 }
 
+// A publisher and a peer that takes from it, which call each other at once.
+class PublisherAndTaker {
+ public:
+  PublisherAndTaker() : taker_(options("actor", {"learner"}, 1)) {}
+
+  void restart_publisher(std::uint64_t run) {
+    publisher_ = std::make_unique<WeightsCore>(options("learner", {}, run));
+  }
+  void publish(std::uint64_t version) {
+    const std::vector<std::uint8_t> bytes(kSize, static_cast<std::uint8_t>(version));
+    HeldVersion made;
+    made.about = std::make_shared<const WeightsVersion>(version_of(version, bytes));
+    publisher_->publish(std::move(made), {});
+    carry();
+  }
+  // As Weights::pull().
+  std::uint64_t pull() {
+    const WeightsCore::InquiryId asked = ask(held() + 1, /*waits=*/false);
+    EXPECT_TRUE(has_ended(asked));
+    return held();
+  }
+  WeightsCore::InquiryId ask(std::uint64_t at_least, bool waits) {
+    const WeightsCore::InquiryId asked = taker_.ask(at_least, waits, TimePoint::max(), {});
+    carry();
+    return asked;
+  }
+  bool has_ended(WeightsCore::InquiryId asked) {
+    for (const WeightsCore::Ended& end : taker_.take_ended()) {
+      EXPECT_TRUE(end.status.ok()) << end.status.to_string();
+      ended_.push_back(end.ask);
+    }
+    return std::ranges::count(ended_, asked) > 0;
+  }
+  std::uint64_t held() const { return taker_.held().about ? taker_.held().about->version : 0; }
+
+ private:
+  static WeightsCore::Options options(const std::string& self, std::vector<std::string> sources,
+                                      std::uint64_t run) {
+    WeightsCore::Options made;
+    made.name = "policy";
+    made.self = self;
+    made.sources = std::move(sources);
+    made.run = run;
+    return made;
+  }
+  void carry() {
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (WeightsCore::Outgoing& out : taker_.take_outgoing()) {
+        if (out.kind != WeightsCore::Outgoing::Kind::kCall) continue;
+        moves = true;
+        Request request;
+        request.id = {1, out.ticket};
+        request.caller = "actor";
+        request.message.payload = std::move(out.payload);
+        publisher_->on_request(request, {});
+      }
+      for (WeightsCore::Outgoing& out : publisher_->take_outgoing()) {
+        moves = true;
+        EXPECT_EQ(out.kind, WeightsCore::Outgoing::Kind::kAnswer);
+        CallResult result;
+        result.kind = CallResult::Kind::kAnswer;
+        result.payload = std::move(out.payload);
+        taker_.on_answered(out.request.call, result, {});
+      }
+    }
+  }
+
+  WeightsCore taker_;
+  std::unique_ptr<WeightsCore> publisher_;
+  std::vector<WeightsCore::InquiryId> ended_;
+};
+
+// Run 3 is on a host whose calendar is behind.
+TEST(WeightsCore, TakesTheVersionsOfARestartedPublisherThoughTheyAreLower) {
+  PublisherAndTaker both;
+  for (const std::uint64_t run : {5u, 7u, 3u}) {
+    both.restart_publisher(run);
+    both.publish(run == 5 ? 100 : 90);
+    EXPECT_EQ(both.pull(), run == 5 ? 100u : 90u) << run;
+    both.publish(101);
+    EXPECT_EQ(both.pull(), 101u) << run;
+  }
+}
+
+TEST(WeightsCore, AWaitEndsWithTheFirstVersionOfARestartedPublisher) {
+  PublisherAndTaker both;
+  both.restart_publisher(5);
+  const WeightsCore::InquiryId first = both.ask(100, /*waits=*/true);  // it has no version yet
+  both.publish(99);
+  EXPECT_FALSE(both.has_ended(first));
+  both.publish(100);
+  EXPECT_TRUE(both.has_ended(first));
+  both.restart_publisher(6);
+  const WeightsCore::InquiryId second = both.ask(101, /*waits=*/true);
+  EXPECT_FALSE(both.has_ended(second));
+  both.publish(40);
+  EXPECT_TRUE(both.has_ended(second));
+  EXPECT_EQ(both.held(), 40u);
+}
+
 TEST(WeightsMessages, SurviveARoundTripAndInvalidOnesAreRefused) {
-  WeightsRequest ask{3, true, 2, true, false, true, "host", "gone"};
+  WeightsRequest ask{3, 5, true, 2, true, false, true, "host", "gone"};
   const auto read = decode_weights_request(encode(ask));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->at_least, 3u);
+  EXPECT_EQ(read->run, 5u);
   EXPECT_TRUE(read->has_version && read->maps && read->is_reachable && !read->waits);
   EXPECT_EQ(read->host + read->refused, "hostgone");
   WeightsAnswer answer;

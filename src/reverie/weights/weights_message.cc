@@ -14,6 +14,7 @@ constexpr std::size_t kHostMax = 256;
 
 constexpr auto kAskFields = [](auto& fields, auto& ask) {
   fields.number(ask.at_least);
+  fields.number(ask.run);
   fields.flag(ask.has_version);
   fields.number(ask.version);
   fields.flag(ask.maps);
@@ -25,6 +26,7 @@ constexpr auto kAskFields = [](auto& fields, auto& ask) {
 
 constexpr auto kAnswerFields = [](auto& fields, auto& answer) {
   fields.number(answer.kind, static_cast<std::uint64_t>(WeightsAnswer::Kind::kElsewhere));
+  fields.number(answer.run);
   fields.number(answer.version);
   fields.number(answer.place.pid);
   fields.number(answer.place.fd);

@@ -16,7 +16,8 @@
 namespace reverie {
 
 struct WeightsRequest {
-  std::uint64_t at_least = 0;  // older versions are not wanted
+  std::uint64_t at_least = 0;  // older versions of this run are not wanted
+  std::uint64_t run = 0;       // of the publisher of the asker's version; 0: it has none
   bool has_version = false;
   std::uint64_t version = 0;  // the asker's version
   bool maps = false;          // it can map memory of this host
@@ -35,6 +36,7 @@ struct WeightsAnswer {
     kElsewhere = 4,  // ask `peer` from here on
   };
   Kind kind = Kind::kNothing;
+  std::uint64_t run = 0;  // of the publisher
   std::uint64_t version = 0;
   WeightsPlace place;
   std::vector<std::byte> head;
