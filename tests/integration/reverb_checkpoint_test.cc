@@ -17,6 +17,7 @@
 #include "reverie/checkpoint_tools/reverb_conversion.h"
 #include "reverie/codec/byte_stream.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/record/table_difference.h"
 #include "reverie/reverb_files/tf_records.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/service/blocking.h"

@@ -188,9 +188,9 @@ class AccumulatorCore {
   void lead(TimePoint now);
   // The leader asks for the gifts that are due.
   void ask_for_gifts(TimePoint now);
-  // Sends the state to two of the receivers, which pass it on to the others.
   // Sends a state that has arrived to the members that it is also for.
   void pass_on(AccumulatorMessage& state, std::vector<BulkPiece>& bulk);
+  // Sends the state to two of the receivers, which pass it on to the others.
   void send_state(const AccumulatorMessage& state, const std::vector<BulkPiece>& bulk,
                   std::vector<AccumulatorGift> gifts);
   // These gifts were sent, or lost.
