@@ -15,7 +15,7 @@
 // - A peer that cannot reach the peer it was referred to returns to its sources, and says so: the
 //   source refers it elsewhere, or serves it.
 // - Versions are complete and only grow: a version older than the peer's is dropped.
-// - A restarted publisher may begin with a lower version, as after a checkpoint. So each version has
+// - A restarted publisher may begin with a lower version, as after a checkpoint. So a version has
 //   its publisher's run, and any version of a later run is newer. A request that waits ends with
 //   the first version of a later run, whatever its number.
 #pragma once
