@@ -334,6 +334,7 @@ void Batcher::add(FillMode mode, nb::handle nest) {
       if (!open_) continue;
     }
     const std::shared_ptr<Open> open = open_;
+    const Beginning beginning(open_, open);
     rows = check(*open, mode, structure, sources);
     if (open != open_) continue;  // Python code ran, and another thread filled it meanwhile
     if (!open->is_ours && open->copying > 0) {  // a copy that fails gives its rows back

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -96,6 +97,22 @@ class Batcher {
     Open& open_;
     BatchQueue<nb::object>& waited_;
     bool is_long_ = false;
+  };
+  // At the end of its scope, also by an exception, forgets the open batch if it has no row: else an
+  // item that was refused would determine the arrays of the next one.
+  class Beginning {
+   public:
+    Beginning(std::shared_ptr<Open>& open, std::shared_ptr<Open> begun)
+        : open_(open), begun_(std::move(begun)) {}
+    Beginning(const Beginning&) = delete;
+    Beginning& operator=(const Beginning&) = delete;
+    ~Beginning() {
+      if (open_ == begun_ && begun_->filled == 0) open_.reset();
+    }
+
+   private:
+    std::shared_ptr<Open>& open_;
+    const std::shared_ptr<Open> begun_;
   };
   struct Note {
     std::size_t structure = 0;  // equal texts have equal numbers; 0: none yet

@@ -438,6 +438,16 @@ def test_an_item_unlike_the_first_is_refused_and_the_batch_is_kept(second, error
     assert batcher.get()["x"].tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
+def test_an_item_that_adds_no_row_does_not_determine_the_next_batch():
+    batcher = reverie.Batcher(2)
+    with pytest.raises(InvalidArgumentError, match="rows along dim 0"):
+        batcher.cat({"x": np.zeros(2), "y": np.zeros(3)})
+    batcher.cat({"z": np.zeros((0, 3))})
+    for i in range(2):
+        batcher.stack({"w": i})
+    assert batcher.get()["w"].tolist() == [0, 1]
+
+
 def test_invalid_settings_and_items_are_refused():
     for options in ({"size": 0}, {"dim": -1}, {"queue_size": 0}, {"output": "tf"}):
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
