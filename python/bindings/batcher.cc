@@ -144,7 +144,7 @@ bool Batcher::add_alike(PyObject* nest) {
   }
   if (++open.filled == options_.size) {
     const std::shared_ptr<Open> full = std::move(open_);
-    finish(full, options_.size);  // short copies keep the interpreter's lock, so all are done
+    finish(full);  // short copies keep the interpreter's lock, so all are done
   }
   return true;
 }
@@ -227,7 +227,13 @@ std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structur
     }
     first = &column;
     rows = count;
-    if (column.data == nullptr) continue;  // torch converts
+    if (column.data == nullptr) {
+      if (view.framework == Framework::kTorch) continue;  // torch converts
+      raise_type_error(
+          format("{} is a {}; the first item of the batch has a tensor on a device, so give a "
+                 "torch.Tensor",
+                 column_text(column.fill.item.name), type_name_of(sources[i].leaf)));
+    }
     if (!view.is_on_cpu) {
       nb::object copied = nb::borrow(sources[i].leaf).attr("detach")().attr("cpu")();
       LeafView near = reader_.read(copied.ptr(), "");
@@ -255,15 +261,21 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
   const std::size_t at = open.filled;
   open.filled += count;
   Copying copying(open, finished_);
+  if (!open.is_ours) copying.set_long();
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const Column& column = open.columns[i];
-    if (column.framework == Framework::kNone) continue;
-    if (column.data == nullptr) {
-      copy_on_device(column, sources[i], at, item_begin, count);
-    } else {
-      bytes += column.fill.outer_count * column.fill.row_bytes * count;
+  try {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const Column& column = open.columns[i];
+      if (column.framework == Framework::kNone) continue;
+      if (column.data == nullptr) {
+        copy_on_device(column, sources[i], at, item_begin, count);
+      } else {
+        bytes += column.fill.outer_count * column.fill.row_bytes * count;
+      }
     }
+  } catch (...) {
+    open.filled = at;  // the rows are free again: no other thread adds to such a batch meanwhile
+    throw;
   }
   const auto copy_all = [&] {
     for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -292,8 +304,18 @@ void Batcher::make_room(std::size_t taken, std::size_t rows) {
       finished_.size(), options_.timeout_s, taken, rows));
 }
 
+void Batcher::wait_for_copies(const std::shared_ptr<Open>& open, TimePoint until) {
+  const bool is_copied = without_gil([&] {
+    return finished_.wait_until([&] { return open->copying == 0; }, until, is_interrupted);
+  });
+  check_open();
+  if (is_copied) return;
+  raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
+}
+
 void Batcher::add(FillMode mode, nb::handle nest) {
   check_open();
+  finish_kept();
   if (mode == FillMode::kStack && add_alike(nest.ptr())) return;
   // Other threads may add while this call waits or copies: it works on its own data, in the memory
   // of the last call.
@@ -312,13 +334,20 @@ void Batcher::add(FillMode mode, nb::handle nest) {
       if (!open_) continue;
     }
     const std::shared_ptr<Open> open = open_;
+    const Beginning beginning(open_, open);
     rows = check(*open, mode, structure, sources);
     if (open != open_) continue;  // Python code ran, and another thread filled it meanwhile
+    if (!open->is_ours && open->copying > 0) {  // a copy that fails gives its rows back
+      wait_for_copies(open, own_deadline());
+      continue;
+    }
     const std::size_t count = std::min(rows - taken, options_.size - open->filled);
-    if (open->filled + count == options_.size) open_.reset();  // the next item begins another
+    const bool is_filled = open->filled + count == options_.size;
+    if (is_filled && open->is_ours) open_.reset();  // the next item begins another
     copy(*open, sources, rows, taken, count);
-    if (open->filled == options_.size && open->copying == 0) finish(open, options_.size);
+    if (is_filled && open_ == open) open_.reset();
     taken += count;
+    if (open->filled == options_.size && open->copying == 0) finish(open, rows - taken);
   } while (taken < rows);
   sources.clear();
   leaves.clear();
@@ -326,14 +355,13 @@ void Batcher::add(FillMode mode, nb::handle nest) {
   leaves_ = std::move(leaves);
 }
 
-void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
-  const std::size_t structure = open->structure;
+nb::object Batcher::complete(const Open& open) const {
   std::vector<nb::object> leaves;
-  leaves.reserve(open->columns.size());
-  for (Column& column : open->columns) {
-    nb::object array = std::move(column.target);
-    if (column.framework != Framework::kNone && rows < options_.size) {
-      array = narrowed(array, column.framework, options_.dim, 0, rows);
+  leaves.reserve(open.columns.size());
+  for (const Column& column : open.columns) {
+    nb::object array = column.target;
+    if (column.framework != Framework::kNone && open.filled < options_.size) {
+      array = narrowed(array, column.framework, options_.dim, 0, open.filled);
     }
     if (column.framework == Framework::kTorch && !options_.device.is_none()) {
       array = array.attr("to")(options_.device, nb::arg("non_blocking") = true);
@@ -341,37 +369,80 @@ void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
       // A copy: JAX's array must not change when the memory is reused.
       array = nb::module_::import_("jax").attr("device_put")(array.attr("copy")(), options_.device);
     }
-    column.data = nullptr;
     leaves.push_back(std::move(array));
   }
+  return fold(structures_[open.structure - 1].text, leaves);
+}
+
+void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows_left, bool was_kept) {
+  nb::object batch;
+  try {
+    batch = complete(*open);
+  } catch (nb::python_error& error) {
+    kept_.insert(was_kept ? kept_.begin() : kept_.end(), open);
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+    std::string rest;
+    if (rows_left > 0) rest = format("; the last {} rows of this item were not added", rows_left);
+    if (was_kept) rest = "; this call did nothing else";
+    raise_kept(error, *open, rest);
+  }
+  for (Column& column : open->columns) {
+    column.target = nb::object();
+    column.data = nullptr;
+  }
   spent_ = open;
-  finished_.push(fold(structures_[structure - 1].text, leaves));
+  finished_.push(std::move(batch));
+}
+
+bool Batcher::finish_kept() {
+  bool has_finished = false;
+  while (!kept_.empty()) {
+    const std::shared_ptr<Open> oldest = std::move(kept_.front());
+    kept_.pop_front();
+    finish(oldest, 0, /*was_kept=*/true);
+    has_finished = true;
+  }
+  return has_finished;
+}
+
+void Batcher::raise_kept(nb::python_error& why, const Open& open, const std::string& rest) const {
+  const std::string place =
+      options_.device.is_none() ? "" : format(" on device {}", shown(options_.device));
+  const nb::object error = make_error(failed_precondition(
+      "a batch of {} rows cannot be completed{}: {}; it is kept, and the next stack(), cat(), "
+      "flush() or get() begins with it: remove the cause before{}",
+      open.filled, place, shown(why.value()), rest));
+  nb::setattr(error, "__cause__", why.value());
+  raise_object(error);
 }
 
 bool Batcher::flush() {
   check_open();
-  if (!open_ || open_->filled == 0) return false;
+  const bool has_finished = finish_kept();
+  if (!open_ || open_->filled == 0) return has_finished;
   make_room(0, open_->filled);
   const TimePoint until = own_deadline();
   // It stays the open batch meanwhile, so that a wait that ends early drops none of its rows.
   while (open_ && open_->copying > 0) {
     const std::shared_ptr<Open> awaited = open_;
-    const bool is_copied = without_gil([&] {
-      return finished_.wait_until([&] { return awaited->copying == 0; }, until, is_interrupted);
-    });
-    check_open();
-    if (is_copied) continue;
-    raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
+    wait_for_copies(awaited, until);
   }
-  if (!open_ || open_->filled == 0) return false;  // another thread finished it meanwhile
+  // Another thread may have finished it meanwhile.
+  if (!open_ || open_->filled == 0) return has_finished;
   const std::shared_ptr<Open> open = std::move(open_);
-  finish(open, open->filled);
+  finish(open);
   return true;
+}
+
+std::optional<nb::object> Batcher::take() {
+  std::optional<nb::object> batch = finished_.pop();
+  if (!batch && finish_kept()) batch = finished_.pop();
+  return batch;
 }
 
 nb::object Batcher::get_now() {
   check_here();
-  if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
+  if (std::optional<nb::object> batch = take()) return std::move(*batch);
   check_open();
   return nb::none();
 }
@@ -383,7 +454,7 @@ nb::object Batcher::get(nb::handle timeout_s) {
   if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
   if (!until) until = own_deadline();
   while (true) {
-    if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
+    if (std::optional<nb::object> batch = take()) return std::move(*batch);
     check_open();
     if (without_gil([&] { return finished_.wait_for_batch(*until, is_interrupted); })) continue;
     raise(deadline_exceeded("no batch is finished; the open one has {} of {} rows", filled(),

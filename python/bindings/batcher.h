@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -68,6 +70,9 @@ class Batcher {
     FillMode mode = FillMode::kStack;
     std::size_t structure = 0;
     std::vector<Column> columns;
+    // Whether all arrays are gathered in memory of the batcher; else torch copies some on a device,
+    // which may fail.
+    bool is_ours = true;
     // Whether items like the first are stacked by a few short copies into memory of the batch.
     bool is_plain = false;
     std::size_t filled = 0;  // rows reserved, copied or not
@@ -92,6 +97,22 @@ class Batcher {
     Open& open_;
     BatchQueue<nb::object>& waited_;
     bool is_long_ = false;
+  };
+  // At the end of its scope, also by an exception, forgets the open batch if it has no row: else an
+  // item that was refused would determine the arrays of the next one.
+  class Beginning {
+   public:
+    Beginning(std::shared_ptr<Open>& open, std::shared_ptr<Open> begun)
+        : open_(open), begun_(std::move(begun)) {}
+    Beginning(const Beginning&) = delete;
+    Beginning& operator=(const Beginning&) = delete;
+    ~Beginning() {
+      if (open_ == begun_ && begun_->filled == 0) open_.reset();
+    }
+
+   private:
+    std::shared_ptr<Open>& open_;
+    const std::shared_ptr<Open> begun_;
   };
   struct Note {
     std::size_t structure = 0;  // equal texts have equal numbers; 0: none yet
@@ -132,8 +153,20 @@ class Batcher {
             std::size_t count);
   void copy_on_device(const Column& column, const Source& source, std::size_t at,
                       std::size_t item_begin, std::size_t count) const;
-  void finish(const std::shared_ptr<Open>& open, std::size_t rows);
+  // The batch that was gathered, on its device.
+  nb::object complete(const Open& open) const;
+  // Completes a batch and queues it. If that raises, the batch is kept, and the next call tries
+  // again. `rows_left` rows of the item that filled it are not in it.
+  void finish(const std::shared_ptr<Open>& open, std::size_t rows_left = 0, bool was_kept = false);
+  // Finishes the batches that are kept, the oldest first. Returns whether there were any.
+  bool finish_kept();
+  // `rest` says what else the call did.
+  [[noreturn]] void raise_kept(nb::python_error& why, const Open& open,
+                               const std::string& rest) const;
+  // The oldest batch, if there is one.
+  std::optional<nb::object> take();
   void make_room(std::size_t taken, std::size_t rows);
+  void wait_for_copies(const std::shared_ptr<Open>& open, TimePoint until);
   void check_here() const;
   void check_open() const;
   static bool is_interrupted();
@@ -147,6 +180,7 @@ class Batcher {
   std::deque<Structure> structures_;  // a number is an index here, plus 1
   std::vector<Source> sources_;
   std::shared_ptr<Open> open_;
+  std::deque<std::shared_ptr<Open>> kept_;  // whole batches that could not be completed
   std::shared_ptr<Open> spent_;  // the latest batch that was finished, without its arrays
   BatchQueue<nb::object> finished_;
   std::shared_ptr<BatchMemory> memory_;

@@ -116,6 +116,7 @@ std::shared_ptr<Batcher::Open> Batcher::open(FillMode mode, std::size_t structur
     is_ours = is_ours && column.data != nullptr;
     row_bytes += column.fill.outer_count * column.fill.row_bytes;
   }
+  made->is_ours = is_ours;
   made->is_plain = mode == FillMode::kStack && is_ours && row_bytes < kLargeBytes;
   if (!has_array) raise(invalid_argument("the item has no array; there is nothing to batch"));
   return made;

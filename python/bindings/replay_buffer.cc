@@ -176,8 +176,14 @@ std::string PyReplayBuffer::save(const std::string& path, nb::bytes attached) {
 }
 
 nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
-  const auto [folder, settings, plan] =
+  const auto [folder, settings, plan, table_count] =
       unwrap(without_gil([&] { return find_saved_replay(FileSystem::system(), path); }));
+  if (table_count != 1) {
+    raise(unimplemented(
+        "checkpoint '{}' holds a replay buffer in {} tables, and ReplayBuffer has one; load it in "
+        "C++ (load_replay), or save one with a single table",
+        folder, table_count));
+  }
   const TransitionOptions& options = plan.options;
   nb::dict given;
   given["folder"] = nb::str(folder.c_str(), folder.size());

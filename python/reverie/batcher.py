@@ -80,6 +80,9 @@ class Batcher(ProcessBound, Closing):
                 than ``dim`` dimensions, a batch that was begun with ``cat``.
             UnsupportedTypeError: an array whose type is not of the kind of the first one's.
             DeadlineExceededError: ``queue_size`` batches wait, and none is taken in time.
+            FailedPreconditionError: a full batch cannot be copied to the device, or put into the
+                classes of its nest; ``__cause__`` says why. The batch is kept, and the next call
+                begins with it. If it was kept already, this item was not added.
             CancelledError: the batcher is closed.
         """
         self._core.stack(nest)
@@ -98,6 +101,7 @@ class Batcher(ProcessBound, Closing):
         Raises:
             DeadlineExceededError: none was finished within ``timeout_s``, or the batcher's own
                 limit if that is None.
+            FailedPreconditionError: there is only a batch that is kept, as ``stack`` says.
             CancelledError: the batcher is closed and nothing is left.
         """
         return self._core.get(timeout_s)
@@ -117,7 +121,7 @@ class Batcher(ProcessBound, Closing):
                 await finished.wait()
 
     def flush(self) -> bool:
-        """Finish the open batch with the rows it has. False if it has none."""
+        """Finish the open batch with the rows it has, and those that are kept. False if none."""
         return self._core.flush()
 
     def empty(self) -> bool:

@@ -14,7 +14,10 @@ import contextlib
 import importlib
 import pickle
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from reverie.errors import MissingPackageError, UnsupportedTypeError
@@ -22,6 +25,10 @@ from reverie.errors import MissingPackageError, UnsupportedTypeError
 __all__ = ["dumps", "dumps_code", "dumps_sent", "loads"]
 
 loads = pickle.loads
+
+# Modules that are registered with cloudpickle by calls in progress, and by how many.
+_registered: Counter[str] = Counter()
+_registered_lock = threading.Lock()  # not held while an object is pickled, which runs its code
 
 
 def dumps_code(value: object, what: str) -> bytes:
@@ -63,11 +70,36 @@ def _by_value(cloudpickle: Any, value: object) -> Iterator[None]:  # noqa: ANN40
     if module is None or module.__name__ == "__main__" or _can_be_imported(module.__name__):
         yield
         return
-    cloudpickle.register_pickle_by_value(module)
+    is_ours = _register(cloudpickle, module)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        if is_ours:
+            _unregister(cloudpickle, module)
+
+
+def _register(cloudpickle: Any, module: ModuleType) -> bool:  # noqa: ANN401
+    """False, with no effect, for a module that the program has registered itself."""
+    name = module.__name__
+    with _registered_lock:
+        if not _registered[name]:
+            if name in cloudpickle.list_registry_pickle_by_value():
+                return False
+            cloudpickle.register_pickle_by_value(module)
+        _registered[name] += 1
+    return True
+
+
+def _unregister(cloudpickle: Any, module: ModuleType) -> None:  # noqa: ANN401
+    """With the last call that registered it, unless the program has unregistered it meanwhile."""
+    name = module.__name__
+    with _registered_lock:
+        _registered[name] -= 1
+        if _registered[name]:
+            return
+        del _registered[name]
+        if name in cloudpickle.list_registry_pickle_by_value():
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _can_be_imported(name: str) -> bool:

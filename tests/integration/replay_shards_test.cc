@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/base/format.h"
 #include "reverie/base/random.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/transitions/replay_buffer.h"
@@ -262,6 +263,41 @@ TEST(ReplayShards, TicketsOfSeveralBatchesMayBeUpdatedTogether) {
   EXPECT_EQ(numbers.size(), 0u);
   EXPECT_EQ(numbers.buffer->update(tickets, std::vector<double>(tickets.size(), 0.5), {}).value(),
             0u);
+}
+
+TEST(ReplayShards, ARefusedUpdateChangesNoTable) {
+  const ShardedNumbers numbers(1'000, 4);
+  for (std::int64_t step = 0; step < 100; ++step) numbers.add(step);
+  std::array<std::uint64_t, 2> tickets{};
+  for (std::size_t i = 0; i < 2; ++i) {  // of the first shard, and of the last one
+    DrawnNumbers batch;
+    ASSERT_TRUE(numbers.buffer
+                    ->sample({.count = 1, .shard_choice = i == 0 ? 0.0 : 0.999}, batch.targets, {})
+                    .ok());
+    tickets[i] = batch.tickets[0];
+  }
+  ASSERT_NE(numbers.buffer->shards().shard_of(tickets[0]),
+            numbers.buffer->shards().shard_of(tickets[1]));
+  const auto masses = [&] {
+    std::vector<double> all;
+    for (Table* const table : numbers.tables()) all.push_back(table->mass());
+    return all;
+  };
+  const std::vector<double> before = masses();
+  const auto update = [&](std::vector<std::uint64_t> of, std::vector<double> priorities) {
+    return numbers.buffer->update(of, priorities, {}).status();
+  };
+  constexpr auto kInvalid = StatusCode::kInvalidArgument;
+  const std::uint64_t of_another_buffer = tickets[0] | std::uint64_t{0xFF} << 24;
+  expect_refused(update({of_another_buffer}, {9.0}), kInvalid, {"shard 255", "there are 4"});
+  expect_refused(update({tickets[0], tickets[1], of_another_buffer}, {9.0, 9.0, 9.0}), kInvalid,
+                 {format("{}", of_another_buffer), "place 2 of 3"});
+  constexpr std::uint64_t kIndex = 5;  // no ticket, which has a generation above its lowest 32 bits
+  expect_refused(update({tickets[1], kIndex}, {9.0, 9.0}), kInvalid, {"tickets holds 5"});
+  expect_refused(update({tickets[0], tickets[1]}, {9.0, -1.0}), kInvalid, {"-1"});
+  EXPECT_EQ(masses(), before);
+  EXPECT_TRUE(update({tickets[0], tickets[1]}, {9.0, 9.0}).ok());
+  EXPECT_NE(masses(), before);
 }
 
 TEST(ReplayShards, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {

@@ -4,25 +4,30 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/sim/file_system.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
 
 // A buffer whose observations and actions are single numbers.
 struct SavedBuffer {
-  explicit SavedBuffer(TransitionOptions given = {.capacity = 60, .n_step = 2}) : options(given) {
+  explicit SavedBuffer(TransitionOptions given = {.capacity = 60, .n_step = 2},
+                       std::size_t shards = 1)
+      : options(given) {
     TableOptions table = ReplayBuffer::table_options(options, "t");
     table.sampler = {"Uniform", {{"seed", std::int64_t{1}}}};
-    service = LocalService::open({table}, {}).value();
+    tables = ReplayShards::split(table, shards).value();
+    service = LocalService::open(tables, {}).value();
   }
   void open() {
-    buffer = ReplayBuffer::open(service, "t", options, {{"", DType::kFloat32, {}}},
+    buffer = ReplayBuffer::open(service, tables, options, {{"", DType::kFloat32, {}}},
                                 {{"", DType::kInt64, {}}}, 1)
                  .value();
   }
@@ -42,9 +47,9 @@ struct SavedBuffer {
       ASSERT_TRUE(status.ok()) << status.to_string();
     }
   }
-  // The actions of all items, oldest first.
-  std::vector<std::int64_t> actions() const {
-    const SampleBatch items = service->table("t").value()->read(0, 1000);
+  // The actions of all items of a table, oldest first.
+  std::vector<std::int64_t> actions(const std::string& table = "t") const {
+    const SampleBatch items = service->table(table).value()->read(0, 1000);
     const ReplayBatchLayout layout(buffer->plan(), items.size());
     std::vector<Buffer> arrays = layout.allocate(Allocator::heap()).value();
     std::vector<std::byte*> places;
@@ -55,7 +60,17 @@ struct SavedBuffer {
     return {begin, begin + items.size()};
   }
 
+  // The actions of all items, table after table.
+  std::vector<std::int64_t> all_actions() const {
+    std::vector<std::int64_t> all;
+    for (const TableOptions& table : tables) {
+      for (const std::int64_t action : actions(table.name)) all.push_back(action);
+    }
+    return all;
+  }
+
   TransitionOptions options;
+  std::vector<TableOptions> tables;
   std::shared_ptr<LocalService> service;
   std::shared_ptr<ReplayBuffer> buffer;
 };
@@ -115,6 +130,46 @@ TEST_F(SavedReplayTest, DifferentOptionsAreRefused) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("checkpoint '" + folder + "'"), std::string::npos)
       << status.message();
+}
+
+TEST_F(SavedReplayTest, ABufferOfSeveralTablesContinuesLikeTheSavedOne) {
+  constexpr TransitionOptions kOptions{.capacity = 60, .n_step = 2};
+  SavedBuffer saved(kOptions, 3);
+  saved.open();
+  saved.add(0, 40);
+  const auto folder = save_replay(files_, "/several", *saved.service, *saved.buffer, settings_);
+  ASSERT_TRUE(folder.ok()) << folder.status().to_string();
+  EXPECT_EQ(find_saved_replay(files_, "/several").value().table_count, 3u);
+  SavedBuffer loaded(kOptions, 3);
+  ReplaySettings settings;
+  const auto buffer =
+      load_replay(files_, *folder, loaded.service, loaded.tables, loaded.options, 1, settings);
+  ASSERT_TRUE(buffer.ok()) << buffer.status().to_string();
+  loaded.buffer = *buffer;
+  EXPECT_EQ(settings, settings_);
+  EXPECT_EQ(loaded.all_actions(), saved.all_actions());
+  EXPECT_EQ(loaded.buffer->shards().choose(0.5), saved.buffer->shards().choose(0.5));
+  for (SavedBuffer* const each : {&saved, &loaded}) each->add(40, 90);
+  EXPECT_EQ(loaded.all_actions(), saved.all_actions());
+}
+
+TEST_F(SavedReplayTest, OtherTablesThanTheSavedOnesAreRefused) {
+  constexpr auto kInvalid = StatusCode::kInvalidArgument;
+  const std::string folder = save();
+  const SavedBuffer several(saved_.options, 3);
+  ReplaySettings settings;
+  expect_refused(
+      load_replay(files_, folder, several.service, several.tables, several.options, 1, settings)
+          .status(),
+      kInvalid, {"checkpoint '" + folder + "'", "in 1 tables, 't'", "3 were given", "'t/2'"});
+  TableOptions another = saved_.tables[0];
+  another.name = "another";
+  const auto service = LocalService::open({saved_.tables[0], another}, {}).value();
+  const auto buffer = ReplayBuffer::open(service, "t", saved_.options, {{"", DType::kFloat32, {}}},
+                                         {{"", DType::kInt64, {}}}, 1)
+                          .value();
+  expect_refused(save_replay(files_, "/with_another", *service, *buffer, settings_).status(),
+                 kInvalid, {"2 tables", "no other table"});
 }
 
 TEST_F(SavedReplayTest, ACheckpointOfAStoreIsNotOneOfAReplayBuffer) {

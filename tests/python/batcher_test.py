@@ -16,6 +16,7 @@ from eventually import eventually
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
+    FailedPreconditionError,
     InvalidArgumentError,
     UnsupportedTypeError,
 )
@@ -324,6 +325,87 @@ def test_batches_can_be_built_on_a_gpu():
     np.testing.assert_array_equal(near.get(), torch.stack(items[1:3]).numpy())
 
 
+@pytest.fixture
+def full_device(monkeypatch):
+    """A device of JAX that has no memory while the list has an element."""
+    jax = pytest.importorskip("jax")
+    put = jax.device_put
+    full = ["out of memory"]
+
+    def put_if_there_is_room(*arguments):
+        if full:
+            raise RuntimeError(full[0])
+        return put(*arguments)
+
+    monkeypatch.setattr(jax, "device_put", put_if_there_is_room)
+    return full
+
+
+def test_a_batch_that_cannot_be_copied_to_its_device_is_kept(full_device):
+    batcher = reverie.Batcher(2, output="jax")
+    batcher.stack(np.zeros(3))
+    with pytest.raises(FailedPreconditionError, match=r"batch of 2 rows.*out of memory") as raised:
+        batcher.stack(np.ones(3))
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    for call in (lambda: batcher.stack(np.full(3, 9.0)), batcher.flush, batcher.get):
+        with pytest.raises(FailedPreconditionError, match=r"out of memory.*did nothing else"):
+            call()
+    assert (batcher.size(), batcher.filled) == (0, 0)
+    full_device.clear()
+    batcher.stack(np.full(3, 2.0))
+    assert (batcher.size(), batcher.filled) == (1, 1)
+    batcher.stack(np.full(3, 3.0))
+    assert [np.asarray(batcher.get())[:, 0].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+
+
+def test_rows_of_a_concatenation_that_were_not_added_are_counted(full_device):
+    batcher = reverie.Batcher(2, output="jax")
+    with pytest.raises(FailedPreconditionError, match="the last 3 rows of this item were not"):
+        batcher.cat(np.arange(5.0))
+    full_device.clear()
+    batcher.cat(np.arange(2.0, 5.0))
+    assert batcher.flush()
+    found = [np.asarray(batcher.get()).tolist() for _ in range(3)]
+    assert found == [[0, 1], [2, 3], [4]]
+
+
+def test_a_flushed_batch_that_cannot_be_copied_is_kept_after_close(full_device):
+    batcher = reverie.Batcher(4, output="jax")
+    batcher.stack(np.ones(3))
+    with pytest.raises(FailedPreconditionError, match="batch of 1 rows"):
+        batcher.flush()
+    batcher.close()
+    with pytest.raises(FailedPreconditionError, match="out of memory"):
+        batcher.get()
+    full_device.clear()
+    assert np.asarray(batcher.get()).tolist() == [[1, 1, 1]]
+    with pytest.raises(CancelledError):
+        batcher.get()
+
+
+def test_a_tensor_that_cannot_be_copied_leaves_a_batch_on_a_gpu_as_it_was():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+
+    class Lost(torch.Tensor):
+        def detach(self):
+            raise RuntimeError("the device is lost")
+
+    for filled in (1, 2):  # the last row too
+        batcher = reverie.Batcher(3)
+        for i in range(filled):
+            batcher.stack(torch.full((2,), float(i), device="cuda"))
+        with pytest.raises(RuntimeError, match="the device is lost"):
+            batcher.stack(torch.zeros(2, device="cuda").as_subclass(Lost))
+        with pytest.raises(UnsupportedTypeError, match=r"tensor on a device.*torch\.Tensor"):
+            batcher.stack(np.zeros(2, np.float32))
+        assert batcher.filled == filled
+        for i in range(filled, 3):
+            batcher.stack(torch.full((2,), float(i), device="cuda"))
+        assert batcher.get()[:, 0].tolist() == [0, 1, 2]
+
+
 def test_unbatching_gives_the_items_back():
     batcher = reverie.Batcher(4, dim=1)
     for i in range(4):
@@ -354,6 +436,16 @@ def test_an_item_unlike_the_first_is_refused_and_the_batch_is_kept(second, error
         batcher.stack(second)
     batcher.stack({"x": np.ones(3)})
     assert batcher.get()["x"].tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_an_item_that_adds_no_row_does_not_determine_the_next_batch():
+    batcher = reverie.Batcher(2)
+    with pytest.raises(InvalidArgumentError, match="rows along dim 0"):
+        batcher.cat({"x": np.zeros(2), "y": np.zeros(3)})
+    batcher.cat({"z": np.zeros((0, 3))})
+    for i in range(2):
+        batcher.stack({"w": i})
+    assert batcher.get()["w"].tolist() == [0, 1]
 
 
 def test_invalid_settings_and_items_are_refused():

@@ -9,6 +9,14 @@
 #include "reverie/tensor/value_writer.h"
 
 namespace reverie {
+namespace {
+
+// The answer to a call that comes while the server ends: as if that had been over before.
+RemoteError no_streams() {
+  return {StatusCode::kNotFound, "", "the peer does not serve this stream any more", ""};
+}
+
+}  // namespace
 
 // --- One stream.
 
@@ -167,9 +175,11 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   };
   using Watch = std::pair<std::uint64_t, std::uint64_t>;  // session and call
 
-  explicit State(Peer* peer) : turns(std::make_shared<PeerTurns>(peer)) {}
+  explicit State(Peer& peer)
+      : turns(std::make_shared<PeerTurns>(&peer)), answerer(peer.answerer()) {}
 
   const std::shared_ptr<PeerTurns> turns;  // its streams may be used longer
+  const Peer::Answerer answerer;           // for a call that comes while it ends
   mutable Mutex mutex;
   std::unordered_map<std::uint64_t, Place> streams REVERIE_GUARDED_BY(mutex);
   std::map<Watch, std::uint64_t> watches REVERIE_GUARDED_BY(mutex);
@@ -201,7 +211,7 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
 
   void begin(const Begin& begin, Request request) {
     const PeerTurn here(*turns);
-    if (!here) return;
+    if (!here) return answerer.fail(request.id, no_streams());
     const std::shared_ptr<ServedStream> stream(new ServedStream(turns, request.caller));
     const InboundId id = request.id;
     const std::uint64_t number = add(stream, id);
@@ -221,7 +231,7 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
 
   void serve(Request request) {
     const PeerTurn here(*turns);
-    if (!here) return;
+    if (!here) return answerer.fail(request.id, no_streams());
     Result<StreamMessage> message = decode_stream_message(std::move(request.message.payload));
     if (!message.ok()) {
       return here->fail(request.id, {message.status().code(), "", message.status().message(), ""});
@@ -276,11 +286,13 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
 };
 
 Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<Peer>& peer) {
-  const auto state = std::make_shared<State>(peer.get());
+  const auto state = std::make_shared<State>(*peer);
   const std::weak_ptr<State> weak = state;
-  REVERIE_RETURN_IF_ERROR(peer->define(std::string(kStreamsFunction), [weak](Request request) {
-    if (const auto open = weak.lock()) open->serve(std::move(request));
-  }));
+  const auto serve = [weak, answerer = state->answerer](Request request) {
+    if (const auto open = weak.lock()) return open->serve(std::move(request));
+    answerer.fail(request.id, no_streams());
+  };
+  REVERIE_RETURN_IF_ERROR(peer->define(std::string(kStreamsFunction), serve));
   peer->add_withdrawn([weak](InboundId request) {
     if (const auto open = weak.lock()) open->withdraw(request);
   });
@@ -307,10 +319,12 @@ StreamServer::~StreamServer() {
 }
 
 Status StreamServer::define(const std::string& function, Begin begin) {
-  REVERIE_RETURN_IF_ERROR(peer_->define(
-      function, [weak = std::weak_ptr(state_), begin = std::move(begin)](Request request) {
-        if (const auto open = weak.lock()) open->begin(begin, std::move(request));
-      }));
+  const auto handle = [weak = std::weak_ptr(state_), begin = std::move(begin),
+                       answerer = state_->answerer](Request request) {
+    if (const auto open = weak.lock()) return open->begin(begin, std::move(request));
+    answerer.fail(request.id, no_streams());
+  };
+  REVERIE_RETURN_IF_ERROR(peer_->define(function, handle));
   MutexLock lock(state_->mutex);
   state_->functions.push_back(function);
   return {};

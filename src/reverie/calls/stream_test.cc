@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "reverie/calls/pending_call.h"
 #include "reverie/calls/stream_core.h"
 #include "reverie/calls/stream_reader.h"
 #include "reverie/calls/stream_server.h"
@@ -383,6 +385,44 @@ TEST_F(StreamTest, TheServerMayEndBeforeItsReaders) {
   while (value.ok() && value->has_value()) value = stream->next(in_a_minute());
   EXPECT_EQ(StreamReader::open(caller_, "server", "count", number_payload(1), {}).status().code(),
             StatusCode::kNotFound);
+}
+
+// The handler of such a call was looked up before the server undefined it, and runs afterwards.
+TEST_F(StreamTest, CallsThatAreHandledWhileTheServerEndsAreRefused) {
+  std::atomic<bool> is_held{false};
+  std::atomic<bool> are_sent{false};
+  // Keeps the thread that reads the server's messages until all calls have been sent: it takes them
+  // in one turn.
+  const auto hold = [&](const Request& request) {
+    is_held = true;
+    EXPECT_TRUE(test::eventually([&] { return are_sent.load(); }));
+    server_->answer(request.id, Payload());
+  };
+  const auto end = [&](const Request& request) {
+    streams_.reset();
+    server_->answer(request.id, Payload());
+  };
+  ASSERT_TRUE(server_->define("hold", hold).ok());
+  ASSERT_TRUE(server_->define("end", end).ok());
+  open("count", 1)->close();
+  // Then a call has been written when it returns.
+  ASSERT_TRUE(test::eventually([&] {
+    const auto peers = caller_->peers();
+    return peers.size() == 1 && peers[0].transport == "shared memory";
+  }));
+  const auto begin = [&](const std::string& function) {
+    return PendingCall::begin(caller_, "server", function, number_payload(1), {}).value();
+  };
+  std::vector<std::shared_ptr<PendingCall>> calls{begin("hold")};
+  ASSERT_TRUE(test::eventually([&] { return is_held.load(); }));
+  calls.push_back(begin("end"));
+  for (int i = 0; i < 16; ++i) calls.push_back(begin("count"));
+  are_sent = true;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    ASSERT_TRUE(calls[i]->wait_until(in_a_minute())) << "call " << i;
+    const StatusCode code = calls[i]->result().status.code();
+    EXPECT_EQ(code, i < 2 ? StatusCode::kOk : StatusCode::kNotFound) << "call " << i;
+  }
 }
 
 TEST_F(StreamTest, AServerAndItsPeerMayEndWhileAStreamBegins) {

@@ -1,6 +1,7 @@
 // Tested in tests/integration/saved_replay_test.cc and python/reverie/replay_save_test.py.
 #include "reverie/learn/saved_replay.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/codec/byte_stream.h"
+#include "reverie/service/blocking.h"
 
 namespace reverie {
 namespace {
@@ -59,13 +61,34 @@ Result<SavedReplay> read_head(const checkpoint::Summary& summary) {
   SavedReplay saved;
   REVERIE_ASSIGN_OR_RETURN(saved.settings, read_settings_of(in));
   REVERIE_ASSIGN_OR_RETURN(saved.plan, read_replay_plan(in));
+  saved.table_count = summary.tables.size();
   return saved;
 }
 
-Result<std::shared_ptr<ReplayBuffer>> fill_buffer(const checkpoint::LoadedCheckpoint& loaded,
-                                                  std::span<Trajectory> items,
+// The names, for messages: "'t/0', 't/1'".
+template <typename Tables, typename Name>
+std::string names_in(const Tables& tables, Name name) {
+  std::string text;
+  for (const auto& table : tables) text += format("{}'{}'", text.empty() ? "" : ", ", name(table));
+  return text;
+}
+
+// Their order counts too: draws and tickets number the tables.
+Status check_tables(const std::vector<RestoredTable>& saved,
+                    const std::vector<TableOptions>& given) {
+  const std::string theirs =
+      names_in(saved, [](const RestoredTable& table) { return table.image.options.name; });
+  const std::string ours = names_in(given, [](const TableOptions& table) { return table.name; });
+  if (theirs == ours) return {};
+  return invalid_argument(
+      "it holds a replay buffer in {} tables, {}, and {} were given, {}; open the store and the "
+      "buffer with the saved ones, as ReplayShards::split() names them",
+      saved.size(), theirs, given.size(), ours);
+}
+
+Result<std::shared_ptr<ReplayBuffer>> fill_buffer(checkpoint::LoadedCheckpoint& loaded,
                                                   const std::shared_ptr<LocalService>& service,
-                                                  const std::string& table,
+                                                  const std::vector<TableOptions>& tables,
                                                   const TransitionOptions& options,
                                                   std::uint64_t seed, ReplaySettings& settings) {
   ByteReader in(loaded.manifest.payload);
@@ -76,14 +99,17 @@ Result<std::shared_ptr<ReplayBuffer>> fill_buffer(const checkpoint::LoadedCheckp
     plan.options.hindsight->strategy = options.hindsight->strategy;
     plan.options.hindsight->share = options.hindsight->share;
   }
-  if (plan.options != options || loaded.tables.size() != 1) {
+  if (plan.options != options) {
     return invalid_argument("it holds a replay buffer of other arguments");
   }
+  REVERIE_RETURN_IF_ERROR(check_tables(loaded.tables, tables));
   REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReplayBuffer> buffer,
-                           ReplayBuffer::open(service, table, options, std::move(plan.obs),
+                           ReplayBuffer::open(service, tables, options, std::move(plan.obs),
                                               std::move(plan.action), seed));
+  std::vector<std::span<Trajectory>> items;
+  for (RestoredTable& table : loaded.tables) items.emplace_back(table.trajectories);
   ReplayBuffer* const only = buffer.get();
-  REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, {&items, 1}));
+  REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, items));
   return buffer;
 }
 
@@ -95,6 +121,13 @@ Status in_checkpoint(const std::string& folder, const Status& status) {
 
 Result<std::string> save_replay(FileSystem& files, const std::string& path, LocalService& service,
                                 ReplayBuffer& buffer, const ReplaySettings& settings) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> stored, info_and_wait(service));
+  if (stored.size() != buffer.shards().count()) {
+    return invalid_argument(
+        "the store has {} tables, and the replay buffer is in {}; save a replay buffer whose store "
+        "has no other table",
+        stored.size(), buffer.shards().count());
+  }
   checkpoint::CheckpointerOptions options;
   options.files = &files;
   REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::Checkpointer> to,
@@ -127,11 +160,19 @@ Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::
                                                   const std::string& table,
                                                   const TransitionOptions& options,
                                                   std::uint64_t seed, ReplaySettings& settings) {
+  TableOptions only;
+  only.name = table;
+  return load_replay(files, folder, service, std::vector{std::move(only)}, options, seed, settings);
+}
+
+Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
+                                                  const std::shared_ptr<LocalService>& service,
+                                                  const std::vector<TableOptions>& tables,
+                                                  const TransitionOptions& options,
+                                                  std::uint64_t seed, ReplaySettings& settings) {
   Result<checkpoint::LoadedCheckpoint> loaded = checkpoint::read_checkpoint(files, folder);
   if (!loaded.ok()) return in_checkpoint(folder, loaded.status());
-  std::span<Trajectory> items;
-  if (!loaded->tables.empty()) items = loaded->tables.front().trajectories;
-  auto buffer = fill_buffer(*loaded, items, service, table, options, seed, settings);
+  auto buffer = fill_buffer(*loaded, service, tables, options, seed, settings);
   if (!buffer.ok()) return in_checkpoint(folder, buffer.status());
   const Status restored = checkpoint::restore(*service, *loaded, checkpoint::OnMismatch::kRefuse);
   if (!restored.ok()) return in_checkpoint(folder, restored);

@@ -1,4 +1,4 @@
-// Saves a replay buffer as a checkpoint in its own folder: its table, its streams, and its
+// Saves a replay buffer as a checkpoint in its own folder: its tables, its streams, and its
 // settings.
 //
 //     save_replay(files, path, service, buffer, settings)    a new checkpoint in `path`
@@ -8,10 +8,12 @@
 // The trainer's checkpoints (trainer_checkpoint.cc) contain replay buffers too, among other things.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reverie/os/file_system.h"
 #include "reverie/replay/local_service.h"
@@ -37,10 +39,11 @@ struct SavedReplay {
   std::string folder;  // of the checkpoint
   ReplaySettings settings;
   ReplayPlan plan;
+  std::size_t table_count = 1;  // of ReplayShards::split()
 };
 
 // Writes a checkpoint and returns its folder, inside `path`. Adds wait meanwhile. Errors as
-// Checkpointer's. `service` must have only the buffer's table.
+// Checkpointer's, and INVALID_ARGUMENT if `service` has other tables than the buffer's.
 Result<std::string> save_replay(FileSystem& files, const std::string& path, LocalService& service,
                                 ReplayBuffer& buffer, const ReplaySettings& settings);
 
@@ -54,6 +57,13 @@ Result<SavedReplay> find_saved_replay(FileSystem& files, const std::string& path
 Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::string& table,
+                                                  const TransitionOptions& options,
+                                                  std::uint64_t seed, ReplaySettings& settings);
+// The same for a buffer of several tables, those of ReplayShards::split(). INVALID_ARGUMENT if they
+// are not as many as were saved, in the same order.
+Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
+                                                  const std::shared_ptr<LocalService>& service,
+                                                  const std::vector<TableOptions>& tables,
                                                   const TransitionOptions& options,
                                                   std::uint64_t seed, ReplaySettings& settings);
 

@@ -10,7 +10,6 @@
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/calls/peer_turns.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/policy_channel.h"
 #include "reverie/learn/step_report.h"
@@ -30,8 +29,8 @@ constexpr std::size_t kReportsMax = 4096;
 
 class ServedActors::Impl {
  public:
-  Impl(Peer* peer, Trainer& trainer, std::unique_ptr<Weights> weights)
-      : turns_(peer),
+  Impl(Peer::Answerer answerer, Trainer& trainer, std::unique_ptr<Weights> weights)
+      : answerer_(std::move(answerer)),
         trainer_(trainer),
         weights_(std::move(weights)),
         places_(trainer.outside_actors_max()) {}
@@ -46,16 +45,18 @@ class ServedActors::Impl {
   // On the peer's I/O thread, which must not wait; an insert into the table may wait while it is
   // saved.
   void on_report(Request request) {
-    const PeerTurn peer(turns_);
-    if (!peer) return;
-    MutexLock lock(mutex_);
-    if (is_closed_) return peer->answer(request.id, over());
-    if (reports_.size() + waiting_.size() >= kReportsMax) {
-      const Status full = resource_exhausted("{} reports wait already", reports_.size());
-      return peer->fail(request.id, {full.code(), "", full.message(), ""});
+    Status full;
+    {
+      MutexLock lock(mutex_);
+      if (!is_closed_ && reports_.size() + waiting_.size() < kReportsMax) {
+        reports_.push_back(std::move(request));
+        changed_.notify_all();
+        return;
+      }
+      if (!is_closed_) full = resource_exhausted("{} reports wait already", reports_.size());
     }
-    reports_.push_back(std::move(request));
-    changed_.notify_all();
+    if (!full.ok()) return fail(request.id, full);
+    answerer_.answer(request.id, over());
   }
 
   void on_withdrawn(InboundId request) {
@@ -82,9 +83,16 @@ class ServedActors::Impl {
       changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
-    turns_.close();
+    end_reports();
     // They share the peer, which must not end on its I/O thread, where this object may end.
     weights_.reset();
+  }
+
+  // The order for actors once this is closed.
+  static Payload over() {
+    ActorOrder order;
+    order.is_over = true;
+    return encode(order);
   }
 
  private:
@@ -107,13 +115,6 @@ class ServedActors::Impl {
     ReplaySink replay_;
     std::size_t count_ = 0;
   };
-
-  // The order for actors once this is closed.
-  static Payload over() {
-    ActorOrder order;
-    order.is_over = true;
-    return encode(order);
-  }
 
   // The order for actors.
   Payload order() const {
@@ -161,10 +162,10 @@ class ServedActors::Impl {
       // Other reports may have arrived meanwhile, so it does not wait for long.
       if (trainer_.wait_to_collect(clock.now() + kHoldInterval)) answer_waiting(order());
     }
-    end_reports();
   }
 
-  // Answers all that is left: a caller would wait for it as long as there is a connection.
+  // Answers all that is left: a caller would wait for it as long as there is a connection. Requires
+  // that the thread has ended.
   void end_reports() {
     std::vector<Request> reports;
     {
@@ -178,11 +179,9 @@ class ServedActors::Impl {
 
   // Inserts the steps into the table, and answers now or once the actor may continue.
   void read(const Request& request) {
-    const PeerTurn peer(turns_);
-    if (!peer) return;
     const Status status = take_steps(request.message.payload);
-    if (!status.ok()) return peer->fail(request.id, {status.code(), "", status.message(), ""});
-    if (trainer_.may_collect()) return peer->answer(request.id, order());
+    if (!status.ok()) return fail(request.id, status);
+    if (trainer_.may_collect()) return answerer_.answer(request.id, order());
     MutexLock lock(mutex_);
     waiting_.push_back(request.id);
   }
@@ -234,13 +233,15 @@ class ServedActors::Impl {
       MutexLock lock(mutex_);
       waiting.swap(waiting_);
     }
-    const PeerTurn peer(turns_);
-    if (!peer) return;
-    for (const InboundId request : waiting) peer->answer(request, said);
+    for (const InboundId request : waiting) answerer_.answer(request, said);
+  }
+
+  void fail(InboundId request, const Status& why) const {
+    answerer_.fail(request, {why.code(), "", why.message(), ""});
   }
 
   const ForkGuard fork_guard_;
-  PeerTurns turns_;
+  const Peer::Answerer answerer_;
   Trainer& trainer_;
   std::unique_ptr<Weights> weights_;  // the thread's, until close()
   std::thread thread_;
@@ -262,11 +263,13 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
                                                          Trainer& trainer) {
   REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
                            Weights::make(peer, {std::string(kPolicyWeights), {}, true}));
-  auto impl = std::make_shared<Impl>(peer.get(), trainer, std::move(weights));
+  const Peer::Answerer answerer = peer->answerer();
+  auto impl = std::make_shared<Impl>(answerer, trainer, std::move(weights));
   const std::string function(kActorReportFunction);
   const std::weak_ptr<Impl> weak = impl;
-  REVERIE_RETURN_IF_ERROR(peer->define(function, [weak](Request request) {
-    if (const auto actors = weak.lock()) actors->on_report(std::move(request));
+  REVERIE_RETURN_IF_ERROR(peer->define(function, [weak, answerer](Request request) {
+    if (const auto actors = weak.lock()) return actors->on_report(std::move(request));
+    answerer.answer(request.id, Impl::over());
   }));
   peer->add_withdrawn([weak](InboundId request) {
     if (const auto actors = weak.lock()) actors->on_withdrawn(request);

@@ -120,6 +120,11 @@ bool LocalService::keeps_receipts(std::string_view name) {
   return found.ok() && (*found)->keeps_receipts();
 }
 
+Status LocalService::check_mutation(const MutateRequest& request) {
+  REVERIE_ASSIGN_OR_RETURN(Table* const found, open_table(request.table));
+  return found->check_mutation(request);
+}
+
 RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> done) {
   auto found = open_table(request.table);
   MutateResult result;

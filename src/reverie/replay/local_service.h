@@ -70,6 +70,7 @@ class LocalService final : public ReplayService {
   void receive(std::string_view table, std::span<const DrawId> draws) override;
   bool keeps_receipts(std::string_view table) override;
   ChunkMemory* chunk_memory() override { return context_->memory.get(); }
+  Status check_mutation(const MutateRequest& request) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
   RequestId reset(std::string_view table, Done<Status> done) override;

@@ -89,6 +89,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void receive(std::span<const DrawId> draws) {
     if (keeps_receipts()) log_->on_receive(log_index_, draws);
   }
+  // Why mutate() would refuse the request before it changes anything.
+  Status check_mutation(const MutateRequest& request) const;
   MutateResult mutate(const MutateRequest& request);
   LookupResult lookup(std::span<const ItemKey> keys);
   void reset();

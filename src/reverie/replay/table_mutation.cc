@@ -12,16 +12,17 @@
 
 namespace reverie {
 
+Status Table::check_mutation(const MutateRequest& request) const {
+  REVERIE_RETURN_IF_ERROR(check_log());
+  REVERIE_RETURN_IF_ERROR(check_mutate_request(request));
+  REVERIE_RETURN_IF_ERROR(rules_->check_tickets(request.tickets, restored_slots_));
+  REVERIE_RETURN_IF_ERROR(rules_->check_priorities(request.ticket_priorities));
+  return rules_->check_priorities(request.key_priorities);
+}
+
 MutateResult Table::mutate(const MutateRequest& request) {
   MutateResult result;
-  result.status = check_log();
-  if (result.status.ok()) result.status = check_mutate_request(request);
-  if (result.status.ok()) {
-    result.status = rules_->check_tickets(request.tickets, restored_slots_);
-  }
-  for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
-    if (result.status.ok()) result.status = rules_->check_priorities(priorities);
-  }
+  result.status = check_mutation(request);
   if (!result.status.ok()) return result;
   if (!request.corrupt.empty()) take_out(request.corrupt, result);
 

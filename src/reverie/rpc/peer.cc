@@ -1022,6 +1022,20 @@ void Peer::answer(std::vector<Answer> answers, bool copies_bulk) {
 void Peer::fail(InboundId request, const RemoteError& error) {
   impl_->fail(request, error);
 }
+Peer::Answerer Peer::answerer() const {
+  return Answerer(impl_);
+}
+// On the I/O thread a share of the peer's insides is never the last one: the end of a peer waits
+// for that thread first.
+void Peer::Answerer::answer(InboundId request, Payload payload) const {
+  const std::shared_ptr<Impl> impl = impl_.lock();
+  if (!impl) return;
+  Answer one{request, std::move(payload)};
+  impl->answer({&one, 1}, /*copies_bulk=*/false);
+}
+void Peer::Answerer::fail(InboundId request, const RemoteError& error) const {
+  if (const std::shared_ptr<Impl> impl = impl_.lock()) impl->fail(request, error);
+}
 Neighbour Peer::neighbour(const std::string& peer) const {
   return impl_->neighbour(peer);
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/clock.h"
@@ -129,6 +130,10 @@ class Peer {
   };
   void answer(std::vector<Answer> answers, bool copies_bulk = false);
   void fail(InboundId request, const RemoteError& error);
+  // Answers requests of a peer without keeping it alive. A handler whose owner ends before the peer
+  // needs one: a request that it was given just before undefine() waits until it is answered.
+  class Answerer;
+  Answerer answerer() const;
 
   // The run at the other end: of a name, or of the caller of a request.
   Neighbour neighbour(const std::string& peer) const;
@@ -159,6 +164,18 @@ class Peer {
  private:
   explicit Peer(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
+};
+
+// A value. Thread-safe. Does nothing once the peer has ended, or if the caller is gone.
+class Peer::Answerer {
+ public:
+  void answer(InboundId request, Payload payload) const;
+  void fail(InboundId request, const RemoteError& error) const;
+
+ private:
+  friend class Peer;
+  explicit Answerer(std::weak_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::weak_ptr<Impl> impl_;
 };
 
 }  // namespace reverie

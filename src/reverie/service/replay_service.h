@@ -217,6 +217,12 @@ class ReplayService {
   // Where the chunks of its items are best allocated; null if it does not matter. Lives as long as
   // the service.
   virtual ChunkMemory* chunk_memory() { return nullptr; }
+  // Why mutate() would refuse the request before it changes anything, for a table in this process;
+  // ok elsewhere, where only the answer tells.
+  virtual Status check_mutation(const MutateRequest& request) {
+    (void)request;
+    return {};
+  }
   // Priorities are checked against the table's selectors: either all are refused, or none.
   virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;
   virtual RequestId lookup(const LookupRequest& request, Done<LookupResult> done) = 0;

@@ -206,45 +206,61 @@ StepCounts ReplayBuffer::counts() {
   return writer_.counts();
 }
 
+// A batch's tickets are all of one shard.
+template <typename Use>
+Status ReplayBuffer::for_each_shard(Scratch& scratch, std::span<const std::uint64_t> tickets,
+                                    std::span<const double> priorities, Use use) const {
+  for (std::size_t begin = 0; begin < tickets.size();) {
+    const std::size_t shard = shards_->shard_of(tickets[begin]);
+    if (shard >= shards_->count()) {
+      return invalid_argument(
+          "tickets holds {} at place {} of {}, which no batch of this replay buffer has given: it "
+          "is of shard {}, and there are {}; give the batch's tickets",
+          tickets[begin], begin, tickets.size(), shard, shards_->count());
+    }
+    scratch.tickets.clear();
+    std::size_t end = begin;
+    for (; end < tickets.size() && shards_->shard_of(tickets[end]) == shard; ++end) {
+      scratch.tickets.push_back(shards_->in_table(tickets[end]));
+    }
+    MutateRequest request;
+    request.table = shards_->table(shard);
+    request.tickets = scratch.tickets;
+    request.ticket_priorities = priorities.subspan(begin, end - begin);
+    REVERIE_RETURN_IF_ERROR(use(request));
+    begin = end;
+  }
+  return {};
+}
+
 Result<std::size_t> ReplayBuffer::update(std::span<const std::uint64_t> tickets,
                                          std::span<const double> priorities,
                                          const WaitOptions& wait) {
+  std::size_t updated = 0;
+  const auto apply = [&](const MutateRequest& request) {
+    const MutateResult result = mutate_and_wait(*service_, request, wait);
+    updated += result.updated;
+    return result.status;
+  };
+  Status status;
   // The table refuses spans of two sizes.
   if (shards_->count() == 1 || tickets.size() != priorities.size()) {
-    return update_in(shards_->table(0), tickets, priorities, wait);
+    MutateRequest request;
+    request.table = shards_->table(0);
+    request.tickets = tickets;
+    request.ticket_priorities = priorities;
+    status = apply(request);
+  } else {
+    std::unique_ptr<Scratch> scratch = scratch_.take();
+    // Either all are applied or none, as in one table.
+    status = for_each_shard(*scratch, tickets, priorities, [&](const MutateRequest& request) {
+      return service_->check_mutation(request);
+    });
+    if (status.ok()) status = for_each_shard(*scratch, tickets, priorities, apply);
+    scratch_.give_back(std::move(scratch));
   }
-  std::unique_ptr<Scratch> scratch = scratch_.take();
-  Result<std::size_t> updated = 0;
-  for (std::size_t begin = 0; begin < tickets.size() && updated.ok();) {
-    // A batch's tickets are all of one shard.
-    const std::size_t shard = shards_->shard_of(tickets[begin]);
-    scratch->tickets.clear();
-    std::size_t end = begin;
-    for (; end < tickets.size() && shards_->shard_of(tickets[end]) == shard; ++end) {
-      scratch->tickets.push_back(shards_->in_table(tickets[end]));
-    }
-    if (shard < shards_->count()) {
-      const auto more = update_in(shards_->table(shard), scratch->tickets,
-                                  priorities.subspan(begin, end - begin), wait);
-      updated = more.ok() ? Result<std::size_t>(*updated + *more) : more;
-    }
-    begin = end;
-  }
-  scratch_.give_back(std::move(scratch));
+  REVERIE_RETURN_IF_ERROR(status);
   return updated;
-}
-
-Result<std::size_t> ReplayBuffer::update_in(const std::string& table,
-                                            std::span<const std::uint64_t> tickets,
-                                            std::span<const double> priorities,
-                                            const WaitOptions& wait) {
-  MutateRequest request;
-  request.table = table;
-  request.tickets = tickets;
-  request.ticket_priorities = priorities;
-  const MutateResult result = mutate_and_wait(*service_, request, wait);
-  REVERIE_RETURN_IF_ERROR(result.status);
-  return result.updated;
 }
 
 Status ReplayBuffer::clear(const WaitOptions& wait) {

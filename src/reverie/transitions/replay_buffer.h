@@ -90,8 +90,9 @@ class ReplayBuffer {
   // and weights.
   Status gather(std::span<const TrajectoryView> items, const TransitionTargets& targets);
 
-  // Returns how many items got their priority; missing items are ignored. With several shards,
-  // those before an invalid priority may have got theirs.
+  // Returns how many items got their priority; missing items are ignored. INVALID_ARGUMENT, and
+  // nothing is changed, if a ticket is not one that a batch can have given, or a priority is
+  // invalid.
   Result<std::size_t> update(std::span<const std::uint64_t> tickets,
                              std::span<const double> priorities, const WaitOptions& wait);
 
@@ -126,8 +127,10 @@ class ReplayBuffer {
   // The same from the table that the draw's choice decides, whose number it returns.
   Status draw_from_any(Scratch& scratch, const ReplayBufferDraw& draw, const WaitOptions& wait,
                        std::size_t& shard);
-  Result<std::size_t> update_in(const std::string& table, std::span<const std::uint64_t> tickets,
-                                std::span<const double> priorities, const WaitOptions& wait);
+  // Calls use(request) with the update of each run of tickets of one shard, until one is refused.
+  template <typename Use>
+  Status for_each_shard(Scratch& scratch, std::span<const std::uint64_t> tickets,
+                        std::span<const double> priorities, Use use) const;
 
   const std::shared_ptr<ReplayService> service_;
   const std::shared_ptr<const ReplayShards> shards_;
