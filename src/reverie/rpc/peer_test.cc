@@ -21,7 +21,9 @@
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
 #include "tests/support/number_values.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -617,6 +619,15 @@ TEST(Peer, AForkedChildGetsNothingFromItsParentsPeer) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_EQ(peer->functions().size(), 1u);
   peer->close();  // ends the call while `results` is alive
+}
+
+TEST(Peer, IsNotMadeWithoutAThread) {
+  {
+    const test::NoNewThreads none;
+    expect_refused(Peer::make(named("a")).status(), StatusCode::kResourceExhausted,
+                   {"peer 'a'", "ulimit -u"});
+  }
+  EXPECT_TRUE(Peer::make(named("a")).ok());
 }
 
 TEST(Peer, RefusesInvalidNamesAndBounds) {
