@@ -39,8 +39,8 @@ IoThreads& client_threads() {
   static std::uint32_t generation = 0;
   static IoThreads* threads = nullptr;
   if (threads == nullptr || generation != fork_generation()) {
+    threads = new IoThreads(kClientThreads);  // throws where there are no threads
     generation = fork_generation();
-    threads = new IoThreads(kClientThreads);
   }
   return *threads;
 }
@@ -50,8 +50,8 @@ LinkLoops& client_loops() {
   static std::uint32_t generation = 0;
   static LinkLoops* loops = nullptr;
   if (loops == nullptr || generation != fork_generation()) {
-    generation = fork_generation();
     loops = new LinkLoops(client_threads());
+    generation = fork_generation();
   }
   return *loops;
 }

@@ -1,12 +1,15 @@
 // The extension module. Each room that has bindings has its own file.
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/bind.h"
+#include "python/bindings/convert.h"
 #include "python/bindings/gil.h"
+#include "reverie/base/start_thread.h"
 
 namespace nb = nanobind;
 
@@ -20,6 +23,11 @@ NB_MODULE(_reverie, m) {
     } catch (const std::bad_alloc&) {
       PyErr_SetString(PyExc_MemoryError,
                       "there is not enough memory for this call; ask for less at once");
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::resource_unavailable_try_again) throw;
+      const nb::object raised =
+          reverie::python::make_error(reverie::no_thread("this call", error.what()));
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
     }
   });
   reverie::python::import_numpy();

@@ -22,6 +22,8 @@
 #include "reverie/learn/step_report.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -192,6 +194,16 @@ Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
   StepReport report(spec, 1);
   EXPECT_TRUE(report.add(step).ok());
   return report.take(9, {});
+}
+
+TEST_F(RemoteActorsTest, AreNotServedWithoutAThread) {
+  trainer_ = open_served_training(plan(1'000)).value();
+  {
+    const test::NoNewThreads none;
+    expect_refused(ServedActors::open(learner_, *trainer_).status(), StatusCode::kResourceExhausted,
+                   {"served actors", "ulimit -u"});
+  }
+  EXPECT_TRUE(ServedActors::open(learner_, *trainer_).ok()) << "its functions are undefined again";
 }
 
 TEST_F(RemoteActorsTest, OnlyInvalidReportsAreRefused) {

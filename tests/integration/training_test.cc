@@ -20,6 +20,7 @@
 #include "reverie/learn/loops.h"
 #include "reverie/replay/local_service.h"
 #include "tests/scale.h"
+#include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -527,6 +528,32 @@ TEST(Training, EachNumberOfLearnersIsMeasuredWithTheTablesOfItsTraining) {
   ASSERT_TRUE(tune_cores(plan, options).ok());
   // Actors beside 3 learners; then 1 or 2 learners; then 3 or 4.
   EXPECT_EQ(table_counts, (std::vector<std::size_t>{16, 1, 16}));
+}
+
+TEST(Training, ThreadsThatCannotStartEndIt) {
+  for (const int actors : {0, 2}) {
+    const auto trainer =
+        open("CartPole-v1", with(cart_pole(1), {{"actors", integer(actors)}})).value();
+    {
+      const test::NoNewThreads none;
+      expect_refused(trainer->start(), StatusCode::kResourceExhausted,
+                     {"the training", "ulimit -u"});
+    }
+    EXPECT_TRUE(trainer->wait(TimePoint{})) << "no thread is left";
+    EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+    EXPECT_EQ(trainer->status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(trainer->start().code(), StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(Training, ProfilingWithoutThreadsIsRefused) {
+  const TrainPlan plan =
+      plan_training(registry(), "ddqn", "CartPole-v1", {}, {{"hidden", std::string("16")}}).value();
+  CoreProfileOptions options;
+  options.measure_s = 0.02;
+  const test::NoNewThreads none;
+  expect_refused(tune_cores(plan, options).status(), StatusCode::kResourceExhausted,
+                 {"a measurement", "ulimit -u"});
 }
 
 TEST(Training, ProfilingAFailingEnvironmentReportsItsError) {

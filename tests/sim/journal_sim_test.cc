@@ -27,6 +27,8 @@
 #include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
+#include "tests/support/no_new_threads.h"
+#include "tests/support/refusal.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -1467,6 +1469,32 @@ TEST(Journal, WaitingAndContinuingThreadsAreConfirmedOnceEach) {
     ASSERT_TRUE(again.status.ok()) << again.status.to_string();
     const TableInfo info = info_and_wait(*again.service).value()[1];
     EXPECT_EQ(info.inserts, kThreads * static_cast<int>(kEach));
+  }
+}
+
+TEST(Journal, AStoreWhoseJournalHasNoThreadIsRefusedAndOpensOnceItHas) {
+  for (const auto durability : {Durability::kInterval, Durability::kSync}) {
+    const auto folder = std::filesystem::temp_directory_path() /
+                        format("reverie-threads-{}-{}", getpid(), static_cast<int>(durability));
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    const auto open = [&] {
+      return std::make_unique<Case>(FileSystem::system(), durability, 20'000, /*has_thread=*/true,
+                                    folder.string());
+    };
+    {
+      const auto store = open();
+      ASSERT_TRUE(store->status.ok()) << store->status.to_string();
+      Item item = testing::make_item(1, 1.0);
+      ASSERT_TRUE(insert_and_wait(*store->service, {"best", {&item, 1}}).status.ok());
+      store->service->close();
+    }
+    {
+      const test::NoNewThreads none;
+      expect_refused(open()->status, StatusCode::kResourceExhausted, {"the journal", "ulimit -u"});
+    }
+    const auto again = open();
+    ASSERT_TRUE(again->status.ok()) << again->status.to_string();
+    EXPECT_EQ(info_and_wait(*again->service).value()[1].inserts, 1);
   }
 }
 

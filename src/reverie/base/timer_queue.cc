@@ -1,5 +1,8 @@
 #include "reverie/base/timer_queue.h"
 
+#include "reverie/base/log.h"
+#include "reverie/base/start_thread.h"
+
 namespace reverie {
 
 // The thread stayed with the parent: there is nothing to join, and the lock may never be released.
@@ -25,13 +28,14 @@ void TimerQueue::stop() {
 
 std::uint64_t TimerQueue::schedule(TimePoint when, std::function<void()> run) {
   MutexLock lock(mutex_);
+  if (!thread_.joinable() && !stopping_) {
+    Result<std::thread> started = start_thread("timers", [this] { loop(); });
+    if (!started.ok()) return 0;
+    thread_ = std::move(started).value();
+  }
   const std::uint64_t id = ++last_id_;
   const auto place = timers_.emplace(std::pair(when, id), std::move(run)).first;
-  if (!thread_.joinable() && !stopping_) {
-    thread_ = std::thread([this] { loop(); });
-  } else if (place == timers_.begin()) {
-    changed_.notify_all();  // the thread sleeps until a later one
-  }
+  if (place == timers_.begin()) changed_.notify_all();  // the thread sleeps until a later one
   return id;
 }
 
@@ -69,13 +73,21 @@ void Alarm::set(TimePoint when) {
     if (armed_ <= when) return;
     armed_ = when;
   }
-  timers_.schedule(when, [this, when] {
+  const std::uint64_t timer = timers_.schedule(when, [this, when] {
     {
       MutexLock lock(mutex_);
       if (armed_ == when) armed_ = TimePoint::max();
     }
     ring_();
   });
+  if (timer != 0) return;
+  {
+    MutexLock lock(mutex_);
+    armed_ = TimePoint::max();
+    if (std::exchange(is_logged_, true)) return;
+  }
+  log_warning("what has to happen at a later time waits for other events: {}",
+              no_thread("timers").message());
 }
 
 }  // namespace reverie

@@ -1,7 +1,8 @@
 // Runs callbacks at given times: the deadlines of requests that wait.
 //
 // It has one thread, started with the first timer: a store that never blocks has no such thread.
-// Code that runs on an event loop uses that loop's LoopTimer (net/io_threads.h) instead.
+// Where the system has no thread for it, it takes no timer, and the next one tries again. Code that
+// runs on an event loop uses that loop's LoopTimer (net/io_threads.h) instead.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ class TimerQueue {
   // and does not wait for itself; it must not be the last to.
   void stop();
 
-  // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id, never 0.
+  // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id; 0, and `run`
+  // is never called, if the queue has no thread and none can be started.
   std::uint64_t schedule(TimePoint when, std::function<void()> run);
   // No effect when it has run or is running.
   void cancel(std::uint64_t id, TimePoint when);
@@ -51,7 +53,8 @@ class Alarm {
  public:
   // Requires that `timers` is stopped before this object is destroyed.
   Alarm(TimerQueue& timers, std::function<void()> ring) : timers_(timers), ring_(std::move(ring)) {}
-  // Rings at `when`, and perhaps before.
+  // Rings at `when`, and perhaps before. If the queue has no thread, it does not ring, and the next
+  // call tries again.
   void set(TimePoint when);
 
  private:
@@ -59,6 +62,7 @@ class Alarm {
   const std::function<void()> ring_;
   Mutex mutex_;
   TimePoint armed_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
+  bool is_logged_ REVERIE_GUARDED_BY(mutex_) = false;  // that it cannot ring
 };
 
 }  // namespace reverie

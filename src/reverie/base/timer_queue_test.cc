@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -110,6 +111,21 @@ TEST_F(TimerQueueTest, ACallbackMayStopItsQueue) {
   ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));
   timers_.stop();
   EXPECT_EQ(runs_.numbers(), Numbers{1});
+}
+
+TEST_F(TimerQueueTest, WithoutAThreadItTakesNoTimerUntilItCanStartOne) {
+  Alarm alarm(timers_, runs_.add(1));
+  {
+    const test::NoNewThreads none;
+    EXPECT_EQ(timers_.schedule(in(1), runs_.add(9)), 0u);
+    alarm.set(in(1));
+  }
+  alarm.set(in(2));  // it was not set before
+  EXPECT_NE(timers_.schedule(in(3), runs_.add(2)), 0u);
+  clock_.advance(seconds(3));
+  ASSERT_TRUE(eventually([&] { return runs_.count() == 2; }));
+  EXPECT_EQ(runs_.numbers(), (Numbers{1, 2}));
+  timers_.stop();
 }
 
 TEST_F(TimerQueueTest, AnAlarmRingsAtTheEarliestOfItsTimesAndCanBeSetAgain) {

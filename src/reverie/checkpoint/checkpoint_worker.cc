@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reverie/base/log.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/served_checkpoints.h"
@@ -39,10 +40,18 @@ CheckpointWorker::CheckpointWorker(LocalService& store, std::unique_ptr<Checkpoi
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : Clock::system()),
       last_time_(clock_.now()),
-      last_inserts_(inserts()) {
-  const MutexLock lock(mutex_);
-  const bool looks = options_.every_inserts > 0 || store_.log() != nullptr;
-  if (looks || options_.every_time > Duration::zero()) start();
+      last_inserts_(inserts()) {}
+
+Result<std::unique_ptr<CheckpointWorker>> CheckpointWorker::open(
+    LocalService& store, std::unique_ptr<Checkpointer> checkpointer, const WorkerOptions& options) {
+  std::unique_ptr<CheckpointWorker> worker(
+      new CheckpointWorker(store, std::move(checkpointer), options));
+  const bool looks = options.every_inserts > 0 || store.log() != nullptr;
+  if (looks || options.every_time > Duration::zero()) {
+    const MutexLock lock(worker->mutex_);
+    REVERIE_RETURN_IF_ERROR(worker->start());
+  }
+  return worker;
 }
 
 // In a forked child the thread belongs to the parent, and the lock may stay locked.
@@ -50,12 +59,14 @@ CheckpointWorker::~CheckpointWorker() REVERIE_NO_THREAD_SAFETY_ANALYSIS {
   if (fork_guard_.check("store").ok()) {
     stop();
   } else {
-    static_cast<void>(thread_.release());
+    leave_to_parent(std::move(thread_));
   }
 }
 
-void CheckpointWorker::start() {
-  if (!thread_) thread_ = std::make_unique<std::thread>([this] { run(); });
+Status CheckpointWorker::start() {
+  if (thread_.joinable()) return {};
+  REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("checkpoints", [this] { run(); }));
+  return {};
 }
 
 StoreOrigin CheckpointWorker::origin() const {
@@ -68,19 +79,23 @@ RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done
     done(std::move(status));
     return 0;
   }
-  Status refused = cancelled("the store is closed");
+  Status refused;
   {
     const MutexLock lock(mutex_);
     const std::size_t waiting = requests_.size() - (written_id_ != 0 ? 1 : 0);
-    if (waiting >= kWaitingMax) {
+    if (is_stopped_) {
+      refused = cancelled("the store is closed");
+    } else if (waiting >= kWaitingMax) {
       refused = resource_exhausted(
           "{} checkpoints wait to be written, and the bound is {}; wait until one of them is "
           "written, and ask again",
           waiting, kWaitingMax);
-    } else if (!is_stopped_) {
+    } else {
+      refused = start();
+    }
+    if (refused.ok()) {
       const RequestId id = kCheckpointIds | ++last_id_;
       requests_.push_back({id, std::move(payload), std::move(done)});
-      start();
       changed_.notify_all();
       return id;
     }
@@ -114,12 +129,12 @@ void CheckpointWorker::abandon() {
 
 void CheckpointWorker::stop() {
   abandon();
-  std::unique_ptr<std::thread> thread;
+  std::thread thread;
   {
     const MutexLock lock(mutex_);
     thread = std::move(thread_);
   }
-  if (thread) thread->join();
+  if (thread.joinable()) thread.join();
   checkpointer_->release();
 }
 
@@ -215,7 +230,8 @@ Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions
   std::string loaded;
   REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<LocalService> service,
                            checkpointer->open_store(std::move(tables), store, &loaded));
-  auto worker = std::make_unique<CheckpointWorker>(*service, std::move(checkpointer), options);
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWorker> worker,
+                           CheckpointWorker::open(*service, std::move(checkpointer), options));
   worker->set_loaded(std::move(loaded));
   service->set_checkpoints(std::move(worker));
   return service;

@@ -44,9 +44,11 @@ class CheckpointWorker final : public StoreCheckpoints {
   // 16 MiB.
   static constexpr std::size_t kWaitingMax = 8;
 
-  // `store` outlives it.
-  CheckpointWorker(LocalService& store, std::unique_ptr<Checkpointer> checkpointer,
-                   const WorkerOptions& options);
+  // `store` outlives it. Its thread starts now if it has to look whether a checkpoint is due, else
+  // with the first request. RESOURCE_EXHAUSTED if the system has no more threads.
+  static Result<std::unique_ptr<CheckpointWorker>> open(LocalService& store,
+                                                        std::unique_ptr<Checkpointer> checkpointer,
+                                                        const WorkerOptions& options);
   ~CheckpointWorker() override;
 
   // RESOURCE_EXHAUSTED if kWaitingMax requests wait already.
@@ -65,8 +67,11 @@ class CheckpointWorker final : public StoreCheckpoints {
     Done done;  // null once it was cancelled while it is being written
   };
 
+  CheckpointWorker(LocalService& store, std::unique_ptr<Checkpointer> checkpointer,
+                   const WorkerOptions& options);
   void run();
-  void start() REVERIE_REQUIRES(mutex_);
+  // Starts the thread, unless it runs.
+  Status start() REVERIE_REQUIRES(mutex_);
   // Whether a periodic checkpoint is due.
   bool is_due(TimePoint now);
   std::int64_t inserts() const;
@@ -89,7 +94,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   std::int64_t last_inserts_ = 0;
   Duration pause_ = Duration::zero();  // after the failures since the last checkpoint
   TimePoint paused_until_;
-  std::unique_ptr<std::thread> thread_ REVERIE_GUARDED_BY(mutex_);
+  std::thread thread_ REVERIE_GUARDED_BY(mutex_);
   ForkGuard fork_guard_;
 };
 

@@ -19,6 +19,8 @@
 #include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
+#include "tests/support/no_new_threads.h"
+#include "tests/support/refusal.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -68,7 +70,7 @@ class CheckpointWorkerTest : public ::testing::Test {
     WorkerOptions worker;
     worker.every_journal_bytes = 1;
     worker.clock = &clock_;
-    worker_ = std::make_unique<CheckpointWorker>(*service_, std::move(checkpointer), worker);
+    worker_ = CheckpointWorker::open(*service_, std::move(checkpointer), worker).value();
   }
   ~CheckpointWorkerTest() override {
     worker_.reset();
@@ -193,6 +195,35 @@ TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterG
   insert();
   ASSERT_NO_FATAL_FAILURE(step_until(12));
   EXPECT_EQ(tries[11] - tries[10], std::chrono::seconds(1)) << "a checkpoint ends the pauses";
+}
+
+TEST(CheckpointWorkerThread, OneThatCannotStartRefusesTheStoreOrTheRequestThatNeedsIt) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-threads-{}", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  WorkerOptions options;
+  options.path = folder.string();
+  options.checkpointer.journal = {.durability = Durability::kNone};
+  WorkerOptions periodic = options;
+  periodic.every_time = std::chrono::hours(1);
+  const auto open = [](const WorkerOptions& given) {
+    return open_checkpointed(
+        {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, {}, given);
+  };
+  {
+    const test::NoNewThreads none;
+    expect_refused(open(periodic).status(), StatusCode::kResourceExhausted,
+                   {"checkpoints", "ulimit -u"});
+  }
+  const auto service = open(options);
+  ASSERT_TRUE(service.ok()) << service.status().to_string();
+  {
+    const test::NoNewThreads none;
+    expect_refused(checkpoint_and_wait(**service, {}).status(), StatusCode::kResourceExhausted,
+                   {"checkpoints", "ulimit -u"});
+  }
+  const auto written = checkpoint_and_wait(**service, {});
+  EXPECT_TRUE(written.ok()) << written.status().to_string();
 }
 
 // Otherwise another store could open the folder, whose journal's last bytes come later, and whose

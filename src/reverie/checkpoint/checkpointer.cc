@@ -160,8 +160,10 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
     journal_position_ = replayed.last_record;
     return {};
   }
-  store.set_log(std::make_unique<Journal>(files_, place_.root, options_.journal, tables,
-                                          store.calendar_offset_ns(), replayed));
+  auto journal = std::make_unique<Journal>(files_, place_.root, options_.journal, tables,
+                                           store.calendar_offset_ns(), replayed);
+  REVERIE_RETURN_IF_ERROR(journal->start());
+  store.set_log(std::move(journal));
   undo_draws();
   return {};
 }

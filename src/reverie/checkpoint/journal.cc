@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reverie/base/log.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/section_file.h"
@@ -58,9 +59,15 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
       }
     }
   }
-  if (!options_.has_thread) return;
-  thread_ = std::make_unique<std::thread>([this] { run(); });
-  if (!syncs_groups()) sync_thread_ = std::make_unique<std::thread>([this] { run_syncs(); });
+}
+
+Status Journal::start() {
+  if (!options_.has_thread) return {};
+  REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("the journal", [this] { run(); }));
+  if (syncs_groups()) return {};
+  REVERIE_ASSIGN_OR_RETURN(sync_thread_,
+                           start_thread("the journal's syncs", [this] { run_syncs(); }));
+  return {};
 }
 
 // In a forked child the threads belong to the parent, and the locks may stay locked.
@@ -68,8 +75,8 @@ Journal::~Journal() {
   if (fork_guard_.check("store").ok()) {
     close();
   } else {
-    static_cast<void>(thread_.release());
-    static_cast<void>(sync_thread_.release());
+    leave_to_parent(std::move(thread_));
+    leave_to_parent(std::move(sync_thread_));
   }
 }
 
@@ -407,9 +414,8 @@ void Journal::close() {
     changed_.notify_all();
     sync_wanted_.notify_all();
   }
-  for (auto* const thread : {&thread_, &sync_thread_}) {
-    if (*thread) (*thread)->join();
-    thread->reset();
+  for (std::thread* const thread : {&thread_, &sync_thread_}) {
+    if (thread->joinable()) thread->join();
   }
   if (!sync().ok()) return;
   MutexLock io(io_mutex_);

@@ -77,7 +77,12 @@ class Journal final : public StoreLog {
   Journal(FileSystem& files, std::string root, JournalOptions options,
           const std::vector<TableOptions>& tables, std::int64_t calendar_offset_ns,
           const Replayed& replayed);
+  // Ends the threads, also those of a start() that failed.
   ~Journal() override;
+
+  // Starts the threads, before the first use. RESOURCE_EXHAUSTED if the system has no more of them;
+  // then the journal may only be destroyed.
+  Status start();
 
   bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
   Status check() override;
@@ -240,8 +245,8 @@ class Journal final : public StoreLog {
   std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);   // memory for the next group
   std::vector<std::byte> joined_ REVERIE_GUARDED_BY(io_mutex_);  // a group with its late rows
 
-  std::unique_ptr<std::thread> thread_;
-  std::unique_ptr<std::thread> sync_thread_;
+  std::thread thread_;
+  std::thread sync_thread_;
 };
 
 template <typename Write>

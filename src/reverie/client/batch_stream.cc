@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <deque>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "reverie/base/start_thread.h"
 #include "reverie/client/hand_back.h"
 #include "reverie/tensor/batch_memory.h"
 
@@ -200,14 +202,20 @@ struct BatchStream::Running {
 BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOptions options)
     : service_(std::move(service)), options_(std::move(options)) {
   MutexLock lock(mutex_);
-  if (options_.max_times_sampled) start(*options_.max_times_sampled);
+  // If it cannot start, next() tries again and says why.
+  if (options_.max_times_sampled) (void)start(*options_.max_times_sampled);
 }
 
-void BatchStream::start(std::int64_t max_times_sampled) {
+Status BatchStream::start(std::int64_t max_times_sampled) {
   const std::size_t depth = options_.depth.value_or(max_times_sampled >= 1 ? 0 : kDepth);
-  running_ = std::make_shared<Running>(
-      depth, std::make_shared<Maker>(service_, options_, max_times_sampled,
-                                     options_.is_far ? depth : std::size_t{0}));
+  try {
+    running_ = std::make_shared<Running>(
+        depth, std::make_shared<Maker>(service_, options_, max_times_sampled,
+                                       options_.is_far ? depth : std::size_t{0}));
+  } catch (const std::system_error& error) {
+    return no_thread("a stream of batches", error.what());
+  }
+  return {};
 }
 
 std::shared_ptr<BatchStream::Running> BatchStream::running() const {
@@ -244,7 +252,7 @@ Result<DrawnBatch> BatchStream::next(const WaitOptions& wait) {
     const Result<std::int64_t> max_times_sampled = ask_max_times_sampled(wait);
     if (!max_times_sampled.ok() && !is_closed()) return max_times_sampled.status();
     MutexLock lock(mutex_);
-    if (!is_closed_ && running_ == nullptr) start(*max_times_sampled);
+    if (!is_closed_ && running_ == nullptr) REVERIE_RETURN_IF_ERROR(start(*max_times_sampled));
     if (!is_closed_) stream = running_;
   }
   if (stream == nullptr) return cancelled("this stream of batches is closed");

@@ -53,8 +53,9 @@ class BatchStream {
   ~BatchStream() { close(); }
 
   // The next batch. DEADLINE_EXCEEDED if none came within the timeout, and from then on; CANCELLED
-  // once closed or interrupted; else the service's error. Until the service has said after how many
-  // samples items leave the table, nothing is drawn, and each call asks again.
+  // once closed or interrupted; RESOURCE_EXHAUSTED as long as the system has no thread for it; else
+  // the service's error. Until the service has said after how many samples items leave the table,
+  // nothing is drawn, and each call asks again.
   Result<DrawnBatch> next(const WaitOptions& wait);
   // The next batch if it is ready, without waiting.
   std::optional<DrawnBatch> next_now();
@@ -69,7 +70,7 @@ class BatchStream {
 
   Result<std::int64_t> ask_max_times_sampled(const WaitOptions& wait) const;
   std::shared_ptr<Running> running() const;
-  void start(std::int64_t max_times_sampled) REVERIE_REQUIRES(mutex_);
+  Status start(std::int64_t max_times_sampled) REVERIE_REQUIRES(mutex_);
   static std::optional<DrawnBatch> take_ready(Running& stream);
 
   const std::shared_ptr<ReplayService> service_;

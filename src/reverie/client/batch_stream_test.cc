@@ -14,6 +14,8 @@
 #include "reverie/base/mutex.h"
 #include "tests/support/eventually.h"
 #include "tests/support/faucet.h"
+#include "tests/support/no_new_threads.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -160,6 +162,22 @@ TEST_F(BatchStreamTest, BatchesComeInOrderAndTheLastIsShorter) {
   EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{6}));
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
+  }
+}
+
+TEST_F(BatchStreamTest, WithoutAThreadACallIsRefusedAndALaterOneTriesAgain) {
+  BatchStreamOptions known = options(3);
+  known.max_times_sampled = 0;
+  for (const BatchStreamOptions& given : {options(3), known}) {
+    std::unique_ptr<BatchStream> stream;
+    {
+      const test::NoNewThreads none;
+      stream = std::make_unique<BatchStream>(service_, given);
+      expect_refused(stream->next({}).status(), StatusCode::kResourceExhausted,
+                     {"stream of batches", "ulimit -u"});
+    }
+    service_->add_ones(3);
+    EXPECT_EQ(numbers(stream->next({}).value()).size(), 3u);
   }
 }
 

@@ -34,7 +34,7 @@ struct ItemStreamOptions {
 // Only one thread at a time may call next(); any thread may call close().
 class ItemStream {
  public:
-  // Requires at least one thread.
+  // Requires at least one thread. Throws std::system_error if one cannot be started.
   ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamOptions& options);
   ItemStream(const ItemStream&) = delete;
   ItemStream& operator=(const ItemStream&) = delete;

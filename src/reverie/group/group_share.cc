@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reverie/base/fork.h"
+#include "reverie/base/start_thread.h"
 
 namespace reverie {
 namespace {
@@ -53,6 +54,11 @@ std::optional<std::size_t> GroupShare::use(std::uint64_t membership,
   if (!segment.ok()) return std::nullopt;
   MutexLock lock(mutex_);
   if (is_closing_) return std::nullopt;
+  if (!thread_.joinable()) {
+    Result<std::thread> started = start_thread("a group", [this] { serve(); });
+    if (!started.ok()) return std::nullopt;  // its members use their connections
+    thread_ = std::move(started).value();
+  }
   retire();
   rounds_ = std::make_shared<SharedRounds>(
       std::move(*segment), [door = door_](std::vector<SharedRounds::Finished> ends) {
@@ -69,7 +75,6 @@ std::optional<std::size_t> GroupShare::use(std::uint64_t membership,
         door->changed.notify_all();
       });
   membership_ = membership;
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
   return rounds_->window_bytes();
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reverie/base/mutex.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/learn/parameter_server.h"
 #include "reverie/replay/local_service.h"
 
@@ -47,9 +48,10 @@ Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
   std::vector<double> done(thread_count);
   FirstError error;
   std::vector<std::thread> threads;
+  threads.reserve(thread_count);
   const TimePoint begin = clock.now();
   for (std::size_t i = 0; i < thread_count; ++i) {
-    threads.emplace_back([&, i] {
+    auto started = start_thread("a measurement", [&, i] {
       double sum = 0;
       while (!is_over.load(std::memory_order_relaxed)) {
         Result<double> result = internal_error("nothing was measured");
@@ -68,6 +70,12 @@ Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
       }
       done[i] = sum;
     });
+    if (!started.ok()) {
+      error.keep(started.status());
+      is_over = true;
+      break;
+    }
+    threads.push_back(std::move(*started));
   }
   {
     Mutex mutex;

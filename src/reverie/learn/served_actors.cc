@@ -10,6 +10,7 @@
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/policy_channel.h"
 #include "reverie/learn/step_report.h"
@@ -38,7 +39,7 @@ class ServedActors::Impl {
   Status check_fork() const { return fork_guard_.check("served actors"); }
   Status start() {
     REVERIE_RETURN_IF_ERROR(publish());
-    thread_ = std::thread([this] { run(); });
+    REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("served actors", [this] { run(); }));
     return {};
   }
 

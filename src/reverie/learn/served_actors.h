@@ -33,7 +33,8 @@ class ServedActors {
   };
 
   // Serves on `peer` until close(). The trainer, which has outside_replay()s, outlives it.
-  // ALREADY_EXISTS if the peer serves another training.
+  // ALREADY_EXISTS if the peer serves another training; RESOURCE_EXHAUSTED if the system has no
+  // thread for it.
   static Result<std::unique_ptr<ServedActors>> open(std::shared_ptr<Peer> peer, Trainer& trainer);
   ~ServedActors();
   ServedActors(const ServedActors&) = delete;

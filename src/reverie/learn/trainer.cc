@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reverie/base/check.h"
+#include "reverie/base/start_thread.h"
 
 namespace reverie {
 namespace {
@@ -109,8 +110,8 @@ Trainer::~Trainer() {
 // --- Threads -----------------------------------------------------------------------------------
 
 template <typename Body>
-void Trainer::start_thread(Body body) {
-  threads_.emplace_back([this, body = std::move(body)] {
+Status Trainer::add_thread(Body body) {
+  auto started = start_thread("the training", [this, body = std::move(body)] {
     Status status;
     try {
       status = body();
@@ -118,17 +119,25 @@ void Trainer::start_thread(Body body) {
       status = internal_error("a thread of the training raised: {}", error.what());
     }
     if (!status.ok() && status.code() != StatusCode::kCancelled) end(TrainEnd::kFailed, status);
-    gate_->detach();
-    MutexLock lock(mutex_);
-    if (--running_ > 0) return;
-    if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
-    ended_at_ = clock_.now();
-    changed_->notify_all();
+    leave();
   });
+  REVERIE_RETURN_IF_ERROR(started.status());
+  threads_.push_back(std::move(*started));
+  return {};
+}
+
+void Trainer::leave() {
+  gate_->detach();
+  MutexLock lock(mutex_);
+  if (--running_ > 0) return;
+  if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
+  ended_at_ = clock_.now();
+  changed_->notify_all();
 }
 
 Status Trainer::start() {
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
+  const std::size_t thread_count = is_in_turn() ? 1 : settings_.actors + settings_.learners;
   {
     MutexLock lock(mutex_);
     if (is_started_) return failed_precondition("the training was started before");
@@ -137,18 +146,27 @@ Status Trainer::start() {
     }
     is_started_ = true;
     started_at_ = clock_.now();
-    running_ = is_in_turn() ? 1 : settings_.actors + settings_.learners;
+    running_ = thread_count;
     gate_->attach(running_);
   }
-  if (is_in_turn()) {
-    start_thread([this] { return run_in_turn(); });
-    return {};
-  }
+  threads_.reserve(thread_count);
+  const Status status = add_threads();
+  if (status.ok()) return {};
+  // Those that were started end within a step; the others are over already.
+  end(TrainEnd::kFailed, status);
+  for (std::size_t i = threads_.size(); i < thread_count; ++i) leave();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  return status;
+}
+
+Status Trainer::add_threads() {
+  if (is_in_turn()) return add_thread([this] { return run_in_turn(); });
   for (std::size_t learner = 0; learner < settings_.learners; ++learner) {
-    start_thread([this, learner] { return run_learner(learner); });
+    REVERIE_RETURN_IF_ERROR(add_thread([this, learner] { return run_learner(learner); }));
   }
   for (std::size_t actor = 0; actor < settings_.actors; ++actor) {
-    start_thread([this, actor] { return run_actor(actor); });
+    REVERIE_RETURN_IF_ERROR(add_thread([this, actor] { return run_actor(actor); }));
   }
   return {};
 }

@@ -101,7 +101,8 @@ class Trainer {
   // FAILED_PRECONDITION in a forked child. Call it before any other method there.
   Status check_usable() const { return fork_guard_.check("trainer"); }
 
-  // Starts the threads. FAILED_PRECONDITION the second time, and after stop().
+  // Starts the threads. FAILED_PRECONDITION the second time, and after stop(). RESOURCE_EXHAUSTED
+  // if the system has not as many threads: then the training has failed, and no thread runs.
   Status start();
   // Waits until the training is over and its threads have ended, or until `deadline`: returns
   // whether it is over. A training that was stopped before its start counts as over.
@@ -161,8 +162,11 @@ class Trainer {
   Status run_in_turn();
   Status run_actor(std::size_t actor);
   Status run_learner(std::size_t learner);
+  Status add_threads();
   template <typename Body>
-  void start_thread(Body body);
+  Status add_thread(Body body);
+  // A thread has ended, or could not be started.
+  void leave();
   Status learn_once(std::size_t learner, std::uint64_t steps);
   // Requires that no thread is running.
   Result<std::string> write(checkpoint::Checkpointer& to);

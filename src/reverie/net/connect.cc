@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "reverie/base/format.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/net/connection.h"
 #include "reverie/net/local_door.h"
 
@@ -72,14 +74,18 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
       MutexLock lock(look_up->mutex);
       look_up->loop = nullptr;
     });
-    std::thread([look_up, endpoint = endpoint_, weak = weak_from_this()] {
-      auto found = std::make_shared<Result<std::vector<SocketAddress>>>(resolve(endpoint));
-      MutexLock lock(look_up->mutex);
-      if (look_up->loop == nullptr) return;
-      look_up->loop->post([weak, found] {
-        if (const auto self = weak.lock()) self->begin(std::move(*found));
-      });
-    }).detach();
+    auto thread = start_thread(
+        format("the look-up of '{}'", endpoint_.host),
+        [look_up, endpoint = endpoint_, weak = weak_from_this()] {
+          auto found = std::make_shared<Result<std::vector<SocketAddress>>>(resolve(endpoint));
+          MutexLock lock(look_up->mutex);
+          if (look_up->loop == nullptr) return;
+          look_up->loop->post([weak, found] {
+            if (const auto self = weak.lock()) self->begin(std::move(*found));
+          });
+        });
+    if (!thread.ok()) return finish(thread.status());
+    thread->detach();
   }
 
   void begin(Result<std::vector<SocketAddress>> addresses) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -14,6 +13,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "reverie/base/start_thread.h"
 
 namespace reverie {
 namespace {
@@ -177,23 +178,24 @@ void ChildProcess::kill() {
 
 Status exit_with_parent(int parent_pid) {
   const int parent = pid_descriptor(parent_pid);
-  if (parent < 0) {
-    // On an old kernel, a signal instead. It is also sent when the thread that started this process
-    // ends.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-  }
-  if (getppid() != parent_pid) {
-    if (parent >= 0) close(parent);
-    return failed_precondition("the parent process {} is gone", parent_pid);
-  }
-  if (parent >= 0) {
-    std::thread([parent] {
+  const auto has_parent = [parent_pid] { return getppid() == parent_pid; };
+  if (parent >= 0 && has_parent()) {
+    auto watch = start_thread("a child process", [parent] {
       pollfd watched{parent, POLLIN, 0};
       while (poll(&watched, 1, -1) <= 0) {
       }
       _exit(0);
-    }).detach();
+    });
+    if (watch.ok()) {
+      watch->detach();
+      return {};
+    }
   }
+  if (parent >= 0) close(parent);
+  // On an old kernel, or without a thread, a signal instead. It is also sent when the thread that
+  // started this process ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!has_parent()) return failed_precondition("the parent process {} is gone", parent_pid);
   return {};
 }
 

@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "reverie/os/shared_memory.h"
+#include "tests/support/no_new_threads.h"
 
 namespace reverie {
 namespace {
@@ -69,6 +72,20 @@ TEST(ChildProcess, AMissingProgramIsAnError) {
   EXPECT_EQ(ChildProcess::start({}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ChildProcess::start({{"true"}, {987654}}).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST(ChildProcess, WithoutAThreadASignalEndsItWithItsParent) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const test::NoNewThreads none;
+    int signal = 0;
+    const bool is_bound = exit_with_parent(getppid()).ok() &&
+                          prctl(PR_GET_PDEATHSIG, &signal) == 0 && signal == SIGKILL;
+    _exit(is_bound ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(ChildProcess, ADeadParentIsDetected) {

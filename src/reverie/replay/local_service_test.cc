@@ -14,6 +14,8 @@
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
+#include "tests/support/no_new_threads.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -188,6 +190,23 @@ void sample_for_a_second(LocalService& service, const Clock& clock,
   request.table = "a";
   request.deadline = clock.now() + seconds(1);
   service.sample(std::move(request), std::move(done));
+}
+
+TEST(LocalService, ARequestWhoseDeadlineHasNoThreadIsRefused) {
+  const auto service = open({fifo("a")});
+  const auto sample = [&] {
+    SampleRequest request;
+    request.table = "a";
+    request.deadline = Clock::system().now() + std::chrono::hours(1);
+    return sample_and_wait(*service, std::move(request));
+  };
+  {
+    const test::NoNewThreads none;
+    expect_refused(sample().status, StatusCode::kResourceExhausted,
+                   {"deadline", "table 'a'", "ulimit -u"});
+  }
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), TimePoint{0}).ok());
+  EXPECT_TRUE(sample().status.ok()) << "nothing waits in front of it";
 }
 
 TEST(LocalService, ClosingWaitsForTheCompletionsOfADeadlineThatHasPassed) {

@@ -227,11 +227,12 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
       result.applied = insert_now(items.first(std::min(items.size(), kBreath)), numbers, now,
                                   effects, result.status);
     }
-    if (result.applied == items.size() || !result.status.ok()) {
+    const auto end = [&] {
+      mutex_.assert_held();
       const bool may_wait = log_ != nullptr && log_->confirms_later() && result.applied > 0;
       if (may_wait) confirm_id = id_base_ + ++last_id_;
-      return;
-    }
+    };
+    if (result.applied == items.size() || !result.status.ok()) return end();
     // If other requests wait, or a part of this one is inserted, it may only have to wait for its
     // turn.
     if (deadline <= now && result.applied == 0 && inserts_.empty() && samples_.empty()) {
@@ -239,7 +240,8 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
       return;
     }
     WaitingInsert waiting;
-    start_waiting(waiting, now, deadline);
+    result.status = start_waiting(waiting, now, deadline);
+    if (!result.status.ok()) return end();
     waiting.items.assign(std::make_move_iterator(items.begin()),
                          std::make_move_iterator(items.end()));
     if (log_ != nullptr) waiting.session = numbers.session;
@@ -329,7 +331,8 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
       return;
     }
     WaitingSample waiting;
-    start_waiting(waiting, now, request.deadline);
+    result.status = start_waiting(waiting, now, request.deadline);
+    if (!result.status.ok()) return;
     waiting.request = std::move(request);
     waiting.request.table = {};
     waiting.done = std::move(done);

@@ -216,7 +216,9 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // Returns whether there were any.
   bool complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
 
-  void start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) REVERIE_REQUIRES(mutex_);
+  // RESOURCE_EXHAUSTED if its deadline needs a thread that the system does not have.
+  Status start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline)
+      REVERIE_REQUIRES(mutex_);
   void complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);
   void complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects)
@@ -266,6 +268,7 @@ void Table::release(Step step) {
     has_freed = after.has_freed_bytes;
   }
   if (!has_freed || !context_->chunks.has_waiters()) return;
+  // Without a thread they are served with the next change.
   context_->timers.schedule(context_->clock.now(), [context = context_.get()] {
     if (context->on_room) context->on_room();
   });

@@ -5,22 +5,29 @@
 #include <string>
 #include <utility>
 
+#include "reverie/base/format.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/replay/table.h"
 
 namespace reverie {
 
 // --- Waiting -------------------------------------------------------------------------------
 
-void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
+Status Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
+  // One that is past its deadline continues as far as the table permits, then completes.
+  if (deadline > now && deadline != TimePoint::max()) {
+    waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->serve();
+    });
+    if (waiting.timer == 0) {
+      return no_thread(format("the deadline of a request to table '{}'", options().name));
+    }
+  }
   waiting.id = id_base_ + ++last_id_;
   waiting.since = now;
   waiting.deadline = deadline;
   first_deadline_ = std::min(first_deadline_, deadline);
-  if (deadline == TimePoint::max()) return;
-  if (deadline <= now) return;  // continues as far as the table permits, then completes
-  waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->serve();
-  });
+  return {};
 }
 
 void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects) {

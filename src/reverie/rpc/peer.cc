@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <span>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/door/door.h"
 #include "reverie/net/connection.h"
 #include "reverie/net/tls.h"
@@ -933,7 +935,13 @@ Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
   }
   REVERIE_RETURN_IF_ERROR(check_ways(options.name, options.uses_unix, options.uses_tcp));
   REVERIE_ASSIGN_OR_RETURN(ConnectingTls tls, connecting_tls(options.tls));
-  std::unique_ptr<Peer> made(new Peer(std::make_shared<Impl>(options, std::move(tls))));
+  std::shared_ptr<Impl> impl;
+  try {
+    impl = std::make_shared<Impl>(options, std::move(tls));
+  } catch (const std::system_error& error) {
+    return no_thread(format("peer '{}'", options.name), error.what());
+  }
+  std::unique_ptr<Peer> made(new Peer(std::move(impl)));
   REVERIE_RETURN_IF_ERROR(made->impl_->check_door());
   return made;
 }

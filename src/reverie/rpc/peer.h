@@ -78,7 +78,8 @@ class Peer {
   enum class EventKind { kListens, kConnected, kLost, kNotReached };
   using OnEvent = std::function<void(EventKind kind, const std::string& text)>;
 
-  // INVALID_ARGUMENT for an invalid name or bound, or a malformed certificate or key.
+  // INVALID_ARGUMENT for an invalid name or bound, or a malformed certificate or key;
+  // RESOURCE_EXHAUSTED if the system has no thread for it.
   static Result<std::unique_ptr<Peer>> make(const Options& options);
   // Closes. Must not run on the I/O thread.
   ~Peer();

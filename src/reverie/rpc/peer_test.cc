@@ -25,7 +25,9 @@
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
 #include "tests/support/eventually.h"
+#include "tests/support/no_new_threads.h"
 #include "tests/support/number_values.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -786,6 +788,15 @@ TEST(Peer, KeepsNoCallbackOnceItIsClosed) {
   EXPECT_EQ(kept.use_count(), 5);
   peer->close();
   EXPECT_EQ(kept.use_count(), 1);
+}
+
+TEST(Peer, IsNotMadeWithoutAThread) {
+  {
+    const test::NoNewThreads none;
+    expect_refused(Peer::make(named("a")).status(), StatusCode::kResourceExhausted,
+                   {"peer 'a'", "ulimit -u"});
+  }
+  EXPECT_TRUE(Peer::make(named("a")).ok());
 }
 
 TEST(Peer, RefusesInvalidNamesAndBounds) {

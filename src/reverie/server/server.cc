@@ -1,9 +1,11 @@
 // Tested in tests/integration/served_store_test.cc.
 #include "reverie/server/server.h"
 
+#include <system_error>
 #include <utility>
 
 #include "reverie/base/format.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/net/address.h"
 #include "reverie/net/local_door.h"
 #include "reverie/os/memory_size.h"
@@ -55,7 +57,12 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
   options.reverb.sessions =
       insert_sessions_of(*store, options.reverb.clock ? *options.reverb.clock : Clock::system());
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
-  std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));
+  std::unique_ptr<Server> server;
+  try {
+    server.reset(new Server(std::move(store), std::move(reverb), options));
+  } catch (const std::system_error& error) {
+    return no_thread(format("{} I/O threads of a server", options.io_thread_count), error.what());
+  }
   if (!options.serves_peers) return server;
   PeerStoreServiceOptions peers;
   peers.token = options.grpc.token;

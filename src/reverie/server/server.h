@@ -53,7 +53,8 @@ struct ServerOptions {
 class Server {
  public:
   // INVALID_ARGUMENT for invalid tables or a malformed address, PERMISSION_DENIED or the like for
-  // an address that others could reach, ALREADY_EXISTS for a port in use.
+  // an address that others could reach, ALREADY_EXISTS for a port in use, RESOURCE_EXHAUSTED if the
+  // system has no threads for it.
   static Result<std::unique_ptr<Server>> open(std::vector<TableOptions> tables,
                                               ServerOptions options);
   // Whether open() may succeed: does everything except listening, so a port in use is not noticed.

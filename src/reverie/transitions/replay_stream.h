@@ -30,6 +30,7 @@ struct ReplayStreamOptions {
 // Only one thread at a time may call next(); any thread may call set_beta() and close().
 class ReplayStream {
  public:
+  // Throws std::system_error if its thread cannot be started.
   ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOptions options);
   ReplayStream(const ReplayStream&) = delete;
   ReplayStream& operator=(const ReplayStream&) = delete;

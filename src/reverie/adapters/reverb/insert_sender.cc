@@ -6,6 +6,7 @@
 
 #include "reverie/base/log.h"
 #include "reverie/base/random.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/native_wire/stored_chunk.h"
 
 namespace reverie {
@@ -74,6 +75,7 @@ void InsertSender::finish(Outcome& outcome) {
 std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
   Outcome outcome;
   std::uint64_t first = 0;
+  bool has_timer = true;
   {
     MutexLock lock(mutex_);
     if (is_closed_) {
@@ -92,8 +94,13 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
                                              "before the deadline",
                                              count, table));
             });
+        has_timer = made.timer != 0;
       }
     }
+  }
+  if (!has_timer) {
+    cancel(first, no_thread("the deadline of an insert"));
+    return first;
   }
   pump(outcome);
   finish(outcome);
@@ -300,7 +307,7 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
               what_, to_seconds(retry_time_), status.message()),
           outcome);
     } else if (!window_.empty() && !progress.has_confirmed) {
-      try_later();
+      if (!try_later()) window_.give_up_all(no_thread(format("a retry for {}", what_)), outcome);
       is_log_due = now - broken_since_ >= kSilentRetries && !std::exchange(is_logged_, true);
     }
     if (window_.empty()) broken_since_ = TimePoint::max();
@@ -316,8 +323,8 @@ bool InsertSender::may_retry(TimePoint now) const {
   return retry_time_ == Duration::max() || now - broken_since_ < retry_time_;
 }
 
-void InsertSender::try_later() {
-  if (is_closed_ || retry_timer_ != 0) return;
+bool InsertSender::try_later() {
+  if (is_closed_ || retry_timer_ != 0) return true;
   pause_ = pause_ == Duration::zero() ? kResendPauseMin : std::min(2 * pause_, kResendPauseMax);
   retry_timer_ = world_.schedule(world_.now() + pause_, [self = shared_from_this()] {
     Outcome outcome;
@@ -328,6 +335,7 @@ void InsertSender::try_later() {
     self->pump(outcome);
     self->finish(outcome);
   });
+  return retry_timer_ != 0;
 }
 
 }  // namespace reverie

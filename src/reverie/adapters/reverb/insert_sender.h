@@ -74,7 +74,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   bool is_busy() const REVERIE_REQUIRES(mutex_);
   void begin_stream() REVERIE_REQUIRES(mutex_);
   void drop_stream() REVERIE_REQUIRES(mutex_);
-  void try_later() REVERIE_REQUIRES(mutex_);
+  // Sends again after a pause. False if the system has no thread for that.
+  bool try_later() REVERIE_REQUIRES(mutex_);
   void resume_soon() REVERIE_REQUIRES(mutex_);
   void cancel_timers() REVERIE_REQUIRES(mutex_);
   bool may_retry(TimePoint now) const REVERIE_REQUIRES(mutex_);

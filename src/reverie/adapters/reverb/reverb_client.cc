@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reverie/base/log.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
 #include "reverie/service/request_checks.h"
@@ -209,9 +210,12 @@ void ReverbClient::repeat(const PendingQueryPtr& query, const Status& why) {
                 to_seconds(kSilentRetries), why.message());
   }
   const Duration pause = std::min(kAskPauseMin * query->attempts, kAskPauseMax);
-  timers_.schedule(now + pause, [this, id = query->id] {
+  const std::uint64_t timer = timers_.schedule(now + pause, [this, id = query->id] {
     if (const PendingQueryPtr paused = take_paused(id)) begin_call(paused);
   });
+  if (timer != 0 || !take_paused(query->id)) return;
+  forget(query->id);
+  query->fail(no_thread(format("the next try of {}", query->method)));
 }
 
 ReverbClient::PendingQueryPtr ReverbClient::take_paused(RequestId id) {
