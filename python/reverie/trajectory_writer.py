@@ -55,5 +55,5 @@ class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter, Flushing):
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
             codec=codec,
-            explain=self._explain,
+            explain=type(self)._explain,
         )

@@ -1612,6 +1612,46 @@ def _(w):
     return lambda: writer.flush()
 
 
+for _name in ("flush", "end_episode"):
+
+    def _end(w, name=_name):
+        writer = w.reverb.trajectory_writer(2)
+        writer.append(STEP)
+        writer.create_item("queue", 1.0, {"x": writer.history["x"][-1:]})
+        return lambda: getattr(writer, name)()
+
+    case(f"reverb.TrajectoryWriter.{_name}")(_end)
+
+
+def reverb_writer(w, table):
+    writer = w.reverb.writer(4, max_in_flight_items=1)
+    writer.append(STEP)
+    writer.create_item(table, 1, 1.0)
+    return writer
+
+
+simple("reverb.Client.writer", lambda w: lambda: w.reverb.writer(4))
+simple("reverb.Writer.__init__", lambda w: lambda: reverb_writer(w, "full"))
+
+
+@case("reverb.Writer.append")
+def _(w):
+    writer = reverb_writer(w, "full")
+    return lambda: writer.append(STEP)
+
+
+@case("reverb.Writer.create_item")
+def _(w):
+    writer = reverb_writer(w, "queue")
+    return lambda: writer.create_item("queue", 1, 1.0)
+
+
+@case("reverb.Writer.flush")
+def _(w):
+    writer = reverb_writer(w, "queue")
+    return lambda: writer.flush()
+
+
 @case("reverb.Client.structured_writer")
 def _(w):
     writer = w.reverb.structured_writer(w.patterns("queue"))

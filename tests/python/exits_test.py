@@ -112,6 +112,8 @@ SKIPPED = {
     "TrajectoryDataset.as_tf": "tf.data's own threads; needs TensorFlow",
     "TimestepDataset.as_tf": "tf.data's own threads; needs TensorFlow",
     "moolib.Rpc.debug_info": "prints what Rpc.debug_info gives",
+    "moolib.EnvRunner.__init__": "always raises",
+    "moolib.EnvStepper.__init__": "always raises",
     "DeferredReturn.__init__": "Rpc.define_deferred makes it",
     "Queue.__init__": "Rpc.define_queue makes it",
     "Round.__init__": "the methods of a Group make it",
@@ -164,7 +166,10 @@ def is_of_reverb(kind, name):
 
 SKIPPED |= {
     f"reverb.{kind.__name__}.{name}": f"{kind.__name__}'s own"
-    for kind in (reverie.reverb.Client, reverie.reverb.Server)
+    for kind in (
+        *(reverie.reverb.Client, reverie.reverb.Server),
+        *(reverie.reverb.TrajectoryWriter, reverie.reverb.Writer),
+    )
     for name in public_members(kind)
     if not is_of_reverb(kind, name)
 }

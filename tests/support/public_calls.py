@@ -227,6 +227,7 @@ VALID = {
     "block_until_num_items": 0,
     "burn_in": 0,
     "capacity": 100,
+    "check_items": True,
     "checkpoint_every": None,
     "checkpoint_every_inserts": None,
     "checkpointer": None,

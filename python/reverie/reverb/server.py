@@ -75,6 +75,7 @@ class Table(table.Table):
         memory_bytes: int | None = None,
         durability: Durability | None = None,
         undo_unsent: bool = False,
+        check_items: bool = False,
     ) -> None:
         if isinstance(name, str) and not name:
             raise InvalidArgumentError("name must be nonempty: a table is spoken of by its name")
@@ -104,7 +105,7 @@ class Table(table.Table):
             memory_bytes=memory_bytes,
             durability=durability,
             undo_unsent=undo_unsent,
-            check_items=False,
+            check_items=check_items,
         )
         self._given_extensions = tuple(extensions)
 
@@ -183,6 +184,7 @@ class Table(table.Table):
         memory_bytes: int | None = None,
         durability: Durability | None = None,
         undo_unsent: bool | None = None,
+        check_items: bool | None = None,
     ) -> Table:
         """A new, empty table of the same settings, except those given here."""
         return Table(
@@ -198,6 +200,7 @@ class Table(table.Table):
             memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
             durability=self._durability if durability is None else durability,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
+            check_items=self._check_items if check_items is None else check_items,
         )
 
     def __repr__(self) -> str:
