@@ -742,7 +742,8 @@ TEST(CheckpointDamage, NoFlippedByteAndNoCutIsAcceptedSilently) {
   std::int64_t loaded_count = 0;
   std::int64_t chunk_count = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto& [path, size] = sizes[random.below(sizes.size())];
+    const auto& [name, size] = sizes[random.below(sizes.size())];
+    const std::string& path = name;  // clang 14 does not let a lambda capture `name`
     const std::uint64_t offset = random.below(size);
     const auto bit = static_cast<std::byte>(1u << random.below(8));
     const bool is_cut = random.below(8) == 0;
