@@ -71,8 +71,9 @@ class Spinner {
   // Waits without polling after a poll that lost its core, and after several in a row.
   static constexpr std::uint32_t kLostSkipsMin = 64;
   static constexpr std::uint32_t kLostSkipsMax = 1024;
-  // Nothing else lets so much time pass between two polls that find nothing.
-  static constexpr Duration kLostMin = std::chrono::microseconds(10);
+  // A thread that makes room for one that woke up is back sooner, and polling still pays then; one
+  // that used up its time slice is not back so soon.
+  static constexpr Duration kLostMin = std::chrono::microseconds(300);
   static constexpr int kLongShare = 4;  // long polls take at most 1/4 of the time
   static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
