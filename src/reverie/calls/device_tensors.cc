@@ -54,7 +54,7 @@ struct DeviceTensors::Opened {
   TimePoint used;
 };
 
-std::shared_ptr<DeviceTensors> DeviceTensors::make(std::shared_ptr<Peer> peer,
+std::shared_ptr<DeviceTensors> DeviceTensors::make(const std::shared_ptr<Peer>& peer,
                                                    const Options& options) {
   std::shared_ptr<DeviceTensors> made(new DeviceTensors(peer, options));
   peer->serve_devices([weak = std::weak_ptr(made)](Request request) {
@@ -63,7 +63,7 @@ std::shared_ptr<DeviceTensors> DeviceTensors::make(std::shared_ptr<Peer> peer,
   return made;
 }
 
-DeviceTensors::DeviceTensors(std::shared_ptr<Peer> peer, const Options& options)
+DeviceTensors::DeviceTensors(const std::shared_ptr<Peer>& peer, const Options& options)
     : peer_(peer),
       options_(options),
       process_(options.process.value_or(own_process_id())),

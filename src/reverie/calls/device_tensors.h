@@ -69,7 +69,8 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
   };
 
   // Answers the questions of other peers from now on.
-  static std::shared_ptr<DeviceTensors> make(std::shared_ptr<Peer> peer, const Options& options);
+  static std::shared_ptr<DeviceTensors> make(const std::shared_ptr<Peer>& peer,
+                                             const Options& options);
   ~DeviceTensors() { close(); }
   // Closes what is open. What was lent stays lent. Not on a thread of this object.
   void close();
@@ -115,7 +116,7 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
     bool is_kept = true;   // else the next tensor asks again
   };
 
-  DeviceTensors(std::shared_ptr<Peer> peer, const Options& options);
+  DeviceTensors(const std::shared_ptr<Peer>& peer, const Options& options);
   Verdict ask(const Neighbour& receiver, int device, const DeviceUuid& uuid, TimePoint deadline);
   void on_question(Request request);
   // The nonce that a question names.

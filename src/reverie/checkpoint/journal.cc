@@ -280,7 +280,7 @@ Status Journal::write_group(Pending& pending, bool syncs) {
   }
   std::vector<std::byte>& bytes = is_joined ? joined_ : pending.bytes;
   complete_header(pending, syncs, bytes);
-  const Status status = open_->append(bytes);
+  Status status = open_->append(bytes);
   if (joined_.capacity() > kSpareBytesMax) joined_ = {};
   return status;
 }

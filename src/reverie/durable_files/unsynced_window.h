@@ -45,7 +45,7 @@ class UnsyncedWindow {
  private:
   static constexpr int kSpansOfBound = 16;
   // A full window needs no more of them.
-  static constexpr std::size_t kSpansMax = 4 * kSpansOfBound;
+  static constexpr std::size_t kSpansMax = std::size_t{4} * kSpansOfBound;
 
   struct Span {
     std::uint64_t first_record = 0;

@@ -3,6 +3,7 @@
 //
 // Tested in tests/integration/peer_store_test.cc.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "reverie/adapters/peer/peer_store_client.h"
@@ -398,6 +399,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     status = part.status();
   }
   bool is_done = is_last || !status.ok();
+  std::optional<Pending> over;
   const TimePoint answer_by = pending.answer_by;
   {
     MutexLock lock(mutex_);
@@ -408,9 +410,13 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
                           : unavailable("the connection to {} was lost", endpoint_.to_string());
       is_done = true;
     }
-    if (!is_done) pending_.emplace(id, std::move(pending));
+    if (is_done) {
+      over = std::move(pending);
+    } else {
+      pending_.emplace(id, std::move(pending));
+    }
   }
-  if (is_done) return pending.answer(status, nullptr);
+  if (over) return over->answer(status, nullptr);
   // The alarm may have rung meanwhile.
   if (answer_by != TimePoint::max()) watch(answer_by);
 }
