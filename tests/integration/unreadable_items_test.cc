@@ -13,6 +13,7 @@
 
 #include "reverie/base/lost_bytes.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/checkpoint/journal_records.h"
 #include "reverie/gather/corrupt_items.h"
 #include "reverie/record/compact.h"
 #include "reverie/replay/local_service.h"
@@ -122,6 +123,18 @@ TEST_F(UnreadableItems, AreTakenOutOfABatchThatWasDrawnBefore) {
       assemble_decodable(*service_, like, OnCorrupt::kRemove, {}, {}, drawn, batch);
   EXPECT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(info().current_size, static_cast<std::int64_t>(kItems - 1));
+}
+
+TEST_F(UnreadableItems, AreNotRecordedInAJournalAsZeros) {
+  const std::vector<std::byte> records(4);
+  std::vector<checkpoint::LateRows> late(1);
+  late[0].at = 2;
+  late[0].bytes.parts = {{chunks_[kLost]->row(0, 0), sizeof(float)}};
+  std::vector<std::byte> out;
+  EXPECT_TRUE(checkpoint::join(records, late, out));
+  EXPECT_EQ(out.size(), records.size() + sizeof(float));
+  memory_->lose(*chunks_[kLost]);
+  EXPECT_FALSE(checkpoint::join(records, late, out));
 }
 
 TEST_F(UnreadableItems, AreNeitherCheckpointedNorCompressedAsZeros) {

@@ -225,7 +225,6 @@ class Writer {
                          bytes.rows,
                          bytes.crc(),
                          bytes.size_bytes()};
-    REVERIE_RETURN_IF_ERROR(check_readable(chunk, 0, bytes.rows));
     const auto [stored, is_new_name] = now_stored_.try_emplace(name);
     if (is_new_name) {
       const auto known = stored_.chunks.find(name);
@@ -235,6 +234,8 @@ class Writer {
         REVERIE_RETURN_IF_ERROR(write_chunk(bytes, stored->second));
       }
     }
+    // After the last read of the rows. A checkpoint that fails is not published.
+    REVERIE_RETURN_IF_ERROR(check_readable(chunk, 0, bytes.rows));
     if (memory_ != nullptr || name.size_bytes >= StoredChunks::kMarkedBytesMin) {
       const std::uint32_t mark = next_mark();
       chunk.set_checkpoint_mark(mark);

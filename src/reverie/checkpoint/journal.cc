@@ -107,7 +107,7 @@ bool Journal::put_in_ring() {
   if (!ring_ || ring_->is_lost() || !failed_.ok() || is_closed_) return false;
   if (last_outside_ring_ > written_.load(std::memory_order_acquire)) return false;
   if (!ring_->has_room(writer_.size_bytes())) return false;
-  writer_.join();
+  if (!writer_.join()) return false;
   const std::uint64_t last = last_record_.load(std::memory_order_relaxed);
   Group group;
   group.count = writer_.count;
@@ -175,35 +175,30 @@ void Journal::on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& 
     if (found == sessions_.end()) found = sessions_.try_emplace(std::string(item.session)).first;
     found->second.add(item.number);
   }
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.insert(table, now, item); });
+  change_locked(now, [&](RecordWriter& writer) { writer.insert(table, now, item); });
 }
 
 void Journal::on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
                         std::span<const double> priorities) {
   MutexLock lock(mutex_);
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
+  change_locked(now, [&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
 }
 
 void Journal::on_erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) {
   MutexLock lock(mutex_);
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.erase(table, now, keys); });
+  change_locked(now, [&](RecordWriter& writer) { writer.erase(table, now, keys); });
 }
 
 void Journal::on_corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) {
   MutexLock lock(mutex_);
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
+  change_locked(now, [&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
 }
 
 void Journal::on_sample(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                         std::size_t begin, SampleKind kind) {
   MutexLock lock(mutex_);
   if (kind == SampleKind::kAwaited) open_draws_[table].add(batch, begin);
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
+  change_locked(now, [&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
 }
 
 void Journal::on_settle(std::string_view session, std::uint64_t below) {
@@ -232,8 +227,7 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
       open_draws_[table].remove({batch.tickets()[i], batch.times_sampled()[i]});
     }
   }
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) {
+  change_locked(now, [&](RecordWriter& writer) {
     if (by_item) {
       writer.take_back(table, now, batch, begin, end);
     } else {
@@ -245,8 +239,7 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
 void Journal::on_reset(std::uint32_t table, TimePoint now) {
   MutexLock lock(mutex_);
   open_draws_[table].clear();
-  begin_change(now);
-  record_locked([&](RecordWriter& writer) { writer.reset(table); });
+  change_locked(now, [&](RecordWriter& writer) { writer.reset(table); });
 }
 
 // --- Writing ---------------------------------------------------------------------------------
@@ -275,8 +268,11 @@ Status Journal::write_group(Pending& pending, bool syncs) {
   if (!pending.in_ring.empty()) return open_->append(pending.in_ring);
   const bool is_joined = !pending.late.empty();
   if (is_joined) {
-    join(pending.bytes, pending.late, joined_);
+    const bool has_rows = join(pending.bytes, pending.late, joined_);
     pending.late.clear();
+    if (!has_rows) {
+      return data_loss("the disk of spill_folder could not read rows back that it is to record");
+    }
   }
   std::vector<std::byte>& bytes = is_joined ? joined_ : pending.bytes;
   complete_header(pending, syncs, bytes);
@@ -323,8 +319,10 @@ Status Journal::write_pending(bool syncs) {
   if (!is_ring_lost && reads_ring) {
     // Its memory may have been lost meanwhile. A system call that reads it then fails without that
     // ring_->is_lost() tells, or was given zeros.
+    if (!status.ok()) {
+      for (const Pending& group : pending) JournalRing::read_again(group.in_ring);
+    }
     MutexLock lock(mutex_);
-    if (ring_ && !status.ok()) ring_->read_again();
     is_ring_lost = ring_ && ring_->is_lost();
     if (is_ring_lost) status = ring_lost();
   }

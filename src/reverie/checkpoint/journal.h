@@ -145,8 +145,6 @@ class Journal final : public StoreLog {
   std::uint64_t reached(Stage stage) const {
     return (stage == kSynced ? synced_ : kept_).load(std::memory_order_acquire);
   }
-  // Notes that a change is being recorded.
-  void begin_change(TimePoint now) REVERIE_REQUIRES(mutex_);
   // All records up to this one are on the disk.
   void note_synced(std::uint64_t record) REVERIE_REQUIRES(mutex_);
   // Confirms what may be confirmed without a sync.
@@ -161,6 +159,9 @@ class Journal final : public StoreLog {
   void record(Write write);
   template <typename Write>
   void record_locked(Write write) REVERIE_REQUIRES(mutex_);
+  // The same for a change of a table, which kInterval counts from `now`.
+  template <typename Write>
+  void change_locked(TimePoint now, Write write) REVERIE_REQUIRES(mutex_);
   // Moves the writer's records to the pending ones.
   void take_records() REVERIE_REQUIRES(mutex_);
   // Puts the writer's records, at least one, into the ring. False if that would not confirm them,
@@ -253,6 +254,13 @@ template <typename Write>
 void Journal::record(Write write) {
   MutexLock lock(mutex_);
   record_locked(std::move(write));
+}
+
+template <typename Write>
+void Journal::change_locked(TimePoint now, Write write) {
+  if (!failed_.ok() && !is_recovering_) return;
+  if (has_unsynced_) window_.add(last_record_.load() + 1, now);
+  record_locked(write);
 }
 
 template <typename Write>

@@ -10,11 +10,6 @@ namespace reverie::checkpoint {
 
 // --- What kInterval confirms ---------------------------------------------------------------------
 
-void Journal::begin_change(TimePoint now) {
-  const bool is_recorded = failed_.ok() || is_recovering_;
-  if (has_unsynced_ && is_recorded) window_.add(last_record_.load() + 1, now);
-}
-
 void Journal::note_synced(std::uint64_t record) {
   synced_.store(std::max(record, synced_.load()), std::memory_order_release);
   window_.sync(record);

@@ -1,11 +1,13 @@
 // Tested in tests/sim/journal_sim_test.cc.
 #include "reverie/checkpoint/journal_records.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <concepts>
 
+#include "reverie/base/lost_bytes.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/durable_files/little_endian.h"
@@ -90,7 +92,7 @@ RecordWriter::RecordWriter(std::vector<TableOptions> tables, std::int64_t calend
       tables_(std::move(tables)),
       calendar_offset_ns_(calendar_offset_ns) {}
 
-void join(std::span<const std::byte> records, std::span<const LateRows> late,
+bool join(std::span<const std::byte> records, std::span<const LateRows> late,
           std::vector<std::byte>& out) {
   std::size_t size = records.size();
   for (const LateRows& rows : late) {
@@ -108,13 +110,17 @@ void join(std::span<const std::byte> records, std::span<const LateRows> late,
     at = rows.at;
   }
   append(records.subspan(at));
+  return std::ranges::none_of(late, [](const LateRows& rows) {
+    return std::ranges::any_of(rows.bytes.parts, &LostBytes::overlap);
+  });
 }
 
-void RecordWriter::join() {
-  if (late.empty()) return;
-  checkpoint::join(records, late, joined_);
+bool RecordWriter::join() {
+  if (late.empty()) return true;
+  if (!checkpoint::join(records, late, joined_)) return false;
   records.swap(joined_);
   take_late();
+  return true;
 }
 
 std::vector<LateRows> RecordWriter::take_late() {

@@ -3,8 +3,9 @@
 //     definitions   tables, schema, layout, chunk, more rows of a chunk     each once per file
 //     changes       insert, update, erase, sample, ...                      refer to these
 //
-// The bytes of a large chunk are put into its record only by join(), so that no lock under which
-// changes are recorded is held while they are copied. Until then the chunk is kept.
+// The bytes of a large chunk are put into its record only by join(). So records that go to a file
+// are complete without a lock under which changes are recorded; those that go into the ring are
+// joined under it. Until then the chunk is kept.
 //
 // Each file of a journal defines everything that it refers to. A chunk itself records what was
 // written of it (Chunk::LogMark), so this needs no look-up and ends with the chunk's items. Chunks
@@ -67,8 +68,9 @@ struct LateRows {
   Ref<const Chunk> chunk;
   ChunkBytes bytes;  // only its parts; the head is in the record
 };
-// The records with these rows in their places, instead of what `out` contains.
-void join(std::span<const std::byte> records, std::span<const LateRows> late,
+// The records with these rows in their places, instead of what `out` contains. False if a disk
+// could not read some of the rows back (base/lost_bytes.h).
+bool join(std::span<const std::byte> records, std::span<const LateRows> late,
           std::vector<std::byte>& out);
 
 // Not thread-safe. Records are appended to `records`.
@@ -85,8 +87,8 @@ class RecordWriter {
 
   // The size of the records and of what they lack.
   std::size_t size_bytes() const { return records.size() + late_bytes; }
-  // Puts into the records what they lack.
-  void join();
+  // Puts into the records what they lack. False, and they lack it still, if the disk lost rows.
+  bool join();
   // Removes and returns what the records lack; the caller takes these too, or removes them.
   std::vector<LateRows> take_late();
 

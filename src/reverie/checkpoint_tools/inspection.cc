@@ -113,11 +113,6 @@ Result<Inspection> inspect_checkpoint(FileSystem& files, const std::string& fold
 
 std::vector<std::pair<std::string, std::string>> described(const TableImage& table) {
   const TableOptions& options = table.options;
-  std::string extensions;
-  for (const ComponentSpec& spec : options.extensions) {
-    extensions += (extensions.empty() ? "" : ", ") + component_text(spec);
-  }
-  const RateLimiterSpec& limiter = options.rate_limiter;
   return {
       {"items", format("{}", table.limiter.inserts - table.limiter.deletes)},
       {"inserts", format("{}", table.limiter.inserts)},
@@ -128,11 +123,8 @@ std::vector<std::pair<std::string, std::string>> described(const TableImage& tab
       {"max_times_sampled", format("{}", options.max_times_sampled)},
       {"sampler", component_text(options.sampler)},
       {"remover", component_text(options.remover)},
-      {"rate_limiter",
-       format("samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {}",
-              limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff,
-              limiter.max_diff)},
-      {"extensions", extensions.empty() ? "none" : extensions},
+      {"rate_limiter", limiter_text(options.rate_limiter)},
+      {"extensions", components_text(options.extensions)},
       {"signature", options.signature
                         ? format("{}; structure {}", signature_text(options.signature),
                                  options.signature->structure)

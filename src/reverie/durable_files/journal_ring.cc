@@ -188,11 +188,13 @@ void JournalRing::release(std::uint64_t record) {
   if (!places_.empty()) begin_ = places_.front().begin;
 }
 
-void JournalRing::read_again() const {
+void JournalRing::read_again(std::span<const std::byte> bytes) {
   constexpr std::size_t kPageBytesMin = 4096;
-  for (std::size_t at = 0; at < groups_.size(); at += kPageBytesMin) {
-    (void)*static_cast<const volatile std::byte*>(&groups_[at]);
-  }
+  const auto read = [&](std::size_t at) {
+    (void)*static_cast<const volatile std::byte*>(&bytes[at]);
+  };
+  for (std::size_t at = 0; at < bytes.size(); at += kPageBytesMin) read(at);
+  if (!bytes.empty()) read(bytes.size() - 1);
 }
 
 bool JournalRing::is_due() const {

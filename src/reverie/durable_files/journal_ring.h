@@ -40,8 +40,9 @@ class JournalRing {
 
   // Whether what was put in may not be there: the disk failed.
   bool is_lost() const { return file_->is_lost(); }
-  // Reads from each page, so that is_lost() knows of a file that was cut.
-  void read_again() const;
+  // Reads from each page of what put() has returned, so that is_lost() knows of a file that was
+  // cut.
+  static void read_again(std::span<const std::byte> bytes);
   bool has_room(std::size_t group_bytes) const;
   // Puts in a group, header and records, of the file with this number. Returns it at its place,
   // which follows that of the group before unless the ring begins again. Requires room, and records

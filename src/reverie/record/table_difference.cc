@@ -7,23 +7,6 @@
 #include "reverie/base/format.h"
 
 namespace reverie {
-namespace {
-
-std::string components_text(const std::vector<ComponentSpec>& specs) {
-  std::string text = "[";
-  for (const ComponentSpec& spec : specs) {
-    text += (text.size() == 1 ? "" : ", ") + component_text(spec);
-  }
-  return text + "]";
-}
-
-std::string limiter_text(const RateLimiterSpec& spec) {
-  return format("(samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {})",
-                spec.samples_per_insert, spec.min_size_to_sample, spec.min_diff, spec.max_diff);
-}
-
-}  // namespace
-
 bool is_same_component(const ComponentSpec& a, const ComponentSpec& b) {
   // The seed does not matter: the generator continues from the checkpoint's state.
   ComponentSpec x = a;
@@ -40,6 +23,17 @@ std::string component_text(const ComponentSpec& spec) {
     text += std::visit([](const auto& plain) { return format("{}", plain); }, value);
   }
   return text + ")";
+}
+
+std::string components_text(const std::vector<ComponentSpec>& specs) {
+  std::string text;
+  for (const ComponentSpec& spec : specs) text += (text.empty() ? "" : ", ") + component_text(spec);
+  return text.empty() ? "none" : text;
+}
+
+std::string limiter_text(const RateLimiterSpec& spec) {
+  return format("samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {}",
+                spec.samples_per_insert, spec.min_size_to_sample, spec.min_diff, spec.max_diff);
 }
 
 std::string signature_text(const std::optional<Signature>& signature) {
@@ -69,7 +63,8 @@ std::string table_difference(const TableOptions& mine, const TableOptions& their
        theirs.max_bytes ? format("{}", *theirs.max_bytes) : "none");
   note("max_times_sampled", format("{}", std::max<std::int64_t>(mine.max_times_sampled, 0)),
        format("{}", std::max<std::int64_t>(theirs.max_times_sampled, 0)));
-  note("rate_limiter", limiter_text(mine.rate_limiter), limiter_text(theirs.rate_limiter));
+  note("rate_limiter", format("({})", limiter_text(mine.rate_limiter)),
+       format("({})", limiter_text(theirs.rate_limiter)));
   note("extensions", components_text(mine.extensions), components_text(theirs.extensions));
   if (mine.signature != theirs.signature) {
     std::string here = signature_text(mine.signature);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reverie/record/table_info.h"
 
@@ -10,6 +11,10 @@ namespace reverie {
 
 // "Prioritized(priority_exponent=0.8)"
 std::string component_text(const ComponentSpec& spec);
+// Separated by commas; "none".
+std::string components_text(const std::vector<ComponentSpec>& specs);
+// "samples_per_insert 1, min_size_to_sample 1, ..."
+std::string limiter_text(const RateLimiterSpec& spec);
 // "x: float32 [3], y: int64 []", or "none". Two structures may have the same text.
 std::string signature_text(const std::optional<Signature>& signature);
 

@@ -120,15 +120,25 @@ void Table::take_out_unreadable(SampleResult& result) {
     }
   }
   if (indices.empty()) return;
+  if (keeps_receipts() && !batch.is_brief()) {  // no caller receives them
+    std::vector<DrawId> draws;
+    draws.reserve(indices.size());
+    for (const std::size_t i : indices) {
+      draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+    }
+    receive(draws);
+  }
   const std::size_t drawn = batch.size();
   batch.remove(indices);
   MutateResult taken;
-  if (options().is_keyed) take_out(items, taken);
+  const bool leave = options().is_keyed && !items.empty();
+  if (leave) take_out(items, taken);
   if (!result.status.ok()) return;
-  result.status = why.with_context(format(
-      "{} of {} items that were drawn from table '{}' cannot be read, and the table has lost "
-      "them; the next ones drawn are others",
-      indices.size(), drawn, options().name));
+  result.status = why.with_context(
+      format("{} of {} items that were drawn from table '{}' cannot be read, and {}",
+             indices.size(), drawn, options().name,
+             leave ? "the table has lost them; the next ones drawn are others"
+                   : "stay in the table; they may be drawn again"));
 }
 
 void Table::finish_distinct(SampleBatch& batch) {

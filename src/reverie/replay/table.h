@@ -184,9 +184,9 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);
   Status insert_and_log(Item& item, const ItemNumbers& number, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);
-  // Announces that the rows of what was drawn are read next. If the disk cannot give those of an
-  // item back, the item leaves the batch and its table, and the status becomes DATA_LOSS; the other
-  // items stay in the batch.
+  // Waits until the rows of what was drawn are in memory. If the disk cannot give those of an item
+  // back, the item leaves the batch, and its table if items there have keys, and the status becomes
+  // DATA_LOSS; the other items stay in the batch.
   void load(SampleResult& result);
   void take_out_unreadable(SampleResult& result);
   // Whether changes may be made. Ok for a table without a log.

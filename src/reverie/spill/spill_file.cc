@@ -127,7 +127,7 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
           [file = file.get()](std::span<const std::byte> part) { return file->has_lost(part); });
       return file;
     }
-    return resource_exhausted("{} stores with memory_bytes exist; close one of them first",
+    return resource_exhausted("{} stores with memory_bytes or a journal exist; close one first",
                               GuardedMapping::kMost);
   }
   close(fd);
@@ -459,6 +459,12 @@ void SpillFile::drop(const std::vector<Pages>& runs) {
     for (std::size_t page = run.begin; page < run.end; ++page) has_kept = has_kept || is_kept(page);
     if (has_kept) continue;
     madvise(base_ + offset_of(run), static_cast<std::size_t>(size_of(run)), MADV_DONTNEED);
+    for (std::size_t page = run.begin; page < run.end; ++page) {
+      if (!is_kept(page)) continue;
+      // It was replaced since the check above, and its replacement may be what was dropped.
+      lost_[page].store(true, std::memory_order_relaxed);
+      LostBytes::announce();
+    }
     (void)posix_fadvise(fd_, offset_of(run), size_of(run), POSIX_FADV_DONTNEED);
   }
 }

@@ -22,8 +22,8 @@ namespace reverie {
 class ChunkMemory : public Allocator {
  public:
   using Range = std::span<const std::byte>;
-  // Announces that these bytes are read next: those not in memory begin to be loaded, all at once,
-  // and other bytes may leave memory for them. Ranges of other memory are ignored.
+  // Announces that these bytes are read next: those not in memory are loaded, all at once, before
+  // it returns, and other bytes may leave memory for them. Ranges of other memory are ignored.
   virtual void prefetch(std::span<const Range> ranges) = 0;
 
   using Group = std::uint32_t;
