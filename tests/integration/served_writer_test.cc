@@ -20,7 +20,7 @@ namespace {
 // A connection without a client: keeps what the writer posts, and counts the items in its answers.
 class QuietOwner final : public ServedWriter::Owner {
  public:
-  void send_inserted(const store_wire::Inserted& inserted, bool /*is_waiting*/) override {
+  void send_inserted(const store_wire::Inserted& inserted) override {
     for (const auto& run : inserted.in) in += run.count;
   }
   void end(const Status&) override {}

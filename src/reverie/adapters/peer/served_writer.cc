@@ -358,7 +358,6 @@ bool ServedWriter::is_waiting() {
 
 void ServedWriter::answer() {
   store_wire::Inserted answer;
-  bool is_waiting = false;
   {
     MutexLock lock(mutex_);
     is_answer_posted_ = false;
@@ -367,9 +366,8 @@ void ServedWriter::answer() {
     answer.messages_taken = answer_.messages_taken;
     answer.in.swap(answer_.in);
     answer.failed.swap(answer_.failed);
-    is_waiting = !waiting_.empty() || !unread_.empty();
   }
-  if (const auto owner = owner_.lock()) owner->send_inserted(answer, is_waiting);
+  if (const auto owner = owner_.lock()) owner->send_inserted(answer);
 }
 
 }  // namespace reverie

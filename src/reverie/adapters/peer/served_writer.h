@@ -26,12 +26,12 @@ namespace reverie {
 // Messages arrive on the connection's thread, completions on any thread.
 class ServedWriter final : public InsertCall, public std::enable_shared_from_this<ServedWriter> {
  public:
-  // What a connection does for its writers, on any thread.
+  // What a connection does for its writers: end() and post() on any thread.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // `is_waiting`: more answers will follow, without further messages.
-    virtual void send_inserted(const store_wire::Inserted& inserted, bool is_waiting) = 0;
+    // On the thread on which messages arrive.
+    virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
     // Ends the connection after an error.
     virtual void end(const Status& why) = 0;
     // Runs `work` later on the thread on which messages arrive.

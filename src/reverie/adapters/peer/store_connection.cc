@@ -49,6 +49,7 @@ void StoreConnection::end_request() {
 }
 
 void StoreConnection::note_idle() {
+  if (unanswered_count_.load() > 0) return;  // until end_request()
   {
     MutexLock lock(mutex_);
     if (!leases_.empty()) return;  // until take_back()
@@ -80,11 +81,11 @@ void StoreConnection::answer(std::uint64_t id, StoreCall kind, Payload payload) 
   end_request();
 }
 
-void StoreConnection::send_inserted(const store_wire::Inserted& inserted, bool is_waiting) {
+void StoreConnection::send_inserted(const store_wire::Inserted& inserted) {
   link_->send(
       {FrameKind::kAnswer, static_cast<std::uint64_t>(StoreCall::kInsert), 0, inserted.writer},
       store_wire::message_of(store_wire::write_inserted(inserted)));
-  is_waiting ? mark_in_use() : note_idle();
+  is_in_use() ? mark_in_use() : note_idle();
 }
 
 // --- Its end.
@@ -329,6 +330,7 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
   const std::shared_ptr<ServedWriter> ended = std::move(writer->second);
   writers_.erase(writer);
   ended->end();
+  if (!is_in_use()) note_idle();
   return {};
 }
 

@@ -49,7 +49,7 @@ class StoreConnection final : public StoreLinkEvents,
   void on_lost(const Status& why) override;
   void on_room() override;
   // ServedWriter::Owner
-  void send_inserted(const store_wire::Inserted& inserted, bool is_waiting) override;
+  void send_inserted(const store_wire::Inserted& inserted) override;
   void end(const Status& why) override;
   void post(std::function<void()> work) override { link_->post(std::move(work)); }
 

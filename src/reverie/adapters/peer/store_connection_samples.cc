@@ -232,7 +232,7 @@ void StoreConnection::take_back(std::span<const std::uint64_t> ids) {
       leases_.erase(found);
     }
   }
-  if (!gone.empty() && unanswered_count_.load() == 0) note_idle();
+  if (!gone.empty()) note_idle();
 }
 
 void StoreConnection::on_room() {

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "reverie/base/start_thread.h"
+
 namespace reverie {
 
 void SampleChannel::open(Request request, GrpcCallOptions options, bool is_only) {
@@ -24,6 +26,7 @@ void SampleChannel::open(Request request, GrpcCallOptions options, bool is_only)
   has_no_successor_ = is_only;
   push(std::move(request));
   call_ = start();
+  if (!why_.ok()) return call_->cancel();  // its deadline has no timer
   call_->write(GrpcPayload::of(std::move(message)));
   if (is_only) call_->half_close();
 }
@@ -74,6 +77,7 @@ void SampleChannel::watch(TimePoint due) {
   watch_id_ = world_.schedule(due, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_watch();
   });
+  if (watch_id_ == 0) give_up(no_thread("the deadline of a sample"));
 }
 
 void SampleChannel::on_watch() {
