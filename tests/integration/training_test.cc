@@ -180,6 +180,33 @@ TEST(Training, ContinuesFromACheckpointBitForBit) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.to_string();
 }
 
+TEST(Training, AResumedTrainingWithALongerIntervalIsEvaluatedInTime) {
+  const auto plan = [](int steps, int interval) {
+    const Options options = with(cart_pole(3), {{"steps", integer(steps)},
+                                                {"hidden", std::string("8")},
+                                                {"actors", integer(0)},
+                                                {"evaluation_interval", integer(interval)},
+                                                {"evaluation_episodes", integer(1)}});
+    return plan_training(registry(), "ddqn", "CartPole-v1", {}, options).value();
+  };
+  std::string folder = ::testing::TempDir() + "training_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+    const std::unique_ptr<Trainer> trainer = open_training(plan(600, 100)).value();
+    ASSERT_TRUE(trainer->start().ok());
+    ASSERT_TRUE(trainer->wait(TimePoint::max()));
+    ASSERT_EQ(trainer->evaluations().size(), 6u);
+    ASSERT_TRUE(trainer->save(*to).ok());
+  }
+  const std::unique_ptr<Trainer> resumed = open_training(plan(2'000, 500), folder).value();
+  ASSERT_TRUE(resumed->start().ok());
+  ASSERT_TRUE(resumed->wait(TimePoint::max()));
+  std::vector<std::uint64_t> steps;
+  for (const Evaluation& one : resumed->evaluations()) steps.push_back(one.step);
+  EXPECT_EQ(steps, (std::vector<std::uint64_t>{100, 200, 300, 400, 500, 600, 1'000, 1'500, 2'000}));
+}
+
 TEST(Training, ManyLearnersGetTablesOfAPossibleSize) {
   TrainSettings settings;
   settings.seed = 1;

@@ -376,8 +376,10 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         self._evaluations = [(int(step), float(mean)) for step, mean in loop["evaluations"]]
         self._best_mean = float(loop["best_mean"])
         interval = self._s["evaluation_interval"]
-        # One from before this was saved has every evaluation of its steps.
-        self._evaluated = int(loop.get("evaluated", self._steps // interval if interval else 0))
+        due = self._steps // interval if interval else 0
+        # One from before this was saved has every evaluation of its steps; the saved training's
+        # interval may have been shorter.
+        self._evaluated = min(int(loop.get("evaluated", due)), due)
         if loop["envs"] is not None:
             self._obs = self._envs.resume(loop["envs"])
             self._returns = np.array(loop["returns"], float)

@@ -115,6 +115,23 @@ def test_an_evaluation_that_a_stop_interrupts_is_made_after_resuming(tmp_path):
     np.testing.assert_array_equal(agent.weights, whole.weights)
 
 
+def test_a_resumed_loop_with_a_longer_interval_is_evaluated_in_time(tmp_path):
+    def settings(steps, interval):
+        changed = {"steps": steps, "evaluation_interval": interval, "evaluation_episodes": 1}
+        return TrainSettings(**{**vars(SHORT), **changed})
+
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", settings(300, 100)) as loop:
+        loop.start()
+        loop.wait()
+        loop.save(tmp_path / "it")
+    with Loop(agent, agent, "CartPole-v1", settings(800, 200)) as loop:
+        loop.load(tmp_path / "it")
+        loop.start()
+        loop.wait()
+        assert [step for step, _ in loop.evaluations()] == [100, 200, 300, 400, 600, 800]
+
+
 def test_a_folder_with_a_nul_is_refused(tmp_path):
     agent = Linear()
     with Loop(agent, agent, "CartPole-v1", SHORT) as loop:

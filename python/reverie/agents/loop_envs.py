@@ -53,6 +53,7 @@ def first_returns(
         InvalidArgumentError: a reward or an observation is not finite.
     """
     rows = pool.reset().result()
+    check_rows(env, rows.observation)
     returns = np.zeros(len(rows.observation))
     over = np.zeros(len(returns), bool)
     for _ in range(_EVALUATION_STEPS_MAX):

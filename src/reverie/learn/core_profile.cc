@@ -10,6 +10,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/start_thread.h"
+#include "reverie/base/waiting.h"
 #include "reverie/learn/parameter_server.h"
 #include "reverie/replay/local_service.h"
 
@@ -77,14 +78,8 @@ Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
     }
     threads.push_back(std::move(*started));
   }
-  {
-    Mutex mutex;
-    CondVar nothing;
-    MutexLock lock(mutex);
-    const TimePoint end = begin + seconds(options.measure_s);
-    while (!is_over && clock.wait_until(nothing, mutex, end)) {
-    }
-  }
+  const TimePoint end = begin + seconds(options.measure_s);
+  while (!is_over && clock.now() < end) pause_until(clock, end);
   is_over = true;
   release();
   for (std::thread& thread : threads) thread.join();

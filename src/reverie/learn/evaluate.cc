@@ -28,6 +28,7 @@ Result<std::vector<double>> evaluate(const EnvMaker& make_envs, const Agent& age
   std::vector<bool> is_over(count);
   REVERIE_RETURN_IF_ERROR(envs->reset());
   const std::size_t width = agent.spec().obs_width;
+  REVERIE_RETURN_IF_ERROR(check_finite(*envs, {envs->rows().obs, count * width}));
   std::size_t left = count;
   for (std::size_t step = 0; left > 0 && step < options.step_count_max; ++step) {
     if (options.interrupted && options.interrupted()) {

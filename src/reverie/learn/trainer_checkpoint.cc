@@ -180,7 +180,9 @@ Status Trainer::read_run(ByteReader in) {
   elapsed_before_s_ = in.f64();
   loss_ = in.f64();
   MutexLock lock(evaluation_mutex_);
-  evaluated_ = in.u64();
+  const std::uint64_t interval = settings_.evaluation_interval;
+  // The saved training's interval may have been shorter.
+  evaluated_ = std::min(in.u64(), interval == 0 ? 0 : steps / interval);
   best_mean_ = in.f64();
   evaluations_ = read_array<Evaluation>(in);
   const std::vector<float> best = read_array<float>(in);
