@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
@@ -96,6 +96,8 @@ class Client(Closing):
             shards, or ``protocol="peer"`` with ``tls`` or several addresses.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
+
+    _writer_type: ClassVar[type[Writer]] = Writer  # which `writer` makes
 
     def __init__(
         self,
@@ -318,7 +320,7 @@ class Client(Closing):
         Raises:
             InvalidArgumentError: an argument is out of range.
         """
-        return Writer(
+        return self._writer_type(
             self._native,
             max_sequence_length,
             delta_encoded,

@@ -1630,7 +1630,6 @@ def reverb_writer(w, table):
     return writer
 
 
-simple("reverb.Client.writer", lambda w: lambda: w.reverb.writer(4))
 simple("reverb.Writer.__init__", lambda w: lambda: reverb_writer(w, "full"))
 
 

@@ -317,3 +317,24 @@ def test_a_server_listens_at_both_loopback_addresses(reverb, table):
             continue
         assert list(reverb.Client(f"{host}:{server.port}").server_info(timeout=10)) == ["t"]
     server.stop()
+
+
+def test_our_time_limits_raise_reverbs_error(reverb, serve):
+    client = serve(reverb.Table.queue("t", 1))
+    client.insert(np.float32(1), {"t": 1.0})
+    kept = client.trajectory_writer(1, max_in_flight_items=1)
+    old = client.writer(1, max_in_flight_items=1)
+    for writer in (kept, old):
+        writer.append(np.float32(1))
+    item = kept.history[-1:]
+    kept.create_item("t", 1.0, item)
+    old.create_item("t", 1, 1.0)
+    for call in (
+        lambda: client.insert(np.float32(2), {"t": 1.0}, timeout_s=0.01),
+        lambda: kept.create_item("t", 1.0, item, timeout_s=0.01),
+        lambda: kept.flush(timeout_s=0.01),
+        lambda: old.create_item("t", 1, 1.0, timeout_s=0.01),
+        lambda: list(client.sample("t", 50, timeout_s=0.1)),  # all of them
+    ):
+        with pytest.raises(reverb.DeadlineExceededError):
+            call()

@@ -1,4 +1,4 @@
-"""How errors of the library become those of Reverb: their classes, and the words of their texts."""
+"""How errors of the library become those of Reverb, and what its writers do with them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def in_time(call: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
     """The result of a call that has a time limit, whose errors are Reverb's."""
     try:
         return call(*args, **kwargs)
-    except errors.DeadlineExceededError as error:
-        raise DeadlineExceededError(str(error)) from None
     except ReverieError as error:
         raise explained(error) from None
 
 
 def explained(error: BaseException, trajectory: Any = None) -> BaseException:  # noqa: ANN401
-    """The error of a trajectory writer with the words for which programs look, and our own text.
+    """The error as Reverb's class, with the words for which programs look, and our own text.
 
     Args:
         error: what the writer raised.
         trajectory: that of the item which the writer refused, if it refused one.
     """
     text = str(error)
+    if isinstance(error, errors.DeadlineExceededError):
+        return DeadlineExceededError(text)
     words = _words(text, trajectory) if isinstance(error, ReverieError) else ""
     return with_words(words, error) if words else error
 
@@ -113,5 +113,6 @@ class ReverbEnds:
         in_time(end_episode, clear_buffers, timeout_ms, timeout_s=timeout_s)
 
     def _leave(self, error: BaseException | None) -> None:
-        if not isinstance(error, ReverbError):
+        # An append of a StructuredWriter that waited too long raises the library's own class.
+        if not isinstance(error, ReverbError | errors.DeadlineExceededError):
             self.flush()

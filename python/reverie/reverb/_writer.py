@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from reverie import errors, writer
-from reverie.reverb._errors import with_words
+from reverie.reverb._errors import explained, in_time, with_words
 
 
 class Writer(writer.Writer):
@@ -22,7 +22,7 @@ class Writer(writer.Writer):
 
     def append(self, data: Any) -> None:  # noqa: ANN401
         """Appends one step; see ``reverie.Writer.append``."""
-        super().append(data)
+        self._writer.append_whole(data)
         self._open_steps += 1
         if self._open_steps == self._chunk_length:
             self._end_chunk()
@@ -35,15 +35,19 @@ class Writer(writer.Writer):
             super().create_item(table, num_timesteps, priority, timeout_s=timeout_s)
         except errors.NotFoundError as error:
             raise with_words(f"Unable to find signatures for table '{table}'", error) from None
+        except errors.DeadlineExceededError as error:
+            raise explained(error) from None
         self._has_open_items = self._open_steps > 0
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Sends the items of a chunk that is not full; without any it waits for all items.
 
+        ``timeout_s`` concerns that wait.
+
         So a program of one thread can flush what a full queue does not accept yet, and sample then.
         """
         if not self._has_open_items:
-            super().flush(timeout_s=timeout_s)
+            in_time(super().flush, timeout_s=timeout_s)
             return
         self._end_chunk()
         with contextlib.suppress(errors.DeadlineExceededError):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from reverie import _checks, _reverie, client
+from reverie import _checks, _reverie, client, errors
 from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.replay_sample import ReplaySample, SampleInfo
-from reverie.reverb._errors import in_time
+from reverie.reverb._errors import explained, in_time
 from reverie.reverb._specs import decoded_signature
 from reverie.reverb._writer import Writer
 from reverie.reverb.reverb_types import TableInfo, table_info
@@ -28,26 +28,11 @@ _NO_SPECS: dict[str, list[tuple[str, Any]]] = {}
 class Client(client.Client):
     """A ``reverie.Client`` that answers as Reverb's does; see there for what it takes besides."""
 
+    _writer_type: ClassVar[type[Writer]] = Writer
+
     @property
     def _server_address(self) -> str | None:
         return self.server_address
-
-    def writer(
-        self,
-        max_sequence_length: int,
-        delta_encoded: bool = False,
-        chunk_length: int | None = None,
-        max_in_flight_items: int | None = 25,
-    ) -> Writer:
-        """A writer whose items are the last steps, whole; see ``reverie.Client.writer``."""
-        return Writer(
-            self._native,
-            max_sequence_length,
-            delta_encoded,
-            chunk_length,
-            max_in_flight_items,
-            self._codec,
-        )
 
     def trajectory_writer(
         self,
@@ -115,7 +100,10 @@ class Client(client.Client):
             for table in priorities:
                 if known.get(table) != []:  # a table that is known to have no signature
                     self._check_step(table, data, timeout_s)
-        super().insert(data, priorities, timeout_s=timeout_s)
+        try:
+            super().insert(data, priorities, timeout_s=timeout_s)
+        except errors.DeadlineExceededError as error:
+            raise explained(error) from None
 
     def _check_step(self, table: str, data: Any, timeout_s: float | None) -> None:  # noqa: ANN401
         known: dict[str, list[tuple[str, Any]]] = self.__dict__.setdefault("_specs", {})
@@ -168,7 +156,10 @@ class Client(client.Client):
             unpack_as_table_signature=nest is not None and not has_named_tuples,
             timeout_s=timeout_s,
         )
-        yield from _folded(samples, nest, emit_timesteps) if has_named_tuples else samples
+        try:
+            yield from _folded(samples, nest, emit_timesteps) if has_named_tuples else samples
+        except errors.DeadlineExceededError as error:
+            raise explained(error) from None
 
     def mutate_priorities(  # type: ignore[override]
         self,
