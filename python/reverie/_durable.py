@@ -13,9 +13,9 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], objec
     """Writes a file beside ``path``, which then takes its place.
 
     After a power cut at any moment, ``path`` has what it had before or all of what was written;
-    once this returns, the latter. Where it fails, ``path`` is unchanged and nothing is left beside
-    it.
-    Several threads and programs may replace one file at the same time.
+    once this returns, the latter. Where it cannot be written, ``path`` is unchanged and nothing is
+    left beside it; where only the folder cannot be synced, it is replaced already. Several threads
+    and programs may replace one file at the same time.
 
     Args:
         path: of the file to replace or make, in an existing folder.
@@ -32,8 +32,9 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], objec
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)  # of a write that failed
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -367,7 +367,7 @@ class Adam(ProcessBound):
 
     Args:
         network: the one that it will step.
-        learning_rate: from 1e-30 to 1e30; may be set later, then to any number above 0.
+        learning_rate: from 1e-30 to 1e30; may be set later, then to any above 0 and up to 1e30.
         betas: the decay of the means of the gradient and of its square, each in ``[0, 1)``.
         epsilon: from 1e-30 to 1e30.
 

@@ -365,8 +365,6 @@ TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
   server_->set_withdrawn(nullptr);
 }
 
-// While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
-// if few calls are in progress.
 // The server reads nothing until the caller has written to its array again.
 TEST_P(PeerSuite, ACallThatEndedSendsTheArrayAsItWas) {
   std::atomic<bool> is_blocked{false};
@@ -409,6 +407,8 @@ TEST_P(PeerSuite, ACallThatEndedSendsTheArrayAsItWas) {
   client_->close();
 }
 
+// While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
+// if few calls are in progress.
 TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
   std::atomic<int> held{0};
   std::atomic<int> withdrawn{0};

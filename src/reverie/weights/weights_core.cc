@@ -50,7 +50,7 @@ WeightsCore::InquiryId WeightsCore::ask(std::uint64_t at_least, bool waits, Time
   inquiry.run = held_.run;
   inquiry.waits = waits;
   inquiry.deadline = deadline;
-  if (waits && held_.about && held_.about->version >= at_least) {
+  if (waits && has_for(inquiry.run, at_least)) {
     end(id, {});
     return id;
   }
