@@ -7,12 +7,14 @@ without exploration after its last step. Printed for each case and side: the int
 seeds with its 95 % bootstrap interval, and whether ours is below theirs.
 
     PYTHONPATH=python PYTHON benchmarks/returns.py [--seeds 5] [--jobs 2] [--share 1]
-        [--limit-s 3600] [--only WORDS]
+        [--limit-s 3600] [--only WORDS] [--results FILE]
 
 Each run is a separate process with one thread; ``--jobs`` run at a time, and runs that have not
-ended at the limit are left out. ``--share`` multiplies the numbers of steps. PYTHON has
-stable-baselines3 (make .venv-peers/made); without it only ours is measured. With all seeds and
-steps the peer takes about 100 minutes of one core.
+ended at the limit are left out. ``--results`` names a file to which each run's figure is added;
+runs whose figures it has are not repeated, so that the table can be completed piece by piece.
+``--share`` multiplies the numbers of steps. PYTHON has stable-baselines3 (make .venv-peers/made);
+without it only ours is measured. With all seeds and steps the peer takes about 100 minutes of one
+core.
 
 Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import statistics
 import subprocess
@@ -28,6 +31,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -134,46 +138,70 @@ class Run:
 
     case: tuple[str, str, int]
     side: str
+    seed: int
     process: subprocess.Popen[str]
+
+
+def steps_of(case: tuple[str, str, int], share: float) -> int:
+    """The environment steps of a run."""
+    return max(1_000, round(case[2] * share))
+
+
+def recorded(given: argparse.Namespace) -> dict[tuple[str, str, int, str, int], float]:
+    """The figures in the file: by algorithm, environment, steps, side and seed."""
+    if given.results is None or not given.results.exists():
+        return {}
+    lines = [json.loads(line) for line in given.results.read_text().splitlines()]
+    return {(*line[:5],): line[5] for line in lines}
 
 
 def run_all(given: argparse.Namespace, sides: list[str]) -> dict[tuple[str, str, str], list[float]]:
     """The final returns of the seeds, by algorithm, environment and side."""
-    waiting = [
-        (case, side, seed)
-        for seed in range(1, given.seeds + 1)
-        for side in sides
-        for case in CASES
-        if all(word in f"{case[0]} {case[1]}".split() for word in given.only.split())
-        # Theirs has one DQN, which is compared with two of ours.
-        and not (side == "theirs" and case[0] == "ddqn")
-    ]
+    known = recorded(given)
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    waiting = []
+    for seed in range(1, given.seeds + 1):
+        for side in sides:
+            for case in CASES:
+                if any(word not in f"{case[0]} {case[1]}".split() for word in given.only.split()):
+                    continue
+                if side == "theirs" and case[0] == "ddqn":
+                    continue  # theirs has one DQN, which is compared with two of ours
+                figure = known.get((case[0], case[1], steps_of(case, given.share), side, seed))
+                if figure is None:
+                    waiting.append((case, side, seed))
+                else:
+                    found[case[0], case[1], side].append(figure)
     # The longest runs go first.
     waiting.sort(key=lambda one: (one[1] == "theirs", one[0][2]), reverse=True)
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     running: list[Run] = []
     until = time.monotonic() + given.limit_s
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     while (waiting or running) and time.monotonic() < until:
         while waiting and len(running) < given.jobs:
             case, side, seed = waiting.pop(0)
-            steps = max(1_000, round(case[2] * given.share))
-            words = [side, case[0], case[1], str(steps), str(seed)]
+            words = [side, case[0], case[1], str(steps_of(case, given.share)), str(seed)]
             process = subprocess.Popen(
                 [sys.executable, __file__, "--one", *words],
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
             )
-            running.append(Run(case, side, process))
+            running.append(Run(case, side, seed, process))
         time.sleep(0.05)
         for run in [run for run in running if run.process.poll() is not None]:
             running.remove(run)
             said = run.process.communicate()[0]
             if run.process.returncode != 0:
                 raise SystemExit(f"{run.case} {run.side} ended with {run.process.returncode}")
-            found[run.case[0], run.case[1], run.side].append(float(said.split()[-1]))
-            print(*run.case, run.side, said.split()[-1], file=sys.stderr, flush=True)
+            figure = float(said.split()[-1])
+            found[run.case[0], run.case[1], run.side].append(figure)
+            steps = steps_of(run.case, given.share)
+            line = [run.case[0], run.case[1], steps, run.side, run.seed, figure]
+            print(*line, file=sys.stderr, flush=True)
+            if given.results is not None:
+                with given.results.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
     for run in running:
         run.process.kill()
         run.process.wait()
@@ -190,6 +218,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--limit-s", type=float, default=3_600.0)
     parser.add_argument("--only", default="", metavar="WORDS", help='as "sac Pendulum-v1"')
+    parser.add_argument("--results", type=Path, metavar="FILE")
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
@@ -203,7 +232,8 @@ def main() -> None:
     found = run_all(given, [*OURS, *(["theirs"] if has_peer else [])])
     print("| case | side | seeds | interquartile mean | 95 % interval | below theirs |")
     print("|---|---|---|---|---|---|")
-    for algorithm, env, steps in CASES:
+    for case in CASES:
+        algorithm, env, _ = case
         peer = found.get(("dqn" if algorithm == "ddqn" else algorithm, env, "theirs"))
         for side in (*OURS, "theirs"):
             values = peer if side == "theirs" else found.get((algorithm, env, side))
@@ -214,7 +244,7 @@ def main() -> None:
             if peer and side != "theirs":
                 below = "yes" if mean < interval(peer)[1] else "no"
             print(
-                f"| {algorithm}, {env}, {round(steps * given.share):,} steps | {side} | "
+                f"| {algorithm}, {env}, {steps_of(case, given.share):,} steps | {side} | "
                 f"{len(values)} | {mean:.1f} | {low:.1f} to {high:.1f} | {below} |"
             )
 

@@ -260,8 +260,9 @@ def test_without_shared_memory_tensors_arrive_on_the_cpu(other, transports):
     with connected(other, transports=transports) as rpc:
         x = torch.randn(1 << 20, device=GPU)
         assert rpc.sync("other", "where", x)[0] == "cpu"
-        (got,) = rpc.sync("other", "same", x.T)
-        assert torch.equal(got, x.cpu())
+        columns = x.view(1 << 10, 1 << 10).T
+        (got,) = rpc.sync("other", "same", columns)
+        assert torch.equal(got, columns.cpu())
         assert rpc.debug_info()["devices"]["lent"] == 0
 
 

@@ -23,7 +23,7 @@ try:
     from torch import Tensor, nn
 
     from reverie.agents import torch_state
-    from reverie.agents.torch_device import checked_device
+    from reverie.agents.torch_device import begin_use, checked_device
     from reverie.agents.torch_networks import Network, Observations
 except ImportError as error:
     raise MissingPackageError(
@@ -200,6 +200,7 @@ class TorchAgent:
 
     def learn(self, batch: dict[str, Any], *, progress: float) -> Tensor:
         """One gradient step, by the algorithm's rule; gives the absolute TD errors."""
+        begin_use(self.device)
         left = 1.0 - progress * (1.0 - float(self._s["learning_rate_last_share"]))
         for optimizer, rate in self._rates:
             for group in optimizer.param_groups:

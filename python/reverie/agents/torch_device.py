@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -14,6 +15,8 @@ from reverie.errors import (
     ReverieError,
     UnavailableError,
 )
+
+_begun = threading.local()
 
 
 def checked_device(device: str) -> torch.device:
@@ -28,6 +31,16 @@ def checked_device(device: str) -> torch.device:
             "device that torch.cuda reports"
         ) from None
     return made
+
+
+def begin_use(device: torch.device) -> None:
+    """Makes the device's context the current one of this thread.
+
+    PyTorch warns, and does so itself, if a product of matrices is what a thread begins with.
+    """
+    if device.type != "cpu" and getattr(_begun, "device", None) != device:
+        torch.zeros(1, device=device)
+        _begun.device = device
 
 
 @contextlib.contextmanager
