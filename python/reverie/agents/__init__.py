@@ -6,7 +6,7 @@
     print(result.greedy_return)
     result.policy.save("policy.safetensors")
 
-Everything runs in C++, on threads of its own: environments, networks, replay. The command is
+Native environments, networks and the replay run in C++, on threads of their own. The command is
 ``reverie train``; see docs/concepts/learn.md.
 """
 

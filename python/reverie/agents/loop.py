@@ -62,14 +62,16 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         policy: a `Policy`.
         learner: a `Learner`; may be the same object.
         env: a native environment or a Gymnasium id, or a function that makes one.
-        settings: what differs from the defaults of ``dqn``.
+        settings: what differs from the defaults of ``algorithm``.
         env_options: keyword arguments of the environment.
         env_backend: as for ``EnvPool``.
-        env_timeout_s: how long a step may take.
+        env_timeout_s: how long a step may take, and a worker to start.
         agent_timeout_s: how long a call of the policy or the learner may take, compiling included,
             before the training is given up.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what batches are.
         device: a device of torch or JAX, where batches go while the last one is learned from.
+        algorithm: one of ``algorithms()``, whose defaults the settings have; a checkpoint of
+            another one is refused.
 
     Raises:
         InvalidArgumentError: a setting is out of range, or ``learners`` is above 1.

@@ -41,8 +41,8 @@ class Learner(Protocol):
             progress: the share of the training that is over, for schedules.
 
         Returns:
-            ``[B]`` absolute TD errors, an array or a tensor, which become the priorities; None
-            leaves these as they are.
+            ``[B]`` absolute TD errors, an array or a tensor, which become the priorities of a
+            prioritised replay; None leaves these as they are.
         """
 
 

@@ -67,7 +67,7 @@ class TorchTrainer(ProcessBound, Scoped):
         settings: what differs from the algorithm's defaults; ``learners`` is 1.
         env_options: keyword arguments of the environment.
         env_backend: what steps it.
-        env_timeout_s: how long a step may take.
+        env_timeout_s: how long a step may take, and a worker to start.
         agent_timeout_s: how long a batch, or actions, may take PyTorch, before it is given up.
         device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.
         resume: a folder that `save` wrote to, or one checkpoint of it; as for `Trainer`. The device

@@ -278,8 +278,9 @@ def evaluate(
     """The returns of a saved policy's episodes, without exploration.
 
     Args:
-        folder: written by `TrainResult.save`, or by a training that is running or was killed: then
-            its newest checkpoint is evaluated.
+        folder: written by `TrainResult.save`, or by a training that was killed: if it has no
+            ``policy.safetensors``, its newest checkpoint is evaluated. A native training may be
+            running meanwhile.
         episodes: how many; each the first of an environment of its own.
         seed: seeds the environments.
 

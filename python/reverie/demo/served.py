@@ -6,7 +6,7 @@
     actors --------> [ returns: queue ] --------->    for the progress line
 
 The rate limiter of ``replay`` keeps the pace, a batch a step: actors wait where they are ahead by
-more than a few batches, the learner where it is. Processes run as they come, so a seed does not
+more than a hundred batches, the learner where it is. Processes run as they come, so a seed does not
 repeat its run. What the server has confirmed is there after a kill, and the learner's own file with
 it, so a training goes on from about where it was.
 

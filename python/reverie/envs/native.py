@@ -101,7 +101,8 @@ class NativePool(ProcessBound, Closing):
         num_batches: batches, which are stepped independently of each other.
         num_threads: threads that step. 0 steps on the caller's thread, inside ``step``; 1 on one of
             the pool's. More include the thread that waits in ``result``: it steps while it waits.
-            None decides by the cost of a step: 0 for classic control, one per core for LunarLander.
+            None decides by the cost of a step: 0 for classic control and for a single environment,
+            one per core for LunarLander.
         seed: environment ``i`` of batch ``b`` draws from the seed ``seed + b * num_envs + i``. None
             takes seeds from the system.
         first_step_resets: whether the first step of a batch that was never reset resets it,

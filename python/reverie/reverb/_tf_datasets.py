@@ -140,8 +140,7 @@ def dataset_of_signature(
         kind: the class of samples.
         server_address: the server's.
         table: its name.
-        args: those of ``kind.from_table_signature``.
-        kwargs: as ``args``.
+        kwargs: the other arguments of ``kind.from_table_signature``.
     """
 
     class OfSignature(kind):  # type: ignore[misc, valid-type]
