@@ -42,7 +42,8 @@ struct Place {
   std::string root;
   std::optional<std::uint64_t> number;  // of that checkpoint
 };
-// INVALID_ARGUMENT for a file. A path that does not exist counts as a folder to create.
+// INVALID_ARGUMENT for a file. A path that does not exist counts as a folder to create, unless it
+// is named like a checkpoint: then NOT_FOUND.
 Result<Place> place_of(FileSystem& files, const std::string& path);
 
 // The checkpoint at `path`, or the newest in that folder. NOT_FOUND if there is none.

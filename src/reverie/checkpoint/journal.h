@@ -19,7 +19,7 @@
 //
 // Tables may differ (TableOptions::durability). Those with kNone are not logged. If some have
 // kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
-// confirmations for kInterval never wait for a sync.
+// confirmations for kInterval do not wait for that.
 //
 // A write or a sync that fails ends the journal: nothing more is confirmed, and the next successful
 // checkpoint begins a new journal. Sampling continues.

@@ -45,7 +45,8 @@ struct JournalInspection {
   std::uint64_t torn_bytes = 0;  // at the end; a store drops them
 };
 // Inspects the folder `root`. Checks each group, and that it contains the records that it claims.
-// DATA_LOSS as for a store that opens it.
+// DATA_LOSS as for a store that opens it, and also for damage in files that a store ignores, since
+// its newest checkpoint has all of their records.
 Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root);
 
 }  // namespace reverie::checkpoint

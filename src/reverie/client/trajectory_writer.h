@@ -4,10 +4,10 @@
 //                      a chunk that is full is compressed where it pays   (on this thread)
 //     create_item  --> pieces of those chunks, given to the service       (nothing copied)
 //
-// Columns that are written alike, with the same chunk length and the same num_keep_alive_refs,
-// share chunks (a *group*). A step that lacks a column leaves its cell unset; only the writer knows
-// that, and it refuses items over such cells. A column that first occurs later joins from its step
-// on: the open chunk is sealed and the next one has the column.
+// Columns with the same chunk length, num_keep_alive_refs and codec share chunks (a *group*). A
+// step that lacks a column leaves its cell unset; only the writer knows that, and it refuses items
+// over such cells. A column that first occurs later joins from its step on: the open chunk is
+// sealed and the next one has the column.
 //
 // Steps are numbered from 0 over the writer's whole life, and numbers are never reused, so a
 // reference that outlived its episode is recognised as expired and never means another row.
@@ -61,7 +61,7 @@ struct TrajectoryWriterOptions {
   std::size_t max_in_flight_items = 1'000;
   // Check signatures when an item is created, not only when it reaches its table.
   bool validate_items = true;
-  Allocator* allocator = nullptr;          // for chunks; null: the C heap
+  Allocator* allocator = nullptr;          // for chunks; null: chunk_allocator(service)
   Clock* clock = nullptr;                  // of deadlines; null: the system's
   std::optional<std::uint64_t> seed = {};  // for keys of items, chunks and episodes
 };

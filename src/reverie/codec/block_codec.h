@@ -16,7 +16,8 @@ namespace reverie {
 inline constexpr std::size_t kBlockBytesMax = 0x7E000000;
 
 // Appends the compressed form of `plain` to `out`. Requires at most kBlockBytesMax bytes, and kLz4
-// or kZstd. Thread-safe; each thread keeps about 1 MB of working memory for the libraries.
+// or kZstd. Thread-safe; a call takes about 1 MB of working memory for the libraries from a pool,
+// which keeps at most one block per core.
 void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector<std::byte>& out);
 
 // True if `bytes` are a block of exactly `plain.size()` bytes. If false, the contents of `plain`

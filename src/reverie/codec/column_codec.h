@@ -57,8 +57,9 @@ class ColumnRows {
   std::vector<std::byte> own_;
 };
 
-// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED if a row of varying
-// size has 4 GiB or more, or a column to compress has 1 GB or more.
+// Appends the rows to `out`. Requires rows that fit `spec`, and not kExternal. RESOURCE_EXHAUSTED
+// if a row of varying size has 4 GiB or more, or if the column is larger than its codec takes: for
+// kLz4 and kZstd about 1 GB, or 2 GB if rows vary in size; for kReverb and kReverbDelta 4 GiB.
 Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
                      std::vector<std::byte>& out);
 

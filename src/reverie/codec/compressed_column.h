@@ -36,11 +36,11 @@ struct CompressedColumn {
 };
 
 // Appends rows of fixed size, `row_count` of `row_bytes` back to back. RESOURCE_EXHAUSTED for more
-// than 2 GB.
+// than kBlockBytesMax / 2 bytes, about 1 GB (block_codec.h).
 Status compress_rows(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                      std::size_t row_bytes, std::span<const std::byte> rows,
                      std::vector<std::byte>& out);
-// Appends the raw form of rows of varying size.
+// Appends the raw form of rows of varying size. RESOURCE_EXHAUSTED for more than kBlockBytesMax.
 Status compress_raw(CodecId codec, const TensorSpec& spec, std::span<const std::byte> raw,
                     std::vector<std::byte>& out);
 

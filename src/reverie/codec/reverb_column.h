@@ -26,7 +26,8 @@ inline bool is_reverb_codec(CodecId codec) {
 bool reverb_delta_applies(const TensorSpec& spec);
 
 // Appends the column. Requires rows that fit `spec`. kReverbDelta is kReverb where delta does not
-// apply. RESOURCE_EXHAUSTED for rows of 4 GiB or more: a block cannot express that size.
+// apply. RESOURCE_EXHAUSTED for fixed rows of 4 GiB or more in all: a block cannot express that
+// size.
 Status encode_reverb(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
                      std::vector<std::byte>& out);
 

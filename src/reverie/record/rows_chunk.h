@@ -30,8 +30,8 @@ struct RowsChunk {
 };
 
 // INVALID_ARGUMENT, naming the column, if columns differ in their number of rows or vary in size,
-// and for impossible file names. With external columns all rows together have at most
-// kUnfoldedBytesMax bytes (codec/column_codec.h).
+// and for impossible file names. Also if there are external columns and all rows together have more
+// bytes than may_unfold_to() permits (codec/column_codec.h).
 Result<RowsChunk> rows_chunk(std::span<const RowsColumn> columns, std::string_view structure,
                              ChunkOrigin origin, Allocator& allocator);
 

@@ -43,7 +43,7 @@ struct TableOptions {
   ComponentSpec sampler;
   ComponentSpec remover;
   std::int64_t max_size = 0;
-  std::optional<std::int64_t> max_bytes;  // of the chunks its items refer to, each once
+  std::optional<std::int64_t> max_bytes;  // of its items and of their chunks, each once
   // At most so many bytes of these chunks are in memory, besides the store's own bound. It is a
   // property of the host, not of the table: checkpoints do not contain it.
   std::optional<std::int64_t> memory_bytes;
@@ -68,8 +68,8 @@ struct TableOptions {
 struct TableInfo {
   TableOptions options;
   std::int64_t current_size = 0;
-  std::int64_t size_bytes =
-      0;  // of the chunks its items refer to; counted only if max_bytes is set
+  // Of its items and of their chunks, each once; counted only if max_bytes is set.
+  std::int64_t size_bytes = 0;
   std::int64_t num_episodes = 0;
   std::int64_t num_deleted_episodes = 0;
   std::int64_t num_unique_samples = 0;
@@ -77,7 +77,7 @@ struct TableInfo {
   std::int64_t inserts = 0;
   std::int64_t samples = 0;
   std::int64_t deletes = 0;
-  // The largest priority since the table was made or reset; 1 before the first.
+  // The largest priority since the table was made or, if it is keyed, reset; at least 1.
   double max_priority = 1.0;
   // Requests that wait now, and how long requests have waited in all.
   std::int64_t pending_inserts = 0;
@@ -95,7 +95,7 @@ struct BlockedReport {
   struct Side {
     std::int64_t waiting = 0;     // requests
     double longest_wait_s = 0;    // of the request that waits longest
-    std::string longest_request;  // what it is: "insert of 3 items (1 done)"
+    std::string longest_request;  // what it is: "insert of 3 item(s), 1 done"
     std::string reason;           // which bound, the current value, and by how much; empty if none
   };
   Side inserts;

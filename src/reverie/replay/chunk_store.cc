@@ -6,7 +6,7 @@
 namespace reverie {
 namespace {
 
-// 64 for the slot, about 22 in the key map, 8 to 24 for each selector, and the episode's entry.
+// 64 for the slot, about 22 in the key map, 5 to 28 for each selector, and the episode's entry.
 constexpr std::int64_t kItemBytes = 128;
 
 }  // namespace

@@ -57,7 +57,8 @@ class TableExtension {
   // keep in a checkpoint. Called under the lock too. Times as nanoseconds since 1970: a TimePoint
   // plus `calendar_offset_ns`.
   virtual std::string save(std::int64_t /*calendar_offset_ns*/) const { return {}; }
-  // Called instead of on_insert for each item of a checkpoint, in the order of slots.
+  // Called instead of on_insert for each item of a checkpoint, in the order of their times of
+  // insertion.
   virtual void on_restore(TableAccess& table, Slot slot) { on_insert(table, slot); }
   // Called once, after these, with the result of save(). DATA_LOSS for an impossible state.
   virtual Status restore(std::string_view /*state*/, std::int64_t /*calendar_offset_ns*/) {

@@ -3,9 +3,10 @@
 //     epochs   [ 7: pins 1, removed a b ] [ 8: pins 0, removed c ] [ 9: pins 2, removed - ]
 //                 ^ oldest                                            ^ pins join here
 //
-// A batch takes one pin for all its items. Removed objects go to the newest epoch and are freed
-// once no pin of that epoch or an older one is left. If there is no pin, they are freed at once.
-// This takes one counter per batch; a counted pointer per item would touch every chunk twice.
+// A batch takes one pin for all items of a breath. Removed objects go to the newest epoch and are
+// freed once no pin of that epoch or an older one is left. If there is no pin, they are freed at
+// once. This takes one counter per breath; a counted pointer per item would touch every chunk
+// twice.
 #pragma once
 
 #include <array>

@@ -4,7 +4,8 @@
 //     sample_and_wait(**service, {.table = "replay", .count = 256});
 //
 // A ReplayService over a set of tables that share one chunk store. Its only thread is one for
-// deadlines, started with the first waiting request that has one.
+// deadlines, started with the first waiting request that has one; it also serves inserts that wait
+// for room which a released pin has freed.
 #pragma once
 
 #include <atomic>
@@ -24,9 +25,9 @@
 namespace reverie {
 
 struct StoreOptions {
-  // A bound on the chunks that all items refer to, each counted once. An insert beyond it waits,
-  // then fails; a full table still replaces items, so the bound may be exceeded by one item per
-  // table.
+  // A bound on all items and the chunks that they refer to, each counted once. An insert beyond it
+  // waits, then fails. A full table still replaces items, so the bound may be exceeded: by one item
+  // per table, and by more if new items are larger than those that leave.
   std::optional<std::int64_t> max_bytes;
   // Where chunks are kept; null: only in memory. Required by tables with memory_bytes; it gets
   // their bounds.

@@ -78,8 +78,8 @@ class StoreLog {
   // The number of the last record.
   virtual std::uint64_t position() = 0;
 
-  // --- Without a lock A session will not send numbers below `below` again; the largest `below`
-  // forgets the session.
+  // --- Without a lock.
+  // A session will not send numbers below `below` again; the largest `below` forgets the session.
   virtual void on_settle(std::string_view session, std::uint64_t below) = 0;
   // These awaited draws have arrived at their reader, or were abandoned. Unknown draws are ignored.
   // Also called under the table's lock.
@@ -100,9 +100,9 @@ class StoreLog {
   // Writes what is left, and completes all confirmations.
   virtual void close() = 0;
 
-  // --- Checkpoints Called under the locks of all tables: the
-  // number of the last record that a checkpoint of this moment
-  // contains.
+  // --- Checkpoints.
+  // Called under the locks of all tables: the number of the last record that a checkpoint of this
+  // moment contains.
   virtual std::uint64_t cut() = 0;
   // Called without a lock, before that checkpoint is published: makes durable what the checkpoint
   // lacks, which is the draws awaited at the cut and the numbers of sessions. The checkpoint is not

@@ -10,7 +10,8 @@
 // turn: even with a deadline of now, everything possible is done.
 //
 // No table has a thread of its own. A critical section handles at most a few hundred items (a
-// *breath*); copying, checking, freeing and completing happen outside it.
+// *breath*), except read(), and the first draw that asks for the least probability; copying,
+// checking, freeing and completing happen outside it.
 #pragma once
 
 #include <atomic>
@@ -103,7 +104,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   bool can_insert(std::int64_t n);
   bool can_sample(std::int64_t n);
   // A brief, pinned batch of up to `count` items in the remover's order, after the first `skip`.
-  // See TableCore::read().
+  // One critical section, whatever `skip` and `count` are. See TableCore::read().
   SampleBatch read(std::size_t skip, std::size_t count);
   std::map<std::string, double> extension_summary(std::size_t index);
   std::size_t memory_bytes();

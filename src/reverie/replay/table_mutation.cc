@@ -73,8 +73,9 @@ void Table::log_updates(TimePoint now) {
   log_->on_update(log_index_, now, core_->updated_slots(), core_->updated_priorities());
 }
 
-// Rare, so each item has its own critical section. An item that was removed with its last sample is
-// not found, but still counted; one that was evicted, or reported by another reader, is not.
+// Rare, so each item has its own critical section. With max_times_sampled an item that is not found
+// is counted too: it may have been removed with its last sample. In other tables it was evicted, or
+// reported by another reader, and is not counted.
 void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
   struct Report {
     const CorruptItem* item;

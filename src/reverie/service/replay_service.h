@@ -121,8 +121,8 @@ struct CorruptItem {
   std::string why;
 };
 
-// Corrupt items, deletions, priorities by ticket and by key: applied in this order, atomically in
-// blocks of some thousands.
+// Corrupt items, deletions, priorities by ticket and by key: applied in this order. Corrupt items
+// are removed one by one, each of the other lists atomically in blocks of some hundreds.
 struct MutateRequest {
   std::string_view table = {};
   std::span<const ItemKey> deletes = {};
@@ -195,8 +195,8 @@ class ReplayService {
     (void)batch;
     return std::nullopt;
   }
-  // --- State besides the items, for a durable service. Others ignore these calls. The writers
-  // whose numbered items were in the store when it was reopened.
+  // --- State besides the items, for a durable service. Others ignore these calls.
+  // The writers whose numbered items were in the store when it was reopened.
   virtual std::vector<SessionNumbers> known_sessions() { return {}; }
   // A writer will not send numbers below `below` again.
   virtual void settle(std::string_view session, std::uint64_t below) {

@@ -1,9 +1,9 @@
 // SampleBatch: the answer to a sample request, as a struct of arrays.
 //
 //     keys[B] tickets[B] probabilities[B] priorities[B] ... trajectories[B]    kept by clear()
-//     pin                                                                      one, for all chunks
+//     pins                                                     one per breath, for all its chunks
 //
-// The trajectories do not own their chunks: the pin does, for the whole batch. A table's pin delays
+// The trajectories do not own their chunks: the pins do, for the whole batch. A table's pin delays
 // the freeing of everything removed after it, so copy the rows and release it; a caller that must
 // hold longer (a slow socket) calls retain().
 //

@@ -11,8 +11,8 @@
 
 namespace reverie {
 
-// Adds the report of one part of a table to the whole: counts and sizes are sums, which saturate;
-// options are those of the first part.
+// Adds the report of one part of a table to the whole: counts and sizes, max_size and max_bytes
+// included, are sums, which saturate; other options are those of the first part.
 void add_up(TableInfo& whole, const TableInfo& part);
 // The tables of all shards, each once. Empty if no shard answered.
 std::optional<std::vector<TableInfo>> add_up(

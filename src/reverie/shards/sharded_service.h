@@ -11,7 +11,7 @@
 // - Tickets are keys. An update goes to the shard that has the item, if that is remembered from its
 //   sampling; else to all shards.
 // - reset() and info() go to all. The info of a table describes the whole: counts and sizes are
-//   sums, options are the first shard's.
+//   sums, max_size and max_bytes included; other options are the first shard's.
 // - A shard that does not answer (rules in shard_health.h) is left out: the others give its part of
 //   the samples, priorities for its items count as missing, deletions and resets return UNAVAILABLE
 //   after the others did theirs. When no shard answers, inserts, samples and info() wait for one,
@@ -117,8 +117,8 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void warn_of_strays();
   void delete_strays(ShardIndex shard, const std::function<void(Status)>& done);
 
-  // --- sharded_service.cc Requests info() of all shards that are up; completes with all answers,
-  // or with the first.
+  // --- sharded_service.cc
+  // Requests info() of all shards that are up; completes with all answers, or with the first.
   RequestId query_info(bool is_one_enough, const Done<Result<Infos>>& done);
   void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
 
