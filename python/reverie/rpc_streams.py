@@ -32,7 +32,7 @@ from reverie.errors import (
 if TYPE_CHECKING:
     from reverie.rpc import DeferredReturn, Future, Rpc
 
-# The function that all streams of a peer use; programs cannot define one with this name.
+# The function that all streams of a peer use; programs must not define one with this name.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
 

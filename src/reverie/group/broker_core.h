@@ -10,10 +10,11 @@
 // The rules:
 // - A change (a member joins, leaves, or returns as another incarnation) becomes a new epoch after
 //   `settle`, so that members that start together make one epoch.
-// - A member whose request is withdrawn has `grace` to ask again, one that was answered `return`.
+// - A member whose request is withdrawn has `grace` to ask again, one that was answered
+//   `return_grace`.
 // - A broker knows nothing when it starts. The first member that returns tells it the membership;
-//   the others have `comeback` to do the same. If all do, the epoch continues, and nothing was
-//   lost.
+//   the others have `rejoin_timeout` to do the same. If all do, the epoch continues, and nothing
+//   was lost.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,8 @@ class GroupRound {
 };
 
 // Thread-safe. A thin shell around GroupCore: a lock, and a thread for its timers. After a fork
-// each call in the child returns FAILED_PRECONDITION.
+// each call in the child returns FAILED_PRECONDITION, or nothing and without effect if it returns
+// no status.
 class Group {
  public:
   struct Options {

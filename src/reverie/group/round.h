@@ -1,6 +1,6 @@
 // One round as one member sees it: the parts that it takes and sends.
 //
-//     start, up(part), down(part), sent(part)   -->  Round  -->  parts to send, is_done()
+//     start(), take(part), arrived()   -->  Round  -->  parts to send, is_done()
 //
 // Two kinds: ReduceRound (reduce_round.h) for arrays, GatherRound (gather_round.h) for any values.
 #pragma once

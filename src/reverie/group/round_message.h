@@ -1,10 +1,10 @@
 // The messages that members of a group exchange, by calls of one function per group.
 //
-//     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer:
-//     accepted ABORT  the round cannot be finished, and why ASK    have you begun this round, and
-//     does your program advance?  -> yes or no, seconds SHARE  to the first: my host; where my
-//     host's memory is; I can map it, or not
-//            -> make your host's memory; it is there; all can map theirs, or not all
+// - PART, up or down a tree: a part of arrays, or gathered values. An empty answer: accepted.
+// - ABORT: the round cannot be finished, and why.
+// - ASK: have you begun this round, and does your program advance? The answer: yes or no, seconds.
+// - SHARE, to the first member: my host; where my host's memory is; I can map it, or not. The
+//   answers: make your host's memory; it is there; all can map theirs, or not all.
 //
 // Each message names the membership and the round: its name, and how often that was used before in
 // this membership.

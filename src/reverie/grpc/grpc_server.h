@@ -112,8 +112,8 @@ struct GrpcServerOptions {
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
   // How long a connection may take for the TLS handshake and HTTP/2 preface, from then on until its
-  // first call, and without any call in progress. Then it gets a GOAWAY; when descriptors run out,
-  // the connection that has been without a call longest gets one.
+  // first call, and without any call in progress. Then it is closed, after the handshake with a
+  // GOAWAY; when descriptors run out, the connection that has been without a call longest is.
   Duration hello_timeout = std::chrono::seconds(20);
   Duration first_call_timeout = std::chrono::seconds(20);
   Duration idle_timeout = std::chrono::minutes(10);

@@ -1,6 +1,7 @@
 // A stream of bytes through shared memory, from one process to another.
 //
-//     page 0    [ tail ][ head ][ reader sleeps ][ writer sleeps ][ nonce ]    a cache line each
+//     page 0    [ tail ][ head ][ reader sleeps ][ writer sleeps ][ nonce ][ has ended ]
+//               a cache line each
 //     page 1    [ . . . . read . . . . | head: not read yet | tail: free . . . . ]      the ring
 //
 // One writer, one reader; each keeps its position in its own memory and publishes it. What the

@@ -101,7 +101,8 @@ class ArenaBlock {
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:
   // `size_bytes` is rounded up to pages. Memory is taken when it is first used. `name` is for
-  // people. RESOURCE_EXHAUSTED without memory or descriptors, UNAVAILABLE without /proc.
+  // people. RESOURCE_EXHAUSTED without memory or descriptors, UNAVAILABLE without /proc,
+  // INVALID_ARGUMENT for 0 bytes or more than 2^46.
   static Result<std::shared_ptr<SharedArena>> make(const std::string& name, std::size_t size_bytes);
   ~SharedArena();
   SharedArena(const SharedArena&) = delete;

@@ -8,8 +8,8 @@
 //
 // With a token, each side proves that it has the same one: the proof is a keyed hash over both
 // sides' random bytes, names and runs, with a different first word for each direction, so no proof
-// can be used twice. The token is never sent. A wrong or missing proof ends the handshake with
-// REFUSED.
+// can be used twice. The token is never sent. The side that was connected to answers a wrong or
+// missing proof with REFUSED; the other one closes the connection.
 //
 // A session belongs to two runs. RESUME and RESUMED say which session each side has and the last
 // frame that it received, so that frames lost with a broken connection are sent again, and no frame

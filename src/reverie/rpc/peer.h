@@ -7,7 +7,7 @@
 //
 // A thin shell around PeerCore: a lock, one I/O thread, sockets, and shared memory between
 // processes of one host. A call writes to shared memory on its caller's thread, and to a socket if
-// it is the only one in progress; several calls share one write of the I/O thread.
+// at most two are in progress; more share one write of the I/O thread.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +70,8 @@ class Peer {
   using Handler = std::function<void(Request)>;
   // Called when a request's caller has cancelled it. On any thread, under no lock.
   using Withdrawn = std::function<void(InboundId)>;
-  // Called on the I/O thread, on a polling thread, or within call() or cancel(); under no lock. It
-  // must not wait.
+  // Called on the I/O thread, on a polling thread, or within a call of any method; under no lock.
+  // It must not wait.
   using Done = std::function<void(CallResult)>;
   // Called when a connection is made or lost or cannot be made, with a text for people. On any
   // thread, under no lock; it must not wait.

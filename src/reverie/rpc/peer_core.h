@@ -14,8 +14,8 @@
 // The rules:
 // - A call belongs to one run of the called peer, and arrives there at most once: its session
 //   (session.h) may use several connections, one after the other.
-// - When a run ends, or is silent for `dead_after`, its calls fail, except unanswered ones that are
-//   marked idempotent: those go to the next run.
+// - When a run ends, or is silent for `dead_after`, its calls fail, except those that were never
+//   sent and unanswered ones that are marked idempotent: these go to the next run.
 // - The connected peers are asked for a name that is not connected; names that no peer knows are
 //   refused after `find_timeout`. While an explicit address has not answered yet, calls wait, at
 //   most for `reach_timeout`.

@@ -12,7 +12,7 @@
 // that a holder writes to becomes private. Every peer that has a version serves it: a peer that
 // joins late, or whose publisher has died, gets it from any peer that it names as a source or is
 // connected to. Peers to which it must be sent form a tree by themselves (weights_core.h), and get
-// only the changes if these are less than half.
+// only the changes if these are at most half.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,8 @@
 
 namespace reverie {
 
-// Thread-safe. In a forked child each call gives FAILED_PRECONDITION.
+// Thread-safe. In a forked child each call gives FAILED_PRECONDITION, or nothing and without effect
+// if it returns no status.
 class Weights {
  public:
   using VersionPtr = std::shared_ptr<const WeightsVersion>;

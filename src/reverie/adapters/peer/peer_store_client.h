@@ -6,9 +6,9 @@
 // inserted as items. Requests use one connection, through shared memory if both sides can map it: a
 // thread that waits for an answer polls that memory itself. While no server answers, requests wait
 // for at most `retry_time`, then fail with UNAVAILABLE. After a lost connection inserts continue by
-// themselves, each exactly once (insert_pump.h), and updates and queries are repeated; a sample or
-// reset in progress fails with UNAVAILABLE: it may still have been applied. A permanent error, such
-// as a refused token, fails at once.
+// themselves, each exactly once (insert_pump.h), and updates and queries are repeated; a sample,
+// reset or checkpoint in progress fails with UNAVAILABLE: it may still have been applied. A
+// permanent error, such as a refused token, fails at once.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@
 namespace reverie {
 
 struct PeerStoreOptions {
-  // The server's secret. It is never sent: each side proves that it has it.
+  // The server's secret. It is never sent: the client proves that it has it, and so does a server
+  // that has one. A server without one is accepted.
   std::string token = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();

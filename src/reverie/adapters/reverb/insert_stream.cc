@@ -15,8 +15,9 @@
 namespace reverie {
 namespace {
 
-// A chunk smaller than this fraction of its message is copied, so that a long-lived item does not
-// hold the whole message. Long chunks are received into their own memory anyway.
+// A chunk is copied if more than this fraction of its message's memory is not its own, so that a
+// long-lived item does not hold the whole message. Long chunks are received into their own memory
+// anyway.
 constexpr std::size_t kPartOfMessage = 8;
 
 // Bytes of items that wait for their table; beyond that, reading of the stream pauses.

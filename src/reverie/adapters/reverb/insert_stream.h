@@ -2,7 +2,7 @@
 //
 //     message { chunks, items, keep_chunk_keys }
 //        chunks --> kept by key: long ones where they were received, each in its own memory,
-//                   others as views of the message, or copies where they are a small part of it
+//                   others as a view of the message if they are nearly all of it, or as copies
 //        items  --> ReplayService, as many at once as fit; each is confirmed once it is inserted
 //        then every chunk not in keep_chunk_keys is released (its items hold what they need)
 // Chunks kept for later items and for waiting items count towards bounds of the stream and of the
