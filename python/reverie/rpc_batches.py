@@ -1,9 +1,9 @@
 r"""Calls served together: arguments are stacked, the function runs once, results are split.
 
-    calls    policy(obs 1)   policy(obs 2)   policy(obs 3)
-                         \         |         /
-               policy(obs [3, ...]) -> actions [3, ...]
-                         /         |         \
+calls    policy(obs 1)   policy(obs 2)   policy(obs 3)
+\         |         /
+policy(obs [3, ...]) -> actions [3, ...]
+/         |         \
     results   actions[0]      actions[1]      actions[2]
 """
 

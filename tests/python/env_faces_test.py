@@ -152,6 +152,51 @@ def test_vector_environments_of_gymnasium_can_be_a_backend(plain, mode):
         pool.reset()
 
 
+class Counted(gymnasium.vector.VectorWrapper):
+    """Counts steps in info, not of its first environment, and breaks an observation."""
+
+    steps = 0
+
+    def step(self, actions):
+        observation, *others, info = super().step(actions)
+        self.steps += 1
+        if self.steps == 60:
+            observation[0] = np.nan
+        info["count"] = np.full(self.num_envs, self.steps)
+        info["_count"] = np.arange(self.num_envs) > 0
+        return observation, *others, info
+
+
+def test_vector_environments_have_info_and_nan_as_other_backends():
+    def make(num_envs):
+        return Counted(gymnasium.wrappers.vector.RecordEpisodeStatistics(make_sync(num_envs)))
+
+    info = {"count": np.int32, "episode/r": np.float32, "episode/none": np.int64}
+    with reverie.EnvPool(make, 3, backend="vector", seed=1, info=info, refuse_nan=True) as pool:
+        pool.reset().result()
+        returns = np.zeros(3)
+        overs = 0
+        for step in range(1, 60):
+            batch = pool.step(np.ones(3, int)).result()
+            returns += batch.reward
+            over = batch.terminated | batch.truncated
+            assert {name: array.dtype for name, array in batch.info.items()} == info
+            assert batch.info["count"].tolist() == [0, step, step]
+            np.testing.assert_array_equal(batch.info["episode/r"], np.where(over, returns, np.nan))
+            assert not batch.info["episode/none"].any()
+            returns[over] = 0
+            overs += over.sum()
+        assert overs > 10
+        with pytest.raises(EnvError, match="NaN"):
+            pool.step(np.ones(3, int)).result()
+
+
+def test_vector_environments_have_no_workers():
+    for name in ("num_workers", "restarts"):
+        with pytest.raises(InvalidArgumentError, match=name):
+            reverie.EnvPool(make_sync, 2, backend="vector", **{name: 1})
+
+
 def test_vector_environments_without_same_step_reset_are_refused():
     with pytest.raises(UnsupportedTypeError, match="SAME_STEP"):
         reverie.EnvPool(make_sync, 2, backend="vector", env_kwargs={"mode": "NextStep"})

@@ -20,7 +20,7 @@ import numpy as np
 
 from reverie import _checks
 from reverie._options import OptionValue
-from reverie.agents.episodes import Played, PlayedActions, make_seeded
+from reverie.agents.episodes import Played, PlayedActions, environment_seed, make_seeded
 from reverie.envs import native
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
@@ -36,7 +36,7 @@ from reverie.errors import (
 
 BACKENDS = ("auto", "native", "process", "thread")
 _OBS_WIDTH_MAX = 1 << 16
-_START_S = 60.0
+START_S = 60.0  # a worker may take so long to start, however short a step's limit is
 _LOOK_S = 0.1  # how long a step is waited for before the actor looks whether it is to stop
 
 
@@ -128,7 +128,7 @@ class PoolEnvs:
                 "played": dict(played),
             },
             # Bounds a worker's start as well; a step's own bound is watched in _result.
-            timeout_s=max(self._owner.timeout_s, _START_S),
+            timeout_s=max(self._owner.timeout_s, START_S),
             copy=False,
         )
 
@@ -203,7 +203,7 @@ class EnvSource:
         env: a Gymnasium id; ``"package.module:Id"`` imports the module first.
         options: keyword arguments of the environment.
         backend: ``"process"`` or ``"thread"``.
-        timeout_s: how long a step may take, and a worker to start.
+        timeout_s: how long a step may take.
         count: environments of an actor.
 
     Raises:
@@ -245,7 +245,7 @@ class EnvSource:
                 made = self._make(count)
         except BaseException as error:
             return self.keep(error)
-        made.seed = seed >> 33
+        made.seed = environment_seed(seed)
         return made
 
     def _make(self, count: int) -> PoolEnvs:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from reverie.__main__ import main
-from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
+from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train, tune_cores
 from reverie.agents.checkpoints import CHECKPOINTS
 from reverie.agents.envs import env_source
-from reverie.agents.episodes import SeededEpisodes, episode_seed
+from reverie.agents.episodes import SeededEpisodes, environment_seed, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -145,6 +145,33 @@ def test_gymnasium_environments_train_with_either_backend(tmp_path):
     assert runs[0].episodes == runs[1].episodes
     np.testing.assert_array_equal(runs[0].policy.parameters, runs[1].policy.parameters)
     assert evaluate(tmp_path / "run", episodes=1) == runs[0].greedy_returns
+
+
+def test_the_seed_of_an_evaluation_reaches_environments_of_gymnasium():
+    # Every seed that a program writes, and those that are drawn from the training's.
+    assert [environment_seed(seed) for seed in (0, 1, 2**31 - 1)] == [0, 1, 2**31 - 1]
+    assert all(0 <= environment_seed(seed) < 2**31 for seed in (2**33, 2**33 - 1, 2**64 - 1))
+    assert environment_seed(1 << 40) == 128
+    with Trainer("ddqn", "CartPole-v1", SHORT, env_backend="thread") as trainer:
+        first, again, other = (trainer.evaluate(episodes=5, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_steps_limit_does_not_bound_the_start_of_a_worker(faulty):
+    class Still:
+        def act(self, observation, *, step, explore):  # noqa: ARG002
+            return np.zeros(len(observation), np.int64)
+
+        def learn(self, batch, *, progress):  # noqa: ARG002
+            return np.ones(len(batch["reward"]))
+
+    still = Still()
+    options = {"fault": "hang"}
+    # A worker needs longer than that to begin.
+    with Loop(still, still, faulty, SHORT, env_options=options, env_timeout_s=0.1) as loop:
+        loop.start()
+        with pytest.raises(DeadlineExceededError):
+            loop.wait(60)
 
 
 def test_actors_on_threads_train_with_worker_processes():

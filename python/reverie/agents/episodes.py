@@ -27,6 +27,11 @@ def episode_seed(seed: int, episode: int) -> int:
     return (x ^ (x >> 31)) >> 33
 
 
+def environment_seed(seed: int) -> int:
+    """One that every environment takes: the upper 31 bits of a mixed one, a small one as it is."""
+    return seed >> 33 if seed >> 33 else seed & 0x7FFFFFFF
+
+
 # The number of an episode, and the actions so far.
 Played: TypeAlias = tuple[int, list[Any]]
 

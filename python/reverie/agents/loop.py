@@ -65,7 +65,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         settings: what differs from the defaults of ``algorithm``.
         env_options: keyword arguments of the environment.
         env_backend: as for ``EnvPool``.
-        env_timeout_s: how long a step may take, and a worker to start.
+        env_timeout_s: how long a step may take.
         agent_timeout_s: how long a call of the policy or the learner may take, compiling included,
             before the training is given up.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what batches are.

@@ -8,6 +8,7 @@ import pytest
 
 from eventually import eventually
 from reverie.agents import Loop, TrainSettings, evaluate, train
+from reverie.agents.checkpoints import has_checkpoint
 from reverie.agents.loop_envs import LoopEnvs
 from reverie.errors import (
     DataLossError,
@@ -474,6 +475,27 @@ def test_evaluating_a_policy_does_not_change_what_was_learned(algorithm, env):
                 np.testing.assert_array_equal(state[name], learned[name], err_msg=name)
             now = trainer.best_policy().state
             assert all((now[name] == value).all() for name, value in latest.items())
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_a_running_pytorch_training_is_evaluated_by_its_newest_checkpoint(tmp_path):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 10**9, "actors": 1})
+    returns = []
+
+    def report(_):
+        if has_checkpoint(tmp_path / "run"):
+            returns.extend(evaluate(tmp_path / "run", episodes=2))
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(
+            *("ddqn", "CartPole-v1", settings),
+            learner="torch",
+            out=tmp_path / "run",
+            checkpoint_every_s=0.2,
+            report=report,
+        )
+    assert len(returns) == 2
 
 
 @pytest.mark.usefixtures("one_torch_thread")

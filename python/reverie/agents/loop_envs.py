@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reverie._options import OptionValue
-from reverie.agents.envs import is_native
+from reverie.agents.envs import START_S, is_native
 from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
 from reverie.agents.protocols import is_finite
 from reverie.envs import native
@@ -46,10 +46,12 @@ def first_returns(
     env: str,
     act: Callable[[Any], np.ndarray],
     is_stopped: Callable[[], bool],
+    timeout_s: float,
 ) -> list[float] | None:
     """The returns of each environment's first episode; None if it was stopped.
 
     Raises:
+        DeadlineExceededError: a step took longer than ``timeout_s``.
         InvalidArgumentError: a reward or an observation is not finite.
     """
     rows = pool.reset().result()
@@ -59,7 +61,7 @@ def first_returns(
     for _ in range(_EVALUATION_STEPS_MAX):
         if is_stopped():
             return None
-        rows = pool.step(act(rows.observation)).result()
+        rows = pool.step(act(rows.observation)).result(timeout_s)
         check_rows(env, rows.reward, rows.observation)
         returns += np.where(over, 0.0, rows.reward)
         over |= rows.terminated | rows.truncated
@@ -128,7 +130,7 @@ class LoopEnvs:
             InvalidArgumentError: a number is not finite. Then `state` is that before the step, and
                 no other step may follow.
         """
-        rows = self._pool.step(actions).result()
+        rows = self._pool.step(actions).result(self._timeout_s)
         is_over = rows.terminated | rows.truncated
         observation, after = np.array(rows.observation), np.array(rows.observation)
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
@@ -237,5 +239,5 @@ class LoopEnvs:
             backend=self._backend,
             env_kwargs=seeded if self._is_seeded else self._options,
             seed=self._seed,
-            timeout_s=self._timeout_s,
+            timeout_s=max(self._timeout_s, START_S),
         )

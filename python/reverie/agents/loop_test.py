@@ -193,9 +193,10 @@ def test_stop_ends_every_thread():
         loop.start()
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("actors", [0, 1])
 @pytest.mark.parametrize("what", ["act", "learn", "nan"])
-def test_an_error_raised_by_the_agent_ends_the_training(actors, what):
+def test_an_error_raised_by_the_agent_ends_the_training(actors, what, prioritized):
     class Broken(Tabular):
         def act(self, observation, *, step, explore):
             if what == "act" and step > 150:
@@ -208,7 +209,8 @@ def test_an_error_raised_by_the_agent_ends_the_training(actors, what):
             errors = super().learn(batch, progress=progress)
             return np.full_like(errors, np.nan) if what == "nan" else errors
 
-    settings = TrainSettings(seed=1, steps=400, warmup_steps=100, batch_size=16, actors=actors)
+    given = {"actors": actors, "prioritized": prioritized}
+    settings = TrainSettings(seed=1, steps=400, warmup_steps=100, batch_size=16, **given)
     agent = Broken()
     expected = InvalidArgumentError if what == "nan" else ZeroDivisionError
     with Loop(agent, agent, "CartPole-v1", settings) as loop:

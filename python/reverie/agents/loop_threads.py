@@ -7,6 +7,7 @@ training is saved.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -17,7 +18,8 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie.agents.envs import is_native
+from reverie.agents.envs import START_S, is_native
+from reverie.agents.episodes import environment_seed
 from reverie.agents.loop_envs import LoopEnvs, first_returns
 from reverie.agents.protocols import Learner, Policy
 from reverie.agents.settings import TrainSettings
@@ -152,10 +154,9 @@ class LoopThreads:
         self, episodes: int, seed: int, is_stopped: Callable[[], bool]
     ) -> list[float] | None:
         """What `evaluate` gives; None if it was stopped."""
-        with self._make_pool(episodes, seed % 2**31) as pool:
-            return first_returns(
-                pool, self.spec.id, lambda obs: self._act(obs, explore=False), is_stopped
-            )
+        with self._make_pool(episodes, environment_seed(seed)) as pool:
+            act = functools.partial(self._act, explore=False)
+            return first_returns(pool, self.spec.id, act, is_stopped, self._env_timeout_s)
 
     @contextlib.contextmanager
     def _rested(self) -> Iterator[None]:
@@ -287,6 +288,7 @@ class LoopThreads:
             before = None
             self._rest()
         self._update(before)
+        self._check_learner()
 
     def _guarded(self, body: Callable[[], None]) -> None:
         try:
@@ -410,22 +412,26 @@ class LoopThreads:
         return pending
 
     def _update(self, pending: tuple[Any, Any] | None) -> None:
-        if pending is None or not self._s["prioritized"]:
+        if pending is None:
             return
         tickets, errors = pending
         with self._calling("what the learner gave"):
             is_tensor = hasattr(errors, "detach")
             values = errors.detach().cpu().numpy() if is_tensor else np.asarray(errors)
         if not np.isfinite(values).all():
-            explain = getattr(self._learner, "check_finite", None)
-            if explain is not None:
-                explain()
+            self._check_learner()
             raise InvalidArgumentError(
                 "the learner gave a TD error that is not finite; look for NaN in its loss, or "
                 "lower the learning rate"
             )
+        if not self._s["prioritized"]:
+            return
         priorities = np.abs(values).astype(np.float64) + float(self._s["priority_epsilon"])
         self.buffer.update_priorities(np.asarray(tickets), priorities)
+
+    def _check_learner(self) -> None:
+        """Raises what a learner of PyTorch knows about its gradients."""
+        getattr(self._learner, "check_finite", lambda: None)()
 
     def _put(self, item: Any) -> None:  # noqa: ANN401
         while self._end == "running":
@@ -487,6 +493,6 @@ class LoopThreads:
             backend=self._env_backend,
             env_kwargs=self._env_options,
             seed=seed,
-            timeout_s=self._env_timeout_s,
+            timeout_s=max(self._env_timeout_s, START_S),
             num_workers=0 if is_native(self._env, self._env_backend) else None,
         )

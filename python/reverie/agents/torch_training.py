@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from reverie import _checks
+from reverie import _checks, _reverie
 from reverie._closing import Scoped
 from reverie._durable import replace_file
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
+from reverie.agents import loop_checkpoint
 from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
 from reverie.agents.envs import is_native
 from reverie.agents.loop import Loop
@@ -67,7 +68,7 @@ class TorchTrainer(ProcessBound, Scoped):
         settings: what differs from the algorithm's defaults; ``learners`` is 1.
         env_options: keyword arguments of the environment.
         env_backend: what steps it.
-        env_timeout_s: how long a step may take, and a worker to start.
+        env_timeout_s: how long a step may take.
         agent_timeout_s: how long a batch, or actions, may take PyTorch, before it is given up.
         device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.
         resume: a folder that `save` wrote to, or one checkpoint of it; as for `Trainer`. The device
@@ -266,17 +267,22 @@ def evaluate_saved(
     """
     env, backend = described["env"], described["env_backend"]
     options = described["env_options"]
-    if not (folder / "policy.safetensors").exists() and has_checkpoint(folder):
-        given = TrainSettings.from_options(described.pop("settings"))
-        with TorchTrainer(settings=given, resume=folder / CHECKPOINTS, **described) as trainer:
-            return trainer.evaluate(trainer.best_policy(), episodes=episodes, seed=seed)
     settings = TrainSettings.from_options({**described["settings"], "actors": 0})
-    policy = TorchPolicy.load(folder / "policy.safetensors")
+    saved = folder / "policy.safetensors"
+    policy = TorchPolicy.load(saved) if saved.exists() or not has_checkpoint(folder) else None
     is_here = is_native(env, backend)
     with EnvPool(
         env, 1, backend=backend, env_kwargs=options, num_workers=0 if is_here else None
     ) as pool:
         agent = TorchAgent(described["algorithm"], pool.spec, settings)
+    if policy is None:
+        # Only what is attached: the replay is not needed, and the folder may be a running
+        # training's.
+        kept = _reverie.ReplayBuffer._arguments_of(str(folder / CHECKPOINTS))  # type: ignore[attr-defined]
+        loop_checkpoint.restore(
+            "learner", agent, loop_checkpoint.unpack(kept["attached"])[1], as_torch=True
+        )
+        policy = TorchPolicy(agent.policy_state())
     agent.load_policy(policy.state)
     with Loop(
         agent,

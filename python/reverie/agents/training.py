@@ -279,7 +279,7 @@ def evaluate(
 
     Args:
         folder: written by `TrainResult.save`, or by a training that was killed: if it has no
-            ``policy.safetensors``, its newest checkpoint is evaluated. A native training may be
+            ``policy.safetensors``, its newest checkpoint is evaluated. The training may be
             running meanwhile.
         episodes: how many; each the first of an environment of its own.
         seed: seeds the environments.

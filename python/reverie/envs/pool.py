@@ -152,6 +152,11 @@ class EnvPool(ProcessBound, Closing):
                 raise InvalidArgumentError(
                     'batch_size is for backend="process"; a vector environment steps all of a batch'
                 )
+            for name, value in {"num_workers": num_workers, "restarts": restarts or None}.items():
+                if value is not None:
+                    raise InvalidArgumentError(
+                        f'{name} is {value}; backend="vector" has no workers: leave it out'
+                    )
             if wrappers:
                 raise InvalidArgumentError(
                     f"wrappers is {_checks.shown(wrappers)}; a vector environment has no single "
@@ -165,6 +170,7 @@ class EnvPool(ProcessBound, Closing):
                 seed=seed,
                 timeout_s=timeout_s,
                 info=info,
+                refuse_nan=refuse_nan,
                 copy=backend_copies,
             )
         elif made is None:

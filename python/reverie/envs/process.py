@@ -28,7 +28,6 @@ from reverie.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
 )
-from reverie.specs import TensorSpec
 
 # For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
 _SPIN_S = 50e-6
@@ -109,7 +108,10 @@ class ProcessPool:
         }
         self.mails: list[rows.Mail | rows.ThreadMail] = []
         self.about: dict[str, Any] = {}
-        self._info = _info_columns(info)
+        self._info = [
+            (name, spec.dtype_name, [-1 if n is None else n for n in spec.shape])
+            for name, spec in spaces.info_columns(info)
+        ]
         self._seeded: set[int] = set()
         self._workers = _reverie.WorkerProcesses(count)
         try:
@@ -348,23 +350,6 @@ def _share(num_envs: int, num_workers: int, index: int) -> tuple[int, int]:
     each, more = divmod(num_envs, num_workers)
     begin = index * each + min(index, more)
     return begin, begin + each + (index < more)
-
-
-def _info_columns(
-    info: Sequence[str] | Mapping[str, object] | None,
-) -> list[tuple[str, str, list[int]]]:
-    if isinstance(info, str):
-        raise InvalidArgumentError(f"info is {info!r}; give a list of names, [{info!r}]")
-    if info is not None and not isinstance(info, Mapping):
-        info = _checks.items("info", info, "names")
-        for name in info:
-            _checks.text("an entry of info", name)
-    chosen = info if isinstance(info, Mapping) else dict.fromkeys(info or (), "float64")
-    columns = []
-    for name, value in chosen.items():
-        spec = value if isinstance(value, TensorSpec) else TensorSpec((), value)
-        columns.append((name, spec.dtype_name, [-1 if n is None else n for n in spec.shape]))
-    return columns
 
 
 def _check_counts(

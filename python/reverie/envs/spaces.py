@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.envs.backend import EnvSpec
-from reverie.errors import UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.specs import TensorSpec, signature_columns, signature_nest
 
 Column = tuple[str, str, list[int]]
+
+
+def info_columns(
+    info: Sequence[str] | Mapping[str, object] | None,
+) -> list[tuple[str, TensorSpec]]:
+    """The entries of info that a pool was asked for, which are float64 if it names no type.
+
+    Raises:
+        InvalidArgumentError: a text instead of a list, or a name that is not a text.
+    """
+    if isinstance(info, str):
+        raise InvalidArgumentError(f"info is {info!r}; give a list of names, [{info!r}]")
+    if info is not None and not isinstance(info, Mapping):
+        info = _checks.items("info", info, "names")
+        for name in info:
+            _checks.text("an entry of info", name)
+    chosen = info if isinstance(info, Mapping) else dict.fromkeys(info or (), "float64")
+    return [
+        (name, value if isinstance(value, TensorSpec) else TensorSpec((), value))
+        for name, value in chosen.items()
+    ]
 
 
 def describe(env: Any, name: str) -> dict[str, Any]:  # noqa: ANN401

@@ -27,6 +27,7 @@ from reverie.errors import (
     MissingPackageError,
     UnsupportedTypeError,
 )
+from reverie.specs import TensorSpec
 
 
 class VectorPool:
@@ -41,7 +42,9 @@ class VectorPool:
         env_kwargs: further keyword arguments of ``env``.
         seed: seeds the first reset: batch b gets ``seed + b * num_envs``.
         timeout_s: how long a step may take.
-        info: names of numeric entries of the environments' info that become columns.
+        info: names of numeric entries of the environments' info that become columns, those of the
+            last step where an episode ended; see ``EnvPool``.
+        refuse_nan: makes an observation with a NaN an ``EnvError``.
         copy: gives each result arrays of its own. Else they are those of the vector environment,
             which may use them again.
 
@@ -60,6 +63,7 @@ class VectorPool:
         seed: int | None = None,
         timeout_s: float = 60.0,
         info: Sequence[str] | Mapping[str, object] | None = None,
+        refuse_nan: bool = False,
         copy: bool = True,
     ) -> None:
         for name, value in (("num_envs", num_envs), ("num_batches", num_batches)):
@@ -69,7 +73,8 @@ class VectorPool:
         self.num_batches = num_batches
         self._seed = seed
         self._timeout_s = timeout_s
-        self._info = list(info or ())
+        self._info = [_InfoColumn(num_envs, *column) for column in spaces.info_columns(info)]
+        self._refuse_nan = refuse_nan
         self._own = _copied if copy else lambda nest: nest
         make = _maker(env, num_envs, dict(env_kwargs or {}))
         self._envs = [make() for _ in range(num_batches)]
@@ -191,8 +196,11 @@ class VectorPool:
         final: Any,  # noqa: ANN401
         info: Mapping[str, Any],
     ) -> EnvBatch:
-        missing = np.full(self.num_envs, np.nan)
         own = self._own
+        if self._refuse_nan and (_has_nan(observation) or _has_nan(final)):
+            raise InvalidArgumentError(
+                "the observation holds a NaN, which the pool was told to refuse"
+            )
         observation = own(observation)
         return EnvBatch(
             observation=observation,
@@ -201,10 +209,43 @@ class VectorPool:
             truncated=own(truncated),
             final_observation=observation if final is None else own(final),
             env_ids=np.arange(self.num_envs, dtype=np.int32),
-            info={
-                name: own(np.asarray(info.get(name, missing), np.float64)) for name in self._info
-            },
+            info={column.name: column.of(info) for column in self._info},
         )
+
+
+class _InfoColumn:
+    """One entry of info as an array: NaN, or 0 of integers, for environments without it."""
+
+    def __init__(self, count: int, name: str, spec: TensorSpec) -> None:
+        self.name = name
+        self._path = name.split("/")
+        shape = [size for size in spec.shape if size is not None]
+        if len(shape) < len(spec.shape):
+            raise InvalidArgumentError(f"info[{name!r}] is {spec}; its shape must be known")
+        empty = np.nan if spec.dtype.kind == "f" else 0
+        self._missing = np.full((count, *shape), empty, spec.dtype)
+
+    def of(self, info: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """The environments' entries; of one whose episode ended, that of its last step."""
+        made = self._missing.copy()
+        every = np.ones(len(made), bool)
+        self._fill(made, info, every)
+        if "final_info" in info:
+            self._fill(made, info["final_info"], np.asarray(info.get("_final_info", every), bool))
+        return made
+
+    def _fill(self, made: npt.NDArray[Any], info: Any, rows: npt.NDArray[np.bool_]) -> None:  # noqa: ANN401
+        for key in self._path:
+            if not isinstance(info, Mapping) or key not in info:
+                return
+            rows = rows & np.asarray(info.get(f"_{key}", rows), bool)
+            info = info[key]
+        given = np.asarray(info)
+        if given.shape != made.shape:
+            raise InvalidArgumentError(
+                f"info[{self.name!r}] has shape {given.shape}, and {made.shape} was asked for"
+            )
+        made[rows] = given[rows]
 
 
 class _VectorFuture:
@@ -280,6 +321,15 @@ def _reset_mode(env: Any) -> str:  # noqa: ANN401
             "step late; make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
         )
     return name
+
+
+def _has_nan(nest: Any) -> bool:  # noqa: ANN401
+    if isinstance(nest, dict):
+        return any(_has_nan(value) for value in nest.values())
+    if isinstance(nest, tuple):
+        return any(_has_nan(value) for value in nest)
+    array = np.asarray(nest)
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _copied(nest: Any) -> Any:  # noqa: ANN401

@@ -68,7 +68,7 @@ struct TableOptions {
 struct TableInfo {
   TableOptions options;
   std::int64_t current_size = 0;
-  // Of its items and of their chunks, each once; counted only if max_bytes is set.
+  // That of its items and of their chunks, each once; counted only if max_bytes is set.
   std::int64_t size_bytes = 0;
   std::int64_t num_episodes = 0;
   std::int64_t num_deleted_episodes = 0;
