@@ -1,10 +1,10 @@
-r"""Calls served together: arguments are stacked, the function runs once, results are split.
+"""Calls served together: arguments are stacked, the function runs once, results are split.
 
-calls    policy(obs 1)   policy(obs 2)   policy(obs 3)
-\         |         /
-policy(obs [3, ...]) -> actions [3, ...]
-/         |         \
-    results   actions[0]      actions[1]      actions[2]
+For instance, with a batch of three:
+
+    three calls     policy(obs 1), policy(obs 2), policy(obs 3)
+    run once        policy(obs [3, ...]) -> actions [3, ...]
+    three results   actions[0], actions[1], actions[2]
 """
 
 from __future__ import annotations

@@ -280,6 +280,9 @@ class RecordedCheckpoints final : public StoreCheckpoints {
 TEST(ClosingAStore, ACheckpointIsAbandonedBeforeTheJournalsLastSync) {
   const auto folder = std::filesystem::temp_directory_path() / format("reverie-order-{}", getpid());
   const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  // Both outlive the store.
+  bool is_abandoned = false;
+  bool is_synced = false;
   testing::HookedFileSystem files{FileSystem::system()};
   CheckpointerOptions options;
   options.files = &files;
@@ -290,11 +293,9 @@ TEST(ClosingAStore, ACheckpointIsAbandonedBeforeTheJournalsLastSync) {
           ->open_store({testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))},
                        {})
           .value();
-  bool is_abandoned = false;
   service->set_checkpoints(std::make_unique<RecordedCheckpoints>(is_abandoned));
   Item item = testing::make_item(1, 1.0);
   ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}}).status.ok());
-  bool is_synced = false;
   files.before_sync_file = [&] {
     is_synced = true;
     EXPECT_TRUE(is_abandoned);
