@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 SETTINGS = "settings.json"
+POLICY = "policy.safetensors"
 _FINISHED = ("all steps", "return reached")
 
 
@@ -43,9 +44,15 @@ class Described(Protocol):
 
 
 def describe(folder: str | os.PathLike[str], training: Described, *, end: str = "running") -> None:
-    """Writes ``settings.json``: what is trained in what, how, and what ended it."""
+    """Writes ``settings.json``: what is trained in what, how, and what ended it.
+
+    The policy of a training before, if there was one, is not that of this one: until it ends, the
+    newest checkpoint has it.
+    """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
+    if end == "running":
+        (path / POLICY).unlink(missing_ok=True)
     described = {
         "algorithm": training.algorithm,
         "env": training.env,

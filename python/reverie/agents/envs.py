@@ -87,15 +87,19 @@ class PoolEnvs:
         """Ends the workers."""
         self._pool.close()
 
-    def state(self, has_last_step: bool) -> bytes:
+    def state(self, has_last_step: bool) -> bytes | str:
         """Each environment as its episode's seed and the actions since, for `resume`.
 
-        Without ``has_last_step`` as before the last step, which then no other step may follow.
+        Without ``has_last_step`` as before the last step, which then no other step may follow. What
+        went wrong, Ctrl-C among it, comes as text.
         """
-        if has_last_step:
-            self._keep_last()
-        described = {"seed": self.seed, "played": self._played.state()}
-        return json.dumps(described).encode()
+        try:
+            if has_last_step:
+                self._keep_last()
+            described = {"seed": self.seed, "played": self._played.state()}
+            return json.dumps(described).encode()
+        except BaseException as error:
+            return self._owner.keep(error)
 
     def resume(self, state: bytes) -> str | None:
         """Begins the episodes again and plays what was played, in place of `reset`."""
@@ -156,9 +160,9 @@ class PoolEnvs:
         return actions.reshape(self.actions.shape)
 
     def _keep_last(self) -> None:
-        if self._last is not None:
-            self._played.add(*self._last)
-            self._last = None
+        last, self._last = self._last, None
+        if last is not None:
+            self._played.add(*last)
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0

@@ -12,7 +12,7 @@ from reverie.__main__ import main
 from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train, tune_cores
 from reverie.agents.checkpoints import CHECKPOINTS
 from reverie.agents.envs import env_source
-from reverie.agents.episodes import SeededEpisodes, environment_seed, episode_seed
+from reverie.agents.episodes import PlayedActions, SeededEpisodes, environment_seed, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -172,6 +172,20 @@ def test_a_steps_limit_does_not_bound_the_start_of_a_worker(faulty):
         loop.start()
         with pytest.raises(DeadlineExceededError):
             loop.wait(60)
+
+
+def test_ctrl_c_in_a_checkpoint_ends_the_call_as_such(tmp_path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with Trainer("ddqn", "CartPole-v1", SHORT, env_backend="thread") as trainer:
+        trainer.start()
+        trainer.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(PlayedActions, "state", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                trainer.save(tmp_path / "it")
+        trainer.save(tmp_path / "it")
 
 
 def test_actors_on_threads_train_with_worker_processes():

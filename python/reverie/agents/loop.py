@@ -368,6 +368,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             "returns": self._returns.tolist(),
             "lengths": self._lengths.tolist(),
             "envs": self._envs.state(),
+            "untaken": loop_checkpoint.as_json(self._envs.untaken),
         }
 
     def _take_over(self, loop: dict[str, Any]) -> None:
@@ -384,6 +385,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         self._evaluated = min(int(loop.get("evaluated", due)), due)
         if loop["envs"] is not None:
             self._obs = self._envs.resume(loop["envs"])
+            self._envs.untaken = loop_checkpoint.from_json(loop.get("untaken"))
             self._returns = np.array(loop["returns"], float)
             self._lengths = np.array(loop["lengths"], np.int64)
 

@@ -95,18 +95,31 @@ def restore(part: str, owner: object, arrays: Mapping[str, np.ndarray], *, as_to
     owner.load_state_dict(own)  # type: ignore[attr-defined]
 
 
+def as_json(array: np.ndarray | None) -> list[Any] | None:
+    """An array as text can hold it: its type, and its numbers."""
+    return None if array is None else [array.dtype.str, array.tolist()]
+
+
+def from_json(given: list[Any] | None) -> np.ndarray | None:
+    """What `as_json` gave."""
+    return None if given is None else np.array(given[1], np.dtype(given[0]))
+
+
 def first_difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
     """The first entry in which a saved training differs from the one that is to go on from it."""
-    free = _reverie.settings_free_at_resume()
     for name in asked:
-        if name == "settings":
-            # A checkpoint from before a setting existed has its default.
-            defaults = _reverie.default_settings(str(asked["algorithm"]))
-            found = first_difference({**defaults, **saved.get(name, {})}, asked[name])
-            if found is not None:
-                return f"{found}; only these settings may differ: {', '.join(free)}"
-        elif name not in free and saved.get(name) != asked[name]:
+        if name != "settings" and saved.get(name) != asked[name]:
             return f"{name} was {saved.get(name)!r} and is {asked[name]!r}"
+    # A checkpoint from before a setting existed has its default.
+    defaults = _reverie.default_settings(str(asked["algorithm"]))
+    before, now = {**defaults, **saved.get("settings", {})}, asked["settings"]
+    free = _reverie.settings_free_at_resume()
+    for name in {**before, **now}:
+        if name not in free and before.get(name) != now.get(name):
+            return (
+                f"{name} was {before.get(name)!r} and is {now.get(name)!r}; only these settings "
+                f"may differ: {', '.join(free)}"
+            )
     return None
 
 

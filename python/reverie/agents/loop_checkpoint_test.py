@@ -1,23 +1,29 @@
 """A `Loop` and PyTorch's trainings, interrupted and resumed."""
 
 import json
+import os
 import threading
 
 import numpy as np
 import pytest
 
 from eventually import eventually
-from reverie.agents import Loop, TrainSettings, evaluate, train
-from reverie.agents.checkpoints import has_checkpoint
+from reverie import _reverie
+from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train
+from reverie.agents.checkpoints import describe, has_checkpoint
+from reverie.agents.loop_checkpoint import first_difference
 from reverie.agents.loop_envs import LoopEnvs
 from reverie.errors import (
     DataLossError,
+    EnvError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     UnimplementedError,
     UnsupportedTypeError,
 )
+
+gymnasium = pytest.importorskip("gymnasium")
 
 SHORT = TrainSettings(seed=3, steps=600, warmup_steps=100, batch_size=16, hidden=(8,))
 
@@ -131,6 +137,86 @@ def test_a_resumed_loop_with_a_longer_interval_is_evaluated_in_time(tmp_path):
         loop.start()
         loop.wait()
         assert [step for step, _ in loop.evaluations()] == [100, 200, 300, 400, 600, 800]
+
+
+def test_a_setting_that_is_left_out_at_resuming_is_a_difference():
+    saved = {"algorithm": "sac", "settings": {"target_entropy": -3.0}}
+    asked = {"algorithm": "sac", "settings": {**_reverie.default_settings("sac")}}
+    assert "target_entropy was -3.0" in first_difference(saved, asked)
+    assert first_difference({**saved, "settings": {}}, asked) is None
+
+
+class Fails(gymnasium.Env):
+    """CartPole, one step of which fails once in this process."""
+
+    failures = 0
+
+    def __init__(self):
+        self.env = gymnasium.make("CartPole-v1").unwrapped
+        self.observation_space, self.action_space = (
+            self.env.observation_space,
+            self.env.action_space,
+        )
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 250 and Fails.failures:
+            Fails.failures -= 1
+            raise RuntimeError("once")
+        return self.env.step(action)
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_a_pytorch_training_with_a_failed_step_resumes_bit_for_bit(tmp_path):
+    from reverie.agents.torch_training import TorchTrainer
+
+    gymnasium.register("FailsOnce-v0", Fails)
+    settings = TrainSettings(**{**vars(SHORT), "actors": 0})
+
+    def made(**options):
+        return TorchTrainer("ddqn", "FailsOnce-v0", settings, env_backend="thread", **options)
+
+    try:
+        with made() as trainer:
+            trainer.start()
+            trainer.wait()
+            whole = trainer.episodes(), numbers(trainer.state_dict())
+        Fails.failures = 1
+        with made() as trainer:
+            trainer.start()
+            with pytest.raises(EnvError, match="once"):
+                trainer.wait()
+            trainer.save(tmp_path / "it")
+        with made(resume=tmp_path / "it") as trainer:
+            trainer.start()
+            trainer.wait()
+            assert trainer.episodes() == whole[0]
+            for name, value in numbers(trainer.state_dict()).items():
+                np.testing.assert_array_equal(value, whole[1][name], err_msg=name)
+    finally:
+        del gymnasium.registry["FailsOnce-v0"]
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_an_option_that_only_gymnasium_knows_does_not_end_the_evaluation(tmp_path):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 200, "actors": 0})
+    options = {"env_options": {"max_episode_steps": 30}, "learner": "torch", "out": tmp_path}
+    result = train("ddqn", "CartPole-v1", settings, final_episodes=2, **options)
+    assert max(result.greedy_returns) <= 30
+    assert max(evaluate(tmp_path, episodes=2)) <= 30
+
+
+def test_the_policy_of_a_training_before_is_not_that_of_a_running_one(tmp_path):
+    with Trainer("ddqn", "CartPole-v1", TrainSettings(seed=1, hidden=(8,))) as trainer:
+        trainer.policy().save(tmp_path / "policy.safetensors")
+        describe(tmp_path, trainer, end="all steps")
+        assert (tmp_path / "policy.safetensors").exists()
+        describe(tmp_path, trainer)
+    assert os.listdir(tmp_path) == ["settings.json"]
 
 
 def test_a_folder_with_a_nul_is_refused(tmp_path):

@@ -116,6 +116,13 @@ class LoopEnvs:
         if isinstance(env, str):
             self.spec = dataclasses.replace(self.spec, id=env)
         self._played = PlayedActions(count)
+        # The actions of a step that failed: taken again, it is what it would have been.
+        self.untaken: np.ndarray | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether they are stepped in C++, in this process."""
+        return self._native is not None
 
     def reset(self) -> np.ndarray:
         """Begins the first episodes."""
@@ -130,13 +137,16 @@ class LoopEnvs:
             InvalidArgumentError: a number is not finite. Then `state` is that before the step, and
                 no other step may follow.
         """
-        rows = self._pool.step(actions).result(self._timeout_s)
+        begun = self._pool.step(actions)  # which refuses wrong actions
+        self.untaken = actions
+        rows = begun.result(self._timeout_s)
         is_over = rows.terminated | rows.truncated
         observation, after = np.array(rows.observation), np.array(rows.observation)
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
         if self._native is None and is_over.any():
             after[is_over] = rows.final_observation[is_over]
         check_rows(self.spec.id, ended[0], observation, after)
+        self.untaken = None
         if self._is_seeded:
             self._played.add(np.asarray(actions), is_over)
         if self._native is not None and is_over.any():

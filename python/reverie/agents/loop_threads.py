@@ -18,7 +18,7 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie.agents.envs import START_S, is_native
+from reverie.agents.envs import START_S
 from reverie.agents.episodes import environment_seed
 from reverie.agents.loop_envs import LoopEnvs, first_returns
 from reverie.agents.protocols import Learner, Policy
@@ -320,7 +320,8 @@ class LoopThreads:
     def _act_once(self) -> None:
         """Steps all environments."""
         obs = self._envs.reset() if self._obs is None else self._obs
-        actions = self._act(obs, explore=True)
+        untaken = self._envs.untaken
+        actions = self._act(obs, explore=True) if untaken is None else untaken
         step = self._envs.step(actions)
         self.buffer.add(obs, actions, step.reward, step.after, step.terminated, step.truncated)
         self._obs = step.observation
@@ -494,5 +495,5 @@ class LoopThreads:
             env_kwargs=self._env_options,
             seed=seed,
             timeout_s=max(self._env_timeout_s, START_S),
-            num_workers=0 if is_native(self._env, self._env_backend) else None,
+            num_workers=0 if self._envs.is_native else None,
         )

@@ -15,14 +15,14 @@ from reverie._durable import replace_file
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents import loop_checkpoint
-from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
-from reverie.agents.envs import is_native
+from reverie.agents.checkpoints import CHECKPOINTS, POLICY, has_checkpoint
+from reverie.agents.envs import START_S
 from reverie.agents.loop import Loop
+from reverie.agents.loop_envs import LoopEnvs
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.agents.torch_agent import TorchAgent
 from reverie.agents.torch_device import checked_device, device_errors
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
-from reverie.envs.pool import EnvPool
 from reverie.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -268,13 +268,11 @@ def evaluate_saved(
     env, backend = described["env"], described["env_backend"]
     options = described["env_options"]
     settings = TrainSettings.from_options({**described["settings"], "actors": 0})
-    saved = folder / "policy.safetensors"
+    saved = folder / POLICY
     policy = TorchPolicy.load(saved) if saved.exists() or not has_checkpoint(folder) else None
-    is_here = is_native(env, backend)
-    with EnvPool(
-        env, 1, backend=backend, env_kwargs=options, num_workers=0 if is_here else None
-    ) as pool:
-        agent = TorchAgent(described["algorithm"], pool.spec, settings)
+    envs = LoopEnvs(env, 1, options=options, backend=backend, timeout_s=START_S, seed=0)
+    envs.close()
+    agent = TorchAgent(described["algorithm"], envs.spec, settings)
     if policy is None:
         # Only what is attached: the replay is not needed, and the folder may be a running
         # training's.

@@ -15,6 +15,7 @@ from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.checkpoints import (
     CHECKPOINTS,
+    POLICY,
     Checkpoints,
     check_new,
     describe,
@@ -34,7 +35,6 @@ __all__ = ["TrainResult", "evaluate", "train"]
 
 AnyTrainer: TypeAlias = "Trainer | TorchTrainer"
 LEARNERS = ("native", "torch")
-_POLICY = "policy.safetensors"
 _REPORT_INTERVAL_S = 1.0
 _EPISODES_MAX = 1 << 16
 # Evaluations draw from seeds that no training has.
@@ -297,12 +297,12 @@ def evaluate(
 
         return evaluate_saved(path, described, episodes=episodes, seed=seed)
     settings = described.pop("settings")
-    if not (path / _POLICY).exists() and has_checkpoint(path):
+    if not (path / POLICY).exists() and has_checkpoint(path):
         given = TrainSettings.from_options(settings)
         with Trainer(settings=given, resume=path / CHECKPOINTS, **described) as trainer:
             return trainer.evaluate(trainer.best_policy(), episodes=episodes, seed=seed)
     options = {**settings, "actors": 0, "learners": 1}
-    policy = Mlp.load(path / _POLICY)
+    policy = Mlp.load(path / POLICY)
     with Trainer(settings=TrainSettings.from_options(options), **described) as trainer:
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
@@ -328,4 +328,4 @@ def save(
     _write(path / "curve.csv", ("step", "return", "length"), episodes)
     save_curve(path / "curve.png", episodes, evaluations)
     _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
-    policy.save(path / _POLICY)
+    policy.save(path / POLICY)

@@ -36,6 +36,7 @@ __all__ = ["ReplayBuffer"]
 
 versions.check("torchrl", "reverie.contrib.torchrl")
 
+_LEAST = 1e-8  # of a priority, as TorchRL has it
 # Keys of ("next", ...) that are not observations, and keys of the root that carry nothing new.
 _OUTCOMES = ("reward", "done", "terminated", "truncated")
 _FLAGS = ("done", "terminated", "truncated", "next", "action", "collector", "is_init")
@@ -179,7 +180,7 @@ class ReplayBuffer:
     def update_priority(self, index: Any, priority: Any) -> None:  # noqa: ANN401
         """Give transitions new priorities, by the ``index`` of a sample."""
         tickets = index.detach().cpu().numpy().astype(np.uint64)
-        self.replay.update_priorities(tickets, priority.detach().reshape(-1).abs())
+        self.replay.update_priorities(tickets, priority.detach().reshape(-1).abs() + _LEAST)
 
     def empty(self) -> None:
         """Drop all transitions."""
