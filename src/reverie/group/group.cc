@@ -214,6 +214,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       is_left_ = true;
       changed_.notify_all();
     });
+    turns_.undefine(group_function(name_));
   }
 
   void close() {
@@ -493,7 +494,6 @@ Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::str
 void Group::leave() {
   if (!impl_->check_fork().ok()) return;
   impl_->leave();
-  (void)peer_->undefine(group_function(impl_->name()));
   impl_->close();
 }
 

@@ -388,6 +388,50 @@ TEST_F(GroupTest, AMemberRefusedBeforeItsFirstMembershipWaitsNoLonger) {
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.to_string();
 }
 
+// A peer may join again before its old group is destroyed, which leaves the new one alone.
+TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
+  const auto other = join("other");
+  const auto peer = make_peer("returns");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  Group::Options options;
+  options.name = "g";
+  auto group = Group::join(peer, options).value();
+  ASSERT_TRUE(other->wait_members(2, soon()).ok());
+  group->leave();
+  ASSERT_TRUE(test::eventually([&] { return other->membership().members.size() == 1; }));
+  group = Group::join(peer, options).value();  // the old one is destroyed only now
+  group->leave();
+  ASSERT_TRUE(test::eventually([&] { return other->membership().members.size() == 1; }));
+  const auto next = Group::join(peer, options).value();
+  group->leave();
+  group.reset();
+  ASSERT_TRUE(other->wait_members(2, soon()).ok());
+  ASSERT_TRUE(next->wait_members(2, soon()).ok());
+  for (const std::string source : {"other", "returns"}) {  // each member calls the other one
+    Payload value;
+    ValueWriter(value).text("of " + source);
+    const auto first = other->broadcast(source, source, value);
+    const auto second = next->broadcast(source, source, value);
+    ASSERT_TRUE(first.ok() && second.ok());
+    for (const auto& round : {*first, *second}) {
+      const Status ended = round->wait(soon());
+      EXPECT_TRUE(ended.ok()) << ended.to_string();
+    }
+  }
+}
+
+TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
+  broker_->close();
+  auto next = Broker::make(broker_peer_);
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  broker_->close();
+  broker_.reset();
+  const auto group = join("m");
+  const Status joined = group->wait_members(1, soon());
+  EXPECT_TRUE(joined.ok()) << joined.to_string();
+  EXPECT_EQ((*next)->groups().size(), 1u);
+}
+
 TEST_F(GroupTest, InvalidUsesAreRefused) {
   const auto peer = make_peer("alone");
   Group::Options options;
