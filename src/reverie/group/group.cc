@@ -398,11 +398,11 @@ std::uint64_t Group::membership_id() const {
 }
 
 std::uint64_t Group::add_listener(std::function<void()> changed) {
-  return impl_->add_listener(std::move(changed));
+  return impl_->check_fork().ok() ? impl_->add_listener(std::move(changed)) : 0;
 }
 
 void Group::remove_listener(std::uint64_t listener) {
-  impl_->remove_listener(listener);
+  if (impl_->check_fork().ok()) impl_->remove_listener(listener);
 }
 
 Status Group::wait_members(std::size_t count, TimePoint deadline) const {

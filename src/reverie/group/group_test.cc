@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "reverie/group/broker.h"
 #include "reverie/group/membership.h"
@@ -430,6 +432,24 @@ TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
   const Status joined = group->wait_members(1, soon());
   EXPECT_TRUE(joined.ok()) << joined.to_string();
   EXPECT_EQ((*next)->groups().size(), 1u);
+}
+
+TEST_F(GroupTest, AForkedChildNeitherAddsNorRemovesListeners) {
+  const auto group = join("m");
+  const auto kept = std::make_shared<int>(0);
+  const std::uint64_t listener = group->add_listener([kept] { EXPECT_EQ(*kept, 0); });
+  const pid_t child = fork();
+  if (child == 0) {
+    if (group->add_listener([] {}) != 0) _exit(1);
+    group->remove_listener(listener);
+    _exit(kept.use_count() == 2 ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  group->remove_listener(listener);
+  EXPECT_EQ(kept.use_count(), 1);
 }
 
 TEST_F(GroupTest, InvalidUsesAreRefused) {
