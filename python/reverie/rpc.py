@@ -273,7 +273,7 @@ class Rpc(ProcessBound, Closing):
             self._pool.help_if_none()
             return
 
-        self._native.define(_checks.text("name", name), function)
+        self._native.define(rpc_streams.checked_name(name), function)
         self._pool.help_if_none()
 
     def define_deferred(self, name: str, function: Callable[..., Any]) -> None:
@@ -286,7 +286,7 @@ class Rpc(ProcessBound, Closing):
         def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             function(answer, *args, **kwargs)
 
-        self._define(name, handler)
+        self._define(rpc_streams.checked_name(name), handler)
 
     def define_stream(
         self, name: str, function: Callable[..., Any], *, takes_values: bool = False
@@ -306,6 +306,7 @@ class Rpc(ProcessBound, Closing):
         """
         _checks.function("function", function)
         takes = _checks.flag("takes_values", takes_values)
+        name = rpc_streams.checked_name(name)
         if self._streams is None:
             self._streams = streams = rpc_streams.Streams()
 
@@ -358,10 +359,12 @@ class Rpc(ProcessBound, Closing):
 
     def undefine(self, name: str) -> bool:
         """Stop serving ``name``; False if it was not defined. Calls that run continue."""
+        if isinstance(name, str) and name == rpc_streams.STREAMS:
+            return False  # as other functions of every peer: it was not defined by the program
         return self._native.undefine(name)
 
     def _define(self, name: str, handler: Handler) -> None:
-        self._native.define(_checks.text("name", name), handler, deferred=True)
+        self._native.define(name, handler, deferred=True)
         self._pool.help_if_none()
 
     # --- Calls.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reverie import _checks, _reverie
+from reverie import _checks, _reverie, rpc_streams
 from reverie._awaiting import Awaiting
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
@@ -83,7 +83,7 @@ class BatchOptions(NamedTuple):
         size, max_wait_s, dynamic, cat, pad, device, is_ready, leaves = self
         wait = _checks.timeout("max_wait_s", max_wait_s)
         return native.define_gathered(
-            *(_checks.text("name", name), function, size, wait, dynamic, cat, pad, device),
+            *(rpc_streams.checked_name(name), function, size, wait, dynamic, cat, pad, device),
             *(is_ready, leaves, batched, deferred),
         )
 

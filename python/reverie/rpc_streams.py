@@ -19,12 +19,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from reverie import _checks
 from reverie._closing import Closing, close_in_del
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
     FailedPreconditionError,
+    InvalidArgumentError,
     ResourceExhaustedError,
     UnsupportedTypeError,
 )
@@ -32,9 +34,19 @@ from reverie.errors import (
 if TYPE_CHECKING:
     from reverie.rpc import DeferredReturn, Future, Rpc
 
-# The function that all streams of a peer use; programs must not define one with this name.
+# The function that all streams of a peer use.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
+
+
+def checked_name(name: object) -> str:
+    """Returns the name of a function that a program defines; refuses that of the streams."""
+    text = _checks.text("name", name)
+    if text == STREAMS:
+        raise InvalidArgumentError(
+            f"'{STREAMS}' is the function of a peer's streams; choose another name"
+        )
+    return text
 
 
 class Inbox:

@@ -18,6 +18,7 @@
 #include "reverie/store_messages/store_wire.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -364,6 +365,17 @@ TEST_F(PeerStoreTest, AWrongTokenIsRefused) {
     const auto status = info_and_wait(*client({.token = token})).status();
     EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status.message();
   }
+}
+
+// Any process that listens at the server's address could claim to have no token.
+TEST_F(PeerStoreTest, AServerThatDoesNotProveTheTokenIsRefused) {
+  serve();
+  EXPECT_TRUE(insert(*client(), "t", 1).status.ok());
+  const auto strict = client({.token = "secret"});
+  expect_refused(insert(*strict, "t", 2).status, StatusCode::kUnauthenticated,
+                 {address_, "has no token", "give both the same"});
+  expect_refused(info_and_wait(*strict).status(), StatusCode::kUnauthenticated, {"has no token"});
+  EXPECT_EQ(size_of(*client()), 1);
 }
 
 TEST_F(PeerStoreTest, RequestsWithoutAServerFailInTime) {

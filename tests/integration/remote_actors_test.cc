@@ -229,6 +229,22 @@ TEST_F(RemoteActorsTest, OnlyInvalidReportsAreRefused) {
   EXPECT_EQ(trainer_->progress().steps, 1u);
 }
 
+// They may be served again before the closed object is destroyed, which leaves the new one alone.
+TEST_F(RemoteActorsTest, AreServedAnewWhileTheClosedObjectLives) {
+  train(1'000'000);
+  auto peer = peer_named("stranger");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  served_->close();
+  auto next = ServedActors::open(learner_, *trainer_);
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  served_->close();
+  served_ = std::move(*next);
+  const CallResult heard = peer->sync("learner", std::string(kActorReportFunction),
+                                      report_of(1, 1, 1, true), {in_time(10), false});
+  ASSERT_EQ(heard.kind, CallResult::Kind::kAnswer) << heard.status.to_string();
+  EXPECT_FALSE(decode_actor_order(heard.payload).value().is_over);
+}
+
 // A report without an answer would keep its actor waiting for as long as it is connected.
 TEST_F(RemoteActorsTest, GetAnAnswerToEachReportWhenTheTrainingIsClosed) {
   train(1'000'000);

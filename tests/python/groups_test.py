@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -67,6 +68,37 @@ def test_all_members_see_the_same_list_in_sort_order(join, broker):
     assert (listed["name"], listed["members"]) == ("g", ["second", "first"])
     first.set_sort_order(0)
     eventually(lambda: second.members == ["first", "second"])
+
+
+def test_a_member_that_joins_anew_on_its_rpc_outlives_its_old_group(join, broker):
+    other = join("other")
+    with reverie.Rpc("returns") as rpc:
+        rpc.connect(broker._rpc.addresses[0])
+        group = reverie.Group(rpc, "g")
+        other.wait(2)
+        group.leave()
+        eventually(lambda: other.members == ["other"])
+        group = reverie.Group(rpc, "g")  # the old one is dropped only now
+        gc.collect()
+        other.wait(2)
+        group.wait(2)
+        both = [other, group]
+        # Each member calls the other one.
+        assert on_all(both, lambda g, i: g.broadcast("first", i, source="other")) == [0, 0]
+        assert on_all(both, lambda g, i: g.broadcast("second", i, source="returns")) == [1, 1]
+        group.leave()
+
+
+def test_a_broker_made_anew_on_its_rpc_outlives_the_old_one():
+    with reverie.Rpc("broker") as rpc, reverie.Rpc("member") as member:
+        broker = reverie.Broker(rpc)
+        broker.close()
+        broker = reverie.Broker(rpc)  # the old one is dropped only now
+        gc.collect()
+        member.connect(rpc.listen())
+        with reverie.Group(member, "g") as group:
+            assert group.wait(1) == ["member"]
+        broker.close()
 
 
 Point = collections.namedtuple("Point", ["x", "y"])

@@ -252,6 +252,26 @@ def test_wrong_uses_of_streams_are_refused(pair):
     assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
 
 
+def test_the_name_that_streams_use_is_refused_and_stays_defined(pair):
+    server, client = pair
+    name = "reverie.streams"
+    defines = [
+        lambda: server.define(name, len),
+        lambda: server.define(name, len, batch_size=2),
+        lambda: server.define_deferred(name, len),
+        lambda: server.define_queue(name),
+        lambda: server.define_stream(name, range),
+    ]
+    for define in defines:
+        with pytest.raises(errors.InvalidArgumentError, match=r"reverie\.streams.*another name"):
+            define()
+    assert name not in server.debug_info()["functions"]
+    server.define_stream("numbers", lambda: range(3))
+    assert server.undefine(name) is False
+    with client.stream("server", "numbers") as stream:
+        assert list(stream) == [0, 1, 2]
+
+
 _CALLER = """
 import sys, reverie
 rpc = reverie.Rpc("caller")

@@ -1,5 +1,6 @@
 """Weights by version, between processes and between peers in one process."""
 
+import gc
 import subprocess
 import sys
 
@@ -142,6 +143,18 @@ def test_what_a_peer_writes_to_its_arrays_is_not_passed_on(maps):
         weights = reverie.Weights(late, "w", sources=["actor"], shared_memory=False)
         assert (weights.pull().value["w"] == 1).all()
         assert (taken.held().value["w"] == -1).all()
+
+
+def test_weights_made_anew_on_their_rpc_outlive_the_closed_ones():
+    learner, actor = _pair()
+    with learner, actor:
+        published = reverie.Weights(learner, "w")
+        published.close()
+        published = reverie.Weights(learner, "w")  # the old ones are dropped only now
+        gc.collect()
+        published.publish(1, nest_of(1))
+        taken = reverie.Weights(actor, "w", sources=["learner"])
+        assert (taken.pull(timeout_s=LIMIT_S).value["w"] == 1).all()
 
 
 def test_misuse_of_weights_is_refused():

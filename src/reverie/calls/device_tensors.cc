@@ -4,6 +4,7 @@
 #include <span>
 #include <system_error>
 
+#include "reverie/base/start_thread.h"
 #include "reverie/base/waiting.h"
 #include "reverie/calls/own_loans.h"
 #include "reverie/tensor/value_reader.h"
@@ -97,14 +98,14 @@ DeviceTensors::Counts DeviceTensors::counts() const {
   return counts;
 }
 
-IoLoop* DeviceTensors::loop() {
+Result<IoLoop*> DeviceTensors::loop() {
   MutexLock lock(mutex_);
-  if (is_closed_) return nullptr;
+  if (is_closed_) return cancelled("this peer is closed");
   if (!threads_) {
     try {
       threads_ = std::make_unique<IoThreads>(1);
-    } catch (const std::system_error&) {
-      return nullptr;
+    } catch (const std::system_error& error) {
+      return no_thread("tensors of a device", error.what());
     }
   }
   return &threads_->loop(0);
@@ -112,8 +113,8 @@ IoLoop* DeviceTensors::loop() {
 
 void DeviceTensors::post(std::function<void()> work) {
   if (!fork_guard_.check("device").ok()) return;
-  IoLoop* const on = loop();
-  if (on != nullptr) (void)on->post(std::move(work));
+  const Result<IoLoop*> on = loop();
+  if (on.ok()) (void)(*on)->post(std::move(work));
 }
 
 // --- Sending.
@@ -253,9 +254,8 @@ Status DeviceTensors::refused(Status why) {
 
 void DeviceTensors::on_question(Request request) {
   // On another thread: to look for the driver may wait for a library that is being loaded.
-  IoLoop* const on = loop();
-  if (on == nullptr) return;
-  (void)on->post([self = shared_from_this(), request = std::move(request)] {
+  const InboundId id = request.id;
+  auto work = [self = shared_from_this(), request = std::move(request)] {
     const auto peer = self->peer_.lock();
     if (!peer) return;
     const auto nonce = self->read_nonce(request);
@@ -263,7 +263,11 @@ void DeviceTensors::on_question(Request request) {
     ValueWriter writer(answer);
     nonce.ok() ? writer.bytes(*nonce) : writer.text(nonce.status().message());
     peer->answer(request.id, std::move(answer));
-  });
+  };
+  const Result<IoLoop*> on = loop();
+  const Status status = on.status();
+  if (status.ok()) return static_cast<void>((*on)->post(std::move(work)));
+  if (const auto peer = peer_.lock()) peer->fail(id, {status.code(), "", status.message(), ""});
 }
 
 Result<decltype(DeviceNonce::bytes)> DeviceTensors::read_nonce(const Request& question) {
@@ -421,8 +425,8 @@ void DeviceTensors::watch_open() {
     MutexLock lock(mutex_);
     if (std::exchange(is_watching_, true)) return;
   }
-  IoLoop* const on = loop();
-  const bool is_posted = on != nullptr && on->post([weak = weak_from_this()] {
+  const Result<IoLoop*> on = loop();
+  const bool is_posted = on.ok() && (*on)->post([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->look_at_open();
   });
   if (is_posted) return;
@@ -439,9 +443,9 @@ void DeviceTensors::look_at_open() {
     if (!is_watching_) return;
   }
   gone.clear();
-  IoLoop* const on = loop();
-  if (on == nullptr) return;
-  if (!timer_) timer_ = std::make_unique<LoopTimer>(*on);
+  const Result<IoLoop*> on = loop();
+  if (!on.ok()) return;
+  if (!timer_) timer_ = std::make_unique<LoopTimer>(**on);
   timer_->start(options_.open_for / 4, [this] { look_at_open(); });
 }
 

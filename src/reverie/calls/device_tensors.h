@@ -132,8 +132,8 @@ class DeviceTensors : public std::enable_shared_from_this<DeviceTensors> {
   // Opens it, or returns what is open.
   Result<std::shared_ptr<Opened>> open(int device, const DeviceRecord& record,
                                        const std::weak_ptr<const void>& run);
-  // Null once it is closed, or if no thread can be started.
-  IoLoop* loop();
+  // CANCELLED once it is closed, RESOURCE_EXHAUSTED if no thread can be started.
+  Result<IoLoop*> loop();
   void watch_open();
   void look_at_open();  // loop thread only
   // Takes out those that were unused for `open_for`, or whose sender's run has ended.

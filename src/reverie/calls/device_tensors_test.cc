@@ -219,6 +219,20 @@ TEST(DeviceTensors, AreLentOnceTheirReceiverUsesTheDevice) {
   EXPECT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }));
 }
 
+TEST(DeviceTensors, AreRefusedAtOnceByAPeerThatHasNoThreadForTheQuestion) {
+  Side actor("actor", 1);
+  Side learner("learner", 2);
+  connect(actor, learner);
+  ASSERT_TRUE(eventually([&] { return actor.peer->neighbour("learner").is_proved; }));
+  {
+    const test::NoNewThreads none;
+    EXPECT_FALSE(actor.can_lend_to("learner"));
+  }
+  const std::string why = actor.devices->counts().refusal;
+  EXPECT_NE(why.find("no thread"), std::string::npos) << why;
+  EXPECT_TRUE(eventually([&] { return actor.can_lend_to("learner"); }, /*limit_s=*/5));
+}
+
 TEST(DeviceTensors, AreLentThoughAnEarlierCallerHadNoTimeForTheQuestion) {
   Requests held;
   Side actor("actor", 1);

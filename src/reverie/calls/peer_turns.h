@@ -1,10 +1,12 @@
 // Lets callbacks use a peer, and its owner wait until no callback does.
 //
 //     callback   begin() -> peer, or null once closed   ...   end()
-//     owner      close()                                waits for the ends
+//     owner      undefine(), close()                    waits for the ends
 //
 // A peer must not end on its own I/O thread, so callbacks there hold no share of it.
 #pragma once
+
+#include <string>
 
 #include "reverie/base/mutex.h"
 #include "reverie/rpc/peer.h"
@@ -24,6 +26,14 @@ class PeerTurns {
   void end() {
     MutexLock lock(mutex_);
     if (--running_ == 0) changed_.notify_all();
+  }
+  // Undefines a function that the owner has defined. Does nothing after close(): a successor of the
+  // owner may have defined it again.
+  void undefine(const std::string& function) {
+    Peer* const peer = begin();
+    if (peer == nullptr) return;
+    (void)peer->undefine(function);
+    end();
   }
   // Must not be called within a turn.
   void close() {

@@ -57,6 +57,7 @@ class Broker::Impl {
   }
 
   void close() {
+    turns_.undefine(kBrokerFunction);
     turn([](BrokerCore& core, TimePoint) { core.close(); });
     turns_.close();
     timers_.stop();
@@ -106,7 +107,6 @@ std::vector<GroupInfo> Broker::groups() const {
 
 void Broker::close() {
   if (!impl_->check_fork().ok()) return;
-  (void)peer_->undefine(kBrokerFunction);
   impl_->close();
 }
 

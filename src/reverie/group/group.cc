@@ -214,6 +214,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       is_left_ = true;
       changed_.notify_all();
     });
+    turns_.undefine(group_function(name_));
   }
 
   void close() {
@@ -397,11 +398,11 @@ std::uint64_t Group::membership_id() const {
 }
 
 std::uint64_t Group::add_listener(std::function<void()> changed) {
-  return impl_->add_listener(std::move(changed));
+  return impl_->check_fork().ok() ? impl_->add_listener(std::move(changed)) : 0;
 }
 
 void Group::remove_listener(std::uint64_t listener) {
-  impl_->remove_listener(listener);
+  if (impl_->check_fork().ok()) impl_->remove_listener(listener);
 }
 
 Status Group::wait_members(std::size_t count, TimePoint deadline) const {
@@ -493,7 +494,6 @@ Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::str
 void Group::leave() {
   if (!impl_->check_fork().ok()) return;
   impl_->leave();
-  (void)peer_->undefine(group_function(impl_->name()));
   impl_->close();
 }
 

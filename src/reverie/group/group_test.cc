@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "reverie/group/broker.h"
 #include "reverie/group/membership.h"
@@ -386,6 +388,68 @@ TEST_F(GroupTest, AMemberRefusedBeforeItsFirstMembershipWaitsNoLonger) {
   broker_peer_->fail(request, {StatusCode::kFailedPrecondition, "", "another has joined", ""});
   const Status refused = waited.get();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.to_string();
+}
+
+// A peer may join again before its old group is destroyed, which leaves the new one alone.
+TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
+  const auto other = join("other");
+  const auto peer = make_peer("returns");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  Group::Options options;
+  options.name = "g";
+  auto group = Group::join(peer, options).value();
+  ASSERT_TRUE(other->wait_members(2, soon()).ok());
+  group->leave();
+  ASSERT_TRUE(test::eventually([&] { return other->membership().members.size() == 1; }));
+  group = Group::join(peer, options).value();  // the old one is destroyed only now
+  group->leave();
+  ASSERT_TRUE(test::eventually([&] { return other->membership().members.size() == 1; }));
+  const auto next = Group::join(peer, options).value();
+  group->leave();
+  group.reset();
+  ASSERT_TRUE(other->wait_members(2, soon()).ok());
+  ASSERT_TRUE(next->wait_members(2, soon()).ok());
+  for (const std::string source : {"other", "returns"}) {  // each member calls the other one
+    Payload value;
+    ValueWriter(value).text("of " + source);
+    const auto first = other->broadcast(source, source, value);
+    const auto second = next->broadcast(source, source, value);
+    ASSERT_TRUE(first.ok() && second.ok());
+    for (const auto& round : {*first, *second}) {
+      const Status ended = round->wait(soon());
+      EXPECT_TRUE(ended.ok()) << ended.to_string();
+    }
+  }
+}
+
+TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
+  broker_->close();
+  auto next = Broker::make(broker_peer_);
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  broker_->close();
+  broker_.reset();
+  const auto group = join("m");
+  const Status joined = group->wait_members(1, soon());
+  EXPECT_TRUE(joined.ok()) << joined.to_string();
+  EXPECT_EQ((*next)->groups().size(), 1u);
+}
+
+TEST_F(GroupTest, AForkedChildNeitherAddsNorRemovesListeners) {
+  const auto group = join("m");
+  const auto kept = std::make_shared<int>(0);
+  const std::uint64_t listener = group->add_listener([kept] { EXPECT_EQ(*kept, 0); });
+  const pid_t child = fork();
+  if (child == 0) {
+    if (group->add_listener([] {}) != 0) _exit(1);
+    group->remove_listener(listener);
+    _exit(kept.use_count() == 2 ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  group->remove_listener(listener);
+  EXPECT_EQ(kept.use_count(), 1);
 }
 
 TEST_F(GroupTest, InvalidUsesAreRefused) {

@@ -2,6 +2,7 @@
 #include "reverie/learn/served_actors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,10 +77,11 @@ class ServedActors::Impl {
     return counts;
   }
 
+  // False if it was called before: a successor may have defined the function again.
+  bool begin_close() { return !is_closing_.exchange(true); }
   void close() {
     {
       MutexLock lock(mutex_);
-      if (is_closed_) return;
       is_closed_ = true;
       changed_.notify_all();
     }
@@ -247,6 +249,7 @@ class ServedActors::Impl {
   std::unique_ptr<Weights> weights_;  // the thread's, until close()
   std::thread thread_;
   TimePoint publish_at_{};  // the thread's
+  std::atomic<bool> is_closing_{false};
   mutable Mutex mutex_;
   CondVar changed_;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
@@ -292,6 +295,7 @@ ServedActors::Counts ServedActors::counts() const {
 
 void ServedActors::close() {
   if (!impl_->check_fork().ok()) return;
+  if (!impl_->begin_close()) return;
   (void)peer_->undefine(std::string(kActorReportFunction));
   impl_->close();
 }

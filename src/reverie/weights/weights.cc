@@ -167,6 +167,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     return std::nullopt;
   }
 
+  void undefine() { turns_.undefine(function_); }
   void close() {
     turn([](WeightsCore& core, TimePoint) { core.close(); });
     turns_.close();
@@ -337,7 +338,7 @@ Result<Weights::VersionPtr> Weights::wait_for(std::uint64_t at_least, TimePoint 
 
 void Weights::close() {
   if (!impl_->check_fork().ok()) return;
-  (void)peer_->undefine(impl_->function());
+  impl_->undefine();
   impl_->close();
 }
 

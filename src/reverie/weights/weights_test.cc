@@ -134,6 +134,21 @@ TEST_P(WeightsTest, AreAwaitedAndComeFromAnotherPeerWhenThePublisherIsGone) {
   EXPECT_EQ(element_of(*first->held()), 2.0f);
 }
 
+// New weights may be made before the closed ones are destroyed, which leave the new ones alone.
+TEST_P(WeightsTest, ThatAreMadeAnewOutliveTheClosedOnes) {
+  auto published = weights_on(learner_, {}, GetParam());
+  published->close();
+  const auto next = weights_on(learner_, {}, GetParam());
+  published->close();
+  published.reset();
+  ASSERT_TRUE(next->publish(1, filled(1.0f, 1000)).ok());
+  const auto taken = weights_on(join("actor"), {"learner"}, GetParam());
+  const auto got = taken->pull(in_time());
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  ASSERT_NE(*got, nullptr);
+  EXPECT_EQ(element_of(**got), 1.0f);
+}
+
 TEST_P(WeightsTest, AreServedWithoutWhatIsWrittenToAnOwnCopy) {
   const auto published = weights_on(learner_, {}, GetParam());
   const auto taken = weights_on(join("actor"), {"learner"}, GetParam());

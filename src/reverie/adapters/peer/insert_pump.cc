@@ -131,6 +131,7 @@ void InsertPump::restart() {
   under_way_ = 0;
   waiting_bytes_ = 0;
   for (Request& request : requests_) {
+    request.confirmed_before = request.applied();
     request.confirmed = 0;
     if (request.is_open()) waiting_bytes_ += request.size_bytes;
   }
@@ -141,14 +142,14 @@ void InsertPump::disconnect(TimePoint give_up_at, Ended& ended) {
   link_ = nullptr;
   for (Request& request : requests_) {
     if (!request.is_open() || request.ends_at == TimePoint::max()) continue;
-    complete(request, request.ends_with, request.confirmed, ended);
+    complete(request, request.ends_with, ended);
   }
   drop_done();
   restart();
   if (!requests_.empty()) give_up_at_ = give_up_at;
 }
 
-void InsertPump::complete(Request& request, Status status, std::size_t applied, Ended& ended) {
+void InsertPump::complete(Request& request, Status status, Ended& ended) {
   const auto index = static_cast<std::size_t>(
       std::ranges::lower_bound(requests_, request.first, {}, &Request::first) - requests_.begin());
   if (index < next_) {
@@ -158,7 +159,7 @@ void InsertPump::complete(Request& request, Status status, std::size_t applied, 
     waiting_bytes_ -= request.size_bytes;
   }
   ended.emplace_back(std::exchange(request.done, nullptr),
-                     InsertResult{std::move(status), applied});
+                     InsertResult{std::move(status), request.applied()});
 }
 
 // Removes complete requests from the front.
@@ -196,7 +197,7 @@ void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& 
       request->confirmed = std::min<std::size_t>(request->confirmed + count, request->count());
       under_way_ -= std::min<std::size_t>(under_way_, count);
       if (request->confirmed == request->count()) {
-        complete(*request, {}, request->confirmed, ended);
+        complete(*request, {}, ended);
       }
     }
   }
@@ -205,8 +206,9 @@ void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& 
     if (request == nullptr || request->first != failure.first || !request->is_open()) continue;
     const bool is_taken_back =
         request->ends_at != TimePoint::max() && failure.status.code() == StatusCode::kCancelled;
-    complete(*request, is_taken_back ? request->ends_with : failure.status,
-             std::min<std::size_t>(failure.applied, request->count()), ended);
+    const std::size_t applied = std::min<std::size_t>(failure.applied, request->count());
+    request->confirmed_before = std::max(request->confirmed_before, applied);
+    complete(*request, is_taken_back ? request->ends_with : failure.status, ended);
   }
   while (!requests_.empty() && !requests_.front().is_open()) {
     freed.push_back(std::move(requests_.front().one));
@@ -222,7 +224,7 @@ void InsertPump::cancel(std::uint64_t number, const Status& status, TimePoint un
   if (request == nullptr || request->first != number || !request->is_open()) return;
   const auto place = std::ranges::lower_bound(requests_, number, {}, &Request::first);
   if (!link_ || static_cast<std::size_t>(place - requests_.begin()) >= next_) {
-    complete(*request, status, request->confirmed, ended);
+    complete(*request, status, ended);
     drop_done();
     return;
   }
@@ -243,7 +245,7 @@ void InsertPump::close(const Status& status, Ended& ended) {
   next_ = 0;
   for (Request& request : requests) {
     if (!request.is_open()) continue;
-    ended.emplace_back(std::move(request.done), InsertResult{status, request.confirmed});
+    ended.emplace_back(std::move(request.done), InsertResult{status, request.applied()});
   }
   if (link_) {
     const FrameHeader header{FrameKind::kCall, static_cast<std::uint64_t>(StoreCall::kEndWriter), 0,
@@ -277,7 +279,7 @@ TimePoint InsertPump::sweep(TimePoint now, const Status& why, Ended& ended) {
       Request& request = requests_[i];
       if (!request.is_open()) continue;
       if (gives_up) {
-        complete(request, why, request.confirmed, ended);
+        complete(request, why, ended);
         continue;
       }
       const bool is_sent = link_ && i < next_;
@@ -288,13 +290,13 @@ TimePoint InsertPump::sweep(TimePoint now, const Status& why, Ended& ended) {
       if (due > now) {
         note_due(due);
       } else if (request.ends_at <= now) {
-        complete(request, request.ends_with, request.confirmed, ended);
+        complete(request, request.ends_with, ended);
       } else {
         complete(request,
                  deadline_exceeded("the server took {} of {} items for table '{}' before the "
                                    "deadline",
-                                   request.confirmed, request.count(), request.table),
-                 request.confirmed, ended);
+                                   request.applied(), request.count(), request.table),
+                 ended);
       }
     }
     drop_done();

@@ -7,6 +7,7 @@
 // (docs/decisions/0004).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -65,7 +66,9 @@ class InsertPump {
  private:
   struct Request {
     std::uint64_t first = 0;
-    std::size_t confirmed = 0;
+    std::size_t confirmed = 0;  // on this connection
+    // The most that an earlier connection confirmed, or a failure reports.
+    std::size_t confirmed_before = 0;
     std::size_t size_bytes = 0;
     std::string_view table = {};  // of tables_
     TimePoint deadline = TimePoint::max();
@@ -76,14 +79,15 @@ class InsertPump {
     std::vector<Item> more = {};
 
     std::size_t count() const { return 1 + more.size(); }
+    // How many of its first items are inserted, as far as is known.
+    std::size_t applied() const { return std::max(confirmed, confirmed_before); }
     bool is_open() const { return done != nullptr; }
   };
 
   Request* find(std::uint64_t number) REVERIE_REQUIRES(mutex_);
   bool may_send(bool all = false) const REVERIE_REQUIRES(mutex_);
   void send_some() REVERIE_REQUIRES(mutex_);
-  void complete(Request& request, Status status, std::size_t applied, Ended& ended)
-      REVERIE_REQUIRES(mutex_);
+  void complete(Request& request, Status status, Ended& ended) REVERIE_REQUIRES(mutex_);
   void drop_done() REVERIE_REQUIRES(mutex_);
   void restart() REVERIE_REQUIRES(mutex_);
   std::string_view kept(std::string_view table) REVERIE_REQUIRES(mutex_);

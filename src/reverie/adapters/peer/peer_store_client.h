@@ -38,8 +38,8 @@
 namespace reverie {
 
 struct PeerStoreOptions {
-  // The server's secret. It is never sent: the client proves that it has it, and so does a server
-  // that has one. A server without one is accepted.
+  // The server's secret. It is never sent: each side proves that it has it, and a server that does
+  // not is refused with UNAUTHENTICATED.
   std::string token = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();

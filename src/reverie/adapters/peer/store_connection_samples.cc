@@ -88,15 +88,17 @@ void StoreConnection::draw(const WaitingDraw& asked) {
   request.awaits_receipt = store_->find(asked.table).keeps_receipts;
   request.deadline = asked.deadline;
   const std::uint64_t id = asked.id;
+  bool is_repeated = false;
   {
     MutexLock lock(mutex_);
     if (is_over_) return;
-    if (!draws_.emplace(id, 0).second) return;  // the number is used twice: the first one counts
-    if (!spare_.empty()) {
+    is_repeated = !draws_.emplace(id, 0).second;
+    if (!is_repeated && !spare_.empty()) {
       request.batch = std::move(spare_.back());
       spare_.pop_back();
     }
   }
+  if (is_repeated) return end(data_loss("sample request {} is in progress already", id));
   const RequestId draw_id = store_->service->sample(
       std::move(request),
       [self = shared_from_this(), id, table = asked.table, wants_names = asked.ask.wants_names](
