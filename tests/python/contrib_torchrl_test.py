@@ -126,3 +126,12 @@ def test_wrong_arguments_are_refused():
     buffer.extend(episodes(1))
     with pytest.raises(InvalidArgumentError, match="the first had"):
         buffer.extend(episodes(1).exclude("sample_log_prob"))
+
+
+def test_a_priority_of_zero_is_drawn_again():
+    buffer = ReplayBuffer(4, batch_size=4, prioritized=True, seed=1)
+    buffer.extend(episodes(1))
+    for _ in range(3):
+        batch = buffer.sample()
+        buffer.update_priority(batch["index"], torch.zeros(4))
+    assert len(buffer.sample()) == 4
