@@ -94,6 +94,19 @@ def test_items_are_sampled_by_priority():
     np.testing.assert_allclose(likely[times == 3].mean() / likely[times != 3].mean(), 9, rtol=1e-3)
 
 
+@pytest.mark.parametrize("traced", [jax.jit, jax.vmap])
+def test_a_draw_in_a_traced_function_is_refused(traced):
+    buffer = fbx.make_trajectory_buffer(
+        1, 4, sample_sequence_length=2, period=1, min_length_time_axis=2, max_size=100
+    )
+    state = buffer.init(timestep(0))
+    state = buffer.add(state, stacked(range(10), 1))
+    keys = jax.random.split(jax.random.key(0))
+    with pytest.raises(UnsupportedTypeError, match=r"the key is traced.*call sample"):
+        traced(lambda key: buffer.sample(state, key).experience["reward"])(keys)
+    assert buffer.sample(state, keys[0]).experience["reward"].shape == (4, 2)
+
+
 def test_wrong_arguments_are_refused():
     buffer = fbx.make_flat_buffer(100, 1, 4)
     state = buffer.init(timestep(0))

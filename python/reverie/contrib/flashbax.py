@@ -11,7 +11,7 @@
 Names, arguments and what comes back are Flashbax's; its package is not needed. What differs: the
 buffer lives outside of JAX, in memory of the host, and ``state`` stands for it. So the functions
 are called between jitted ones and not within, ``add`` changes the buffer of every ``state`` that
-``init`` gave for it, the ``key`` is not looked at (give ``seed=`` for draws that repeat), and
+``init`` gave for it, the ``key`` determines no draw (give ``seed=`` for draws that repeat), and
 ``indices`` are a NumPy array of 64 bits, for ``set_priorities``.
 """
 
@@ -96,7 +96,11 @@ class Buffer(NamedTuple):
     add: Callable[[BufferState, Any], BufferState]
     """``add(state, timesteps)``: with the axes that the buffer was made for."""
     sample: Callable[[BufferState, Any], Any]
-    """``sample(state, key)``: a batch of JAX arrays."""
+    """``sample(state, key)``: a batch of JAX arrays.
+
+    A traced key is refused. Without one, a call within a jitted function is not noticed: it draws
+    once, when the function is traced.
+    """
     can_sample: Callable[[BufferState], bool]
     """``can_sample(state)``: whether ``min_length`` timesteps were added, and there is an item."""
     set_priorities: Callable[[BufferState, Any, Any], BufferState] | None = None
@@ -220,6 +224,14 @@ class _Layout:
         return [[array[:, t] for array in arrays] for t in range(lengths.pop()[1])]
 
 
+def _check_not_traced(what: str, leaves: list[Any], call: str) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise UnsupportedTypeError(
+            f"{what} is traced: this buffer lives outside of JAX, so call {call} between jitted "
+            "functions, not within one"
+        )
+
+
 def _made(
     layout: _Layout,
     capacity: int,
@@ -253,17 +265,15 @@ def _made(
             raise InvalidArgumentError(
                 f"the experience is {treedef}, but init() was given {state._treedef}"
             )
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            raise UnsupportedTypeError(
-                "the experience is traced: this buffer lives outside of JAX, so call add() between "
-                "jitted functions, not within one"
-            )
+        _check_not_traced("the experience", leaves, "add()")
         for step in layout.timesteps(leaves):
             state._add(step)
         return state
 
-    def sample(state: BufferState, key: Any = None) -> Any:  # noqa: ANN401, ARG001
+    def sample(state: BufferState, key: Any = None) -> Any:  # noqa: ANN401
         _checks.instance("state", state, BufferState, "a state of this buffer")
+        # The draw would be a constant of the traced function.
+        _check_not_traced("the key", [key], "sample()")
         batch = state.replay.sample(batch_size)
         made = to_jax({"leaves": batch["action"], "tickets": batch["tickets"]})
         if pairs:
