@@ -279,7 +279,9 @@ def check_server(
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
     codec: Codec = "auto",
 ) -> None:
-    """Does all that a :class:`Server` with these arguments does, except listen.
+    """Does what a :class:`Server` with these arguments does, except that it does not listen.
+
+    It takes no checkpointer: no checkpoint is loaded, and no folder of checkpoints is locked.
 
     Raises:
         ReverieError: as :class:`Server`, except for a port that is in use.

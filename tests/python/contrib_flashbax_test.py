@@ -78,6 +78,28 @@ def test_sequences_have_the_sample_length_and_start_at_multiples_of_the_period()
     assert (times[:, 0] % 2 == 0).all()
 
 
+@pytest.mark.parametrize(
+    "make", [fbx.make_trajectory_buffer, fbx.make_prioritised_trajectory_buffer]
+)
+def test_the_bound_of_a_stream_is_that_of_all_streams_divided_by_their_number(make):
+    made = [
+        make(2, 4, 2, 1, 2, **bound).init(timestep(0)).replay.capacity
+        for bound in ({"max_size": 100}, {"max_length_time_axis": 50})
+    ]
+    assert made == [100, 100]
+    for bounds in ({}, {"max_size": 100, "max_length_time_axis": 50}):
+        with pytest.raises(InvalidArgumentError, match=r"max_length_time_axis.*give one of them"):
+            make(2, 4, 2, 1, 2, **bounds)
+
+
+def test_arguments_by_position_are_those_of_flashbax():
+    buffer = fbx.make_prioritised_trajectory_buffer(2, 4, 2, 1, 2, None, 50, 1.0, "gpu", seed=1)
+    assert buffer.init(timestep(0)).replay.capacity == 100
+    assert fbx.make_prioritised_flat_buffer(100, 1, 4, False, None, 0.6, "tpu").init(timestep(0))
+    with pytest.raises(InvalidArgumentError, match="device is 'cuda'"):
+        fbx.make_prioritised_flat_buffer(100, 1, 4, device="cuda")
+
+
 def test_items_are_sampled_by_priority():
     buffer = fbx.make_prioritised_flat_buffer(100, 1, 256, priority_exponent=1.0, seed=1)
     state = buffer.init(timestep(0))
@@ -92,6 +114,19 @@ def test_items_are_sampled_by_priority():
     assert 0.35 < (times == 3).mean() < 0.65  # its probability is 9 of 18
     likely = np.asarray(batch.probabilities)
     np.testing.assert_allclose(likely[times == 3].mean() / likely[times != 3].mean(), 9, rtol=1e-3)
+
+
+@pytest.mark.parametrize("traced", [jax.jit, jax.vmap])
+def test_a_draw_in_a_traced_function_is_refused(traced):
+    buffer = fbx.make_trajectory_buffer(
+        1, 4, sample_sequence_length=2, period=1, min_length_time_axis=2, max_size=100
+    )
+    state = buffer.init(timestep(0))
+    state = buffer.add(state, stacked(range(10), 1))
+    keys = jax.random.split(jax.random.key(0))
+    with pytest.raises(UnsupportedTypeError, match=r"the key is traced.*call sample"):
+        traced(lambda key: buffer.sample(state, key).experience["reward"])(keys)
+    assert buffer.sample(state, keys[0]).experience["reward"].shape == (4, 2)
 
 
 def test_wrong_arguments_are_refused():

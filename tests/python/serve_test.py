@@ -390,6 +390,19 @@ def test_a_check_does_not_affect_a_running_server_or_its_socket(serve, tmp_path)
     assert client.server_info(timeout=30)["q"].current_size == 0
 
 
+def test_a_check_neither_locks_nor_loads_checkpoints(serve, tmp_path):
+    folder = tmp_path / "kept"
+    words = ("--config", QUEUE, "--checkpoints", folder, "--durability", "sync")
+    assert serve(*words, "--check").end()[0] == 0
+    assert not folder.exists()
+    client = reverie.Client(serve(*words).address())
+    client.insert([1, 2], {"q": 1.0})
+    (folder / "checkpoint-0000000009").mkdir()  # no server could load it
+    before = sorted(path.name for path in folder.iterdir())
+    assert serve(*words, "--check").end()[0] == 0
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
 def test_sighup_stays_ignored_under_nohup(serve):
     """The server starts with the signal ignored, as under nohup."""
     code = (

@@ -42,6 +42,7 @@ using reverie::testing::value_of;
 
 constexpr char kRoot[] = "/data/replay";
 constexpr std::uint32_t kChunkRows = 6;
+constexpr std::uint64_t kSizeBytesMax = JournalOptions().size_bytes_max;
 
 std::vector<TableOptions> tables() {
   TableOptions uniform = table_options("uniform", "Uniform", "Uniform", 20, {});
@@ -87,7 +88,9 @@ struct Case {
   explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
                 bool has_thread = false, const std::string& root = kRoot,
                 std::vector<TableOptions> made_of = tables(),
-                std::uint64_t size_bytes_max = JournalOptions().size_bytes_max) {
+                std::uint64_t size_bytes_max = kSizeBytesMax,
+                std::uint64_t group_bytes_max = JournalOptions().group_bytes_max,
+                std::uint64_t item_bytes_max = JournalOptions().item_bytes_max) {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
@@ -95,6 +98,8 @@ struct Case {
     options.journal = {.durability = durability,
                        .ring_bytes = 6'000,
                        .file_bytes_max = file_bytes_max,
+                       .group_bytes_max = group_bytes_max,
+                       .item_bytes_max = item_bytes_max,
                        .size_bytes_max = size_bytes_max,
                        .has_thread = has_thread};
     auto opened = Checkpointer::open(root, options);
@@ -241,10 +246,12 @@ class User {
 TEST(Journal, AStoreSurvivesARestartWithAndWithoutCheckpoints) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     sim::FileSystem files(seed);
+    const std::uint64_t group_bytes_max = seed % 2 == 0 ? 1 : 10'000;
     for (int life = 0; life < 4; ++life) {
       std::string before;
       {
-        Case store(files, life % 2 == 0 ? Durability::kSync : Durability::kInterval);
+        Case store(files, life % 2 == 0 ? Durability::kSync : Durability::kInterval, 2'000, false,
+                   kRoot, tables(), kSizeBytesMax, group_bytes_max);
         ASSERT_TRUE(store.status.ok()) << store.status.to_string();
         User user(store, 100 * seed + static_cast<std::uint64_t>(life));
         for (int i = 0; i < 150; ++i) {
@@ -298,7 +305,9 @@ TEST(Journal, UnreceivedDrawsAreDrawnAgainInOrderAfterACrash) {
       for (const bool is_cut : {false, true}) {
         sim::FileSystem files(1);
         {
-          Case store(files, durability);
+          // With a record for each open draw, as for large ones.
+          Case store(files, durability, 2'000, false, kRoot, tables(), kSizeBytesMax,
+                     /*group_bytes_max=*/is_cut ? 1 : 10'000);
           ASSERT_TRUE(store.status.ok()) << store.status.to_string();
           ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 1, 9));
           std::vector<DrawId> draws;
@@ -1440,7 +1449,8 @@ TEST(Journal, WaitingAndContinuingThreadsAreConfirmedOnceEach) {
     constexpr int kThreads = 4;
     constexpr ItemKey kEach = 150;
     {
-      Case store(FileSystem::system(), durability, 20'000, /*has_thread=*/true, folder.string());
+      Case store(FileSystem::system(), durability, 20'000, /*has_thread=*/true, folder.string(),
+                 tables(), kSizeBytesMax, /*group_bytes_max=*/500);
       ASSERT_TRUE(store.status.ok()) << store.status.to_string();
       std::atomic<int> confirmed{0};
       std::vector<std::thread> threads;
@@ -1509,6 +1519,142 @@ TEST(Journal, ACheckpointRemovesTheFilesThatItCovers) {
   EXPECT_EQ(store.service->log()->size_bytes(), 0u);
   for (bool is_confirmed = false; !is_confirmed;) ASSERT_TRUE(user.step(&is_confirmed).ok());
   EXPECT_EQ(journal_files(files, kRoot)->size(), 1u);
+}
+
+// Items over a chunk each, which takes more than 800 bytes.
+std::vector<Item> items_of_chunks(ItemKey begin, ItemKey end) {
+  std::vector<Item> items;
+  for (ItemKey key = begin; key < end; ++key) {
+    items.push_back(testing::make_item(key, 1.0, static_cast<float>(key), /*rows=*/200));
+  }
+  return items;
+}
+
+std::uint64_t longest_journal_file(sim::FileSystem& files) {
+  std::uint64_t longest = 0;
+  const std::vector<std::uint64_t> numbers = journal_files(files, kRoot).value();
+  for (const std::uint64_t number : numbers) {
+    const std::string path = join_path(kRoot, journal_name(number));
+    longest = std::max<std::uint64_t>(longest, read_file(files, path, 1u << 30).value().size());
+  }
+  return longest;
+}
+
+TEST(Journal, WhatOneCallRecordsIsDividedAmongFilesOfBoundedSize) {
+  for (const auto durability : {Durability::kSync, Durability::kInterval}) {
+    SCOPED_TRACE(static_cast<int>(durability));
+    sim::FileSystem files(1);
+    std::string before;
+    {
+      Case store(files, durability, 1'000, false, kRoot, tables(), kSizeBytesMax,
+                 /*group_bytes_max=*/700);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      std::vector<Item> items = items_of_chunks(1, 19);
+      const InsertResult inserted =
+          insert_and_wait(*store.service, {"uniform", items, TimePoint{0}});
+      ASSERT_TRUE(inserted.status.ok()) << inserted.status.to_string();
+      ASSERT_EQ(inserted.applied, 18u);
+      EXPECT_GT(store.service->log()->size_bytes(), 16'000u);
+      // Groups of less than 1,000 bytes; one of up to twice its first change, which also defines
+      // the tables; and a last change.
+      EXPECT_LT(longest_journal_file(files), 7'000u);
+      before = store.text();
+    }
+    EXPECT_LT(longest_journal_file(files), 7'000u);
+    const Case again(files, durability);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
+  }
+}
+
+TEST(JournalCrash, GroupsOfOneCallSurviveAPowerCutInTheirOrder) {
+  constexpr ItemKey kCall = 9;
+  for (const auto durability : {Durability::kSync, Durability::kInterval}) {
+    int restored_parts = 0;
+    bool is_stopped = true;
+    for (std::int64_t stop = 1; is_stopped; ++stop) {
+      SCOPED_TRACE(format("{}, stopped at {}", static_cast<int>(durability), stop));
+      sim::FileSystem files(static_cast<std::uint64_t>(stop));
+      files.stop_at(stop);
+      ItemKey confirmed = 0;
+      {
+        Case store(files, durability, 1'000, false, kRoot, tables(), kSizeBytesMax,
+                   /*group_bytes_max=*/700);
+        for (ItemKey begin = 1; store.status.ok() && begin < 2 * kCall; begin += kCall) {
+          std::vector<Item> items = items_of_chunks(begin, begin + kCall);
+          const bool is_confirmed =
+              insert_and_wait(*store.service, {"uniform", items, TimePoint{0}}).status.ok();
+          if (is_confirmed && durability == Durability::kSync) confirmed += kCall;
+        }
+        is_stopped = files.is_stopped();
+      }
+      files.restart();
+      const Case again(files, durability);
+      ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+      const auto inserts = static_cast<ItemKey>(info_and_wait(*again.service).value()[0].inserts);
+      ASSERT_GE(inserts, confirmed);
+      if (inserts % kCall != 0) ++restored_parts;
+      for (ItemKey key = 1; key <= 2 * kCall; ++key) {
+        const std::string row = format(" key {} priority 1 version 0 rows {}", key, key);
+        ASSERT_EQ(again.text().find(row) != std::string::npos, key <= inserts) << again.text();
+      }
+    }
+    EXPECT_GT(restored_parts, 0) << "of a call, by a power cut between its groups";
+  }
+}
+
+// A file repeats a chunk, so a group must not end after each item over a large one.
+TEST(Journal, ItemsOverALargeChunkDoNotRepeatItEach) {
+  sim::FileSystem files(1);
+  Case store(files, Durability::kSync, 1'000, false, kRoot, tables(), kSizeBytesMax,
+             /*group_bytes_max=*/700);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  constexpr std::uint32_t kRows = 1'000;
+  const Ref<Chunk> chunk = testing::float_chunk(0, kRows);
+  std::vector<Item> items;
+  for (ItemKey key = 1; key < 19; ++key) {
+    items.push_back(item_over(*chunk, key, 1.0, static_cast<std::uint32_t>(key), 1));
+  }
+  ASSERT_TRUE(insert_and_wait(*store.service, {"uniform", items, TimePoint{0}}).status.ok());
+  EXPECT_LT(store.service->log()->size_bytes(), 2 * kRows * sizeof(float));
+}
+
+TEST(Journal, AnItemThatNoFileCanHoldIsRefusedBeforeAnythingIsInserted) {
+  sim::FileSystem files(1);
+  Case store(files, Durability::kSync, 1'000, false, kRoot, tables(), kSizeBytesMax,
+             JournalOptions().group_bytes_max, /*item_bytes_max=*/5'000);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  const std::string before = store.text();
+  // Two columns over the same two chunks, which count once each.
+  const Ref<Chunk> first = testing::float_chunk(0, 500);
+  const Ref<Chunk> second = testing::float_chunk(1, 500);
+  const Ref<Chunk> third = testing::float_chunk(2, 500);
+  const TensorSpec x = float_schema()->column(0);
+  const TensorSpec y{"y", DType::kFloat32, {}};
+  const auto insert = [&](const Ref<const Layout>& layout, const std::vector<Piece>& pieces) {
+    std::vector<Item> items = items_of_chunks(1, 2);
+    items.push_back({2, 1.0, Trajectory(layout, pieces)});
+    return insert_and_wait(*store.service, {"thrice", items, TimePoint{0}});
+  };
+  const InsertResult refused =
+      insert(make_ref<Layout>(std::vector<LayoutColumn>{{x, 0, 0, 3}}, "x"),
+             {{first.get(), 0, 1}, {second.get(), 0, 1}, {third.get(), 0, 1}});
+  expect_refused(refused.status, StatusCode::kInvalidArgument,
+                 {"the chunks of an item take 6", "bytes; the bound", "5000"});
+  EXPECT_EQ(refused.applied, 0u);
+  EXPECT_EQ(store.text(), before);
+  const InsertResult taken = insert(
+      make_ref<Layout>(std::vector<LayoutColumn>{{x, 0, 0, 2}, {y, 0, 2, 4}}, "xy"),
+      {{first.get(), 0, 1}, {second.get(), 0, 1}, {first.get(), 1, 1}, {second.get(), 1, 1}});
+  EXPECT_TRUE(taken.status.ok()) << taken.status.to_string();
+}
+
+TEST(Journal, BoundsThatAllowFilesThatCannotBeReadAreRefused) {
+  sim::FileSystem files(1);
+  const Case store(files, Durability::kSync, 1'000, false, kRoot, tables(), kSizeBytesMax,
+                   JournalOptions().group_bytes_max, kJournalFileBytesMax / 2);
+  expect_refused(store.status, StatusCode::kInvalidArgument,
+                 {"item_bytes_max 17179869184", "the bound is 34359738368 bytes"});
 }
 
 TEST(Journal, AStoreThatEndsItsJournalKeepsItsState) {

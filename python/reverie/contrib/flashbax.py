@@ -11,8 +11,10 @@
 Names, arguments and what comes back are Flashbax's; its package is not needed. What differs: the
 buffer lives outside of JAX, in memory of the host, and ``state`` stands for it. So the functions
 are called between jitted ones and not within, ``add`` changes the buffer of every ``state`` that
-``init`` gave for it, the ``key`` is not looked at (give ``seed=`` for draws that repeat), and
-``indices`` are a NumPy array of 64 bits, for ``set_priorities``.
+``init`` gave for it, the ``key`` determines no draw (give ``seed=`` for draws that repeat),
+``device`` changes nothing, and ``indices`` are a NumPy array of 64 bits, for ``set_priorities``. A
+prioritised sample has ``probabilities`` in the place of ``priorities``, which differ from these by
+a factor.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ __all__ = [
     "make_trajectory_buffer",
 ]
 
+_DEVICES = ("cpu", "gpu", "tpu")
+
 
 class ExperiencePair(NamedTuple):
     """Two neighbouring timesteps, ``[B, ...]`` each."""
@@ -67,7 +71,12 @@ class PrioritisedSample(NamedTuple):
     indices: Any
     """``[B]`` uint64, of NumPy."""
     probabilities: Any
-    """``[B]`` float32, in proportion to those of the draw: ``1 / weight``, at beta 1."""
+    """``[B]`` float32, in proportion to those of the draw: ``1 / weight``, at beta 1.
+
+    Flashbax's ``priorities`` are these times a factor, which is the same for all of a batch but not
+    from batch to batch. So importance weights that are divided by the largest one of their batch
+    are the same: ``weights = probabilities ** -beta``, then ``weights / weights.max()``.
+    """
 
 
 class BufferState:
@@ -96,7 +105,11 @@ class Buffer(NamedTuple):
     add: Callable[[BufferState, Any], BufferState]
     """``add(state, timesteps)``: with the axes that the buffer was made for."""
     sample: Callable[[BufferState, Any], Any]
-    """``sample(state, key)``: a batch of JAX arrays."""
+    """``sample(state, key)``: a batch of JAX arrays.
+
+    A traced key is refused. Without one, a call within a jitted function is not noticed: it draws
+    once, when the function is traced.
+    """
     can_sample: Callable[[BufferState], bool]
     """``can_sample(state)``: whether ``min_length`` timesteps were added, and there is an item."""
     set_priorities: Callable[[BufferState, Any, Any], BufferState] | None = None
@@ -136,12 +149,18 @@ def make_prioritised_flat_buffer(
     add_sequences: bool = False,
     add_batch_size: int | None = None,
     priority_exponent: float = 0.6,
+    device: str = "cpu",
     *,
     seed: int | None = None,
 ) -> Buffer:
-    """Pairs of neighbouring timesteps, drawn by priority; as :func:`make_flat_buffer`."""
+    """Pairs of neighbouring timesteps, drawn by priority; as :func:`make_flat_buffer`.
+
+    ``device`` is ``"cpu"``, ``"gpu"`` or ``"tpu"``, and changes nothing: the priorities are in
+    memory of the host.
+    """
     layout = _Layout(add_batch_size, has_time=_checks.flag("add_sequences", add_sequences))
     exponent = _checks.number("priority_exponent", priority_exponent, 0.0)
+    _checks.choice("device", device, _DEVICES)
     return _made(
         layout, max_length, min_length, sample_batch_size, 2, 1, exponent, seed, pairs=True
     )
@@ -153,7 +172,8 @@ def make_trajectory_buffer(
     sample_sequence_length: int,
     period: int,
     min_length_time_axis: int,
-    max_size: int,
+    max_size: int | None = None,
+    max_length_time_axis: int | None = None,
     *,
     seed: int | None = None,
 ) -> Buffer:
@@ -166,15 +186,18 @@ def make_trajectory_buffer(
         period: timesteps from the start of a run to that of the next.
         min_length_time_axis: timesteps of a stream before ``can_sample`` is true.
         max_size: timesteps of all streams together; the oldest make room.
+        max_length_time_axis: timesteps of each stream, instead of ``max_size``.
         seed: seeds the draws.
 
     Raises:
-        InvalidArgumentError: a number is out of range.
+        InvalidArgumentError: a number is out of range, or both or neither of ``max_size`` and
+            ``max_length_time_axis`` are given.
     """
     layout = _Layout(_checks.integer("add_batch_size", add_batch_size), has_time=True)
+    size = layout.size(max_size, max_length_time_axis)
     least = _checks.integer("min_length_time_axis", min_length_time_axis) * layout.streams
     length = _checks.integer("sample_sequence_length", sample_sequence_length)
-    return _made(layout, max_size, least, sample_batch_size, length, period, None, seed)
+    return _made(layout, size, least, sample_batch_size, length, period, None, seed)
 
 
 def make_prioritised_trajectory_buffer(
@@ -183,17 +206,24 @@ def make_prioritised_trajectory_buffer(
     sample_sequence_length: int,
     period: int,
     min_length_time_axis: int,
-    max_size: int,
+    max_size: int | None = None,
+    max_length_time_axis: int | None = None,
     priority_exponent: float = 0.6,
+    device: str = "cpu",
     *,
     seed: int | None = None,
 ) -> Buffer:
-    """Runs of timesteps, drawn by priority; as :func:`make_trajectory_buffer`."""
+    """Runs of timesteps, drawn by priority; as :func:`make_trajectory_buffer`.
+
+    ``device`` is as for :func:`make_prioritised_flat_buffer`.
+    """
     layout = _Layout(_checks.integer("add_batch_size", add_batch_size), has_time=True)
+    size = layout.size(max_size, max_length_time_axis)
     least = _checks.integer("min_length_time_axis", min_length_time_axis) * layout.streams
     length = _checks.integer("sample_sequence_length", sample_sequence_length)
     exponent = _checks.number("priority_exponent", priority_exponent, 0.0)
-    return _made(layout, max_size, least, sample_batch_size, length, period, exponent, seed)
+    _checks.choice("device", device, _DEVICES)
+    return _made(layout, size, least, sample_batch_size, length, period, exponent, seed)
 
 
 class _Layout:
@@ -203,6 +233,17 @@ class _Layout:
         self.has_batch = batch_size is not None
         self.streams = 1 if batch_size is None else _checks.integer("add_batch_size", batch_size)
         self.has_time = has_time
+
+    def size(self, of_all: int | None, of_each: int | None) -> int:
+        """The timesteps of all streams together."""
+        if (of_all is None) == (of_each is None):
+            raise InvalidArgumentError(
+                f"max_size is {_checks.shown(of_all)} and max_length_time_axis is "
+                f"{_checks.shown(of_each)}; give one of them"
+            )
+        if of_each is None:
+            return _checks.integer("max_size", of_all)
+        return _checks.integer("max_length_time_axis", of_each) * self.streams
 
     def timesteps(self, leaves: list[Any]) -> list[list[Any]]:
         """Leaves ``[streams, ...]`` of each timestep, in their order."""
@@ -218,6 +259,14 @@ class _Layout:
                 "their leading axes must be the same"
             )
         return [[array[:, t] for array in arrays] for t in range(lengths.pop()[1])]
+
+
+def _check_not_traced(what: str, leaves: list[Any], call: str) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise UnsupportedTypeError(
+            f"{what} is traced: this buffer lives outside of JAX, so call {call} between jitted "
+            "functions, not within one"
+        )
 
 
 def _made(
@@ -253,17 +302,15 @@ def _made(
             raise InvalidArgumentError(
                 f"the experience is {treedef}, but init() was given {state._treedef}"
             )
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            raise UnsupportedTypeError(
-                "the experience is traced: this buffer lives outside of JAX, so call add() between "
-                "jitted functions, not within one"
-            )
+        _check_not_traced("the experience", leaves, "add()")
         for step in layout.timesteps(leaves):
             state._add(step)
         return state
 
-    def sample(state: BufferState, key: Any = None) -> Any:  # noqa: ANN401, ARG001
+    def sample(state: BufferState, key: Any = None) -> Any:  # noqa: ANN401
         _checks.instance("state", state, BufferState, "a state of this buffer")
+        # The draw would be a constant of the traced function.
+        _check_not_traced("the key", [key], "sample()")
         batch = state.replay.sample(batch_size)
         made = to_jax({"leaves": batch["action"], "tickets": batch["tickets"]})
         if pairs:

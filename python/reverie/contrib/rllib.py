@@ -155,6 +155,10 @@ class PrioritizedEpisodeReplayBuffer(_RllibBuffer):  # type: ignore[misc]
     ) -> list[Any]:
         """Draw transitions, as episodes of one step with ``weights`` and ``n_step``.
 
+        ``n_step`` is how many rewards a transition has. If its episode terminated, or gamma is not
+        between 0 and 1, it is the buffer's, and the transition may have fewer: after a termination
+        no value follows, whose discount ``n_step`` would determine.
+
         Raises:
             InvalidArgumentError: another ``n_step`` or ``gamma`` than the buffer's, or sequences.
         """
@@ -234,7 +238,10 @@ class PrioritizedEpisodeReplayBuffer(_RllibBuffer):  # type: ignore[misc]
         self._tickets = None
 
     def _taken(self, batch: dict[str, Any]) -> list[int]:
-        """How many rewards each transition has: fewer than ``n_step`` at an end."""
+        """How many rewards each transition has: fewer than ``n_step`` at an end.
+
+        Only the discount tells. It is 0 if the episode terminated: then ``n_step`` itself.
+        """
         if self._n_step == 1 or not 0 < self._gamma < 1:
             return [self._n_step] * len(batch["tickets"])
         scale = 1 / math.log(self._gamma)

@@ -140,7 +140,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check everything without listening, report the result, and exit",
+        help="check the configuration without listening or loading a checkpoint, and exit",
     )
 
 

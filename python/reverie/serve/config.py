@@ -62,7 +62,9 @@ class ServerConfig(NamedTuple):
         )
 
     def check(self) -> None:
-        """Does all that :meth:`open` does, but listen.
+        """Does what :meth:`open` does, except that it neither listens nor loads a checkpoint.
+
+        The folder of the checkpoints is neither read nor locked, so a running server may have it.
 
         Raises:
             ReverieError: what ``reverie.Server`` refuses, except for a port that is in use.

@@ -26,6 +26,24 @@ std::vector<Durability> durability_of(const std::vector<TableOptions>& tables, D
   return found;
 }
 
+// The size of a record has 32 bits.
+constexpr std::uint64_t kRecordBytesMax = std::uint64_t{4} << 30;
+// What describes the chunks of a change, and its last record.
+constexpr std::uint64_t kDescriptionBytesMax = std::uint64_t{1} << 30;
+// Groups with their headers take less than this many times their records.
+constexpr std::uint64_t kHeadersFactor = 8;
+static_assert(kGroupHeaderBytes <= (kHeadersFactor - 1) * kRecordHeaderBytes);
+
+// No file becomes longer: groups that do not fill it, then one whose last change is the largest.
+constexpr std::uint64_t longest_file(const JournalOptions& options) {
+  const std::uint64_t change =
+      std::max({options.item_bytes_max, options.group_bytes_max, kRecordBytesMax}) +
+      kDescriptionBytesMax;
+  return kFileHeaderBytes + kHeadersFactor * options.file_bytes_max + kGroupHeaderBytes +
+         std::max(options.group_bytes_max, 2 * change) + change;
+}
+static_assert(longest_file(JournalOptions()) <= kJournalFileBytesMax);
+
 }  // namespace
 
 Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
@@ -62,6 +80,16 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
 }
 
 Status Journal::start() {
+  const std::uint64_t file = options_.file_bytes_max;
+  const std::uint64_t group = options_.group_bytes_max;
+  const std::uint64_t item = options_.item_bytes_max;
+  // Each by itself as well: their sum may overflow.
+  if (std::max({file, group, item, longest_file(options_)}) > kJournalFileBytesMax) {
+    return invalid_argument(
+        "file_bytes_max {}, group_bytes_max {} and item_bytes_max {} of a journal allow files that "
+        "no restart reads; the bound is {} bytes, so make them smaller",
+        file, group, item, kJournalFileBytesMax);
+  }
   if (!options_.has_thread) return {};
   REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("the journal", [this] { run(); }));
   if (syncs_groups()) return {};
@@ -96,9 +124,10 @@ void Journal::take_records() {
   end_group();
 }
 
-// A file ends here and not at a record, so that the items of one call are one group.
+// A file ends here and not at a record, so that the items of one call usually are one group.
 void Journal::end_group() {
   writer_.count = 0;
+  largest_change_ = 0;
   begin_group();
   if (file_bytes_ >= options_.file_bytes_max) begin_file();
 }
@@ -149,22 +178,36 @@ void Journal::begin_file() {
 Status Journal::prepare(std::span<const Item> items) {
   // Small rows take as long to write under the table's lock as taking the journal's lock would.
   std::size_t size_bytes = 0;
-  const Chunk* last = nullptr;
   for (const Item& item : items) {
+    const Chunk* last = nullptr;
+    std::uint64_t item_bytes = 0;
     for (const Piece& piece : item.trajectory.pieces()) {
       size_bytes += piece.length * piece.chunk->schema().step_bytes();
       if (std::exchange(last, piece.chunk) == piece.chunk) continue;
       // Once rows have been written, they may have to be again, in another file.
-      if (const std::size_t size = piece.chunk->size_bytes(); size > kRecordedChunkBytesMax) {
+      const std::size_t size = piece.chunk->size_bytes();
+      if (size > kRecordedChunkBytesMax) {
         return invalid_argument(
             "a chunk takes {} bytes; the bound for a table with durability is {}; insert its rows "
             "as several chunks, or give the table durability \"none\"",
             size, kRecordedChunkBytesMax);
       }
+      item_bytes += size;
+    }
+    if (item_bytes <= options_.item_bytes_max) continue;
+    item_bytes = recorded_bytes(item.trajectory.pieces());
+    if (item_bytes > options_.item_bytes_max) {
+      return invalid_argument(
+          "the chunks of an item take {} bytes; the bound for a table with durability is {}; "
+          "insert shorter items, or give the table durability \"none\"",
+          item_bytes, options_.item_bytes_max);
     }
   }
   if (size_bytes <= kSmallBytes) return {};
-  record([&](RecordWriter& writer) { writer.prepare(items); });
+  MutexLock lock(mutex_);
+  for (const Item& item : items) {
+    record_locked([&](RecordWriter& writer) { writer.prepare(item); });
+  }
   return {};
 }
 
@@ -227,13 +270,19 @@ void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch
       open_draws_[table].remove({batch.tickets()[i], batch.times_sampled()[i]});
     }
   }
-  change_locked(now, [&](RecordWriter& writer) {
-    if (by_item) {
-      writer.take_back(table, now, batch, begin, end);
-    } else {
-      writer.draws(table, -static_cast<std::int64_t>(count));
-    }
-  });
+  if (!by_item) {
+    change_locked(
+        now, [&](RecordWriter& writer) { writer.draws(table, -static_cast<std::int64_t>(count)); });
+    return;
+  }
+  // The last part first: so they are undone.
+  std::vector<std::size_t> bounds = ends_of_parts(batch, begin, end, options_.group_bytes_max);
+  bounds.insert(bounds.begin(), begin);
+  for (std::size_t i = bounds.size() - 1; i > 0; --i) {
+    change_locked(now, [&](RecordWriter& writer) {
+      writer.take_back(table, now, batch, bounds[i - 1], bounds[i]);
+    });
+  }
 }
 
 void Journal::on_reset(std::uint32_t table, TimePoint now) {
@@ -439,6 +488,7 @@ void Journal::drop_records() {
   writer_.take_late();
   begin_group();
   writer_.count = 0;
+  largest_change_ = 0;
   writer_.begin_file();
   pending_.clear();
 }

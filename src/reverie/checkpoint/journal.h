@@ -5,10 +5,10 @@
 //                                                     \-(a sync an interval)   kInterval
 //     kInterval:   buffer --> ring, a file in memory: confirmed at once, written later
 //
-// A thread writes, and with kSync syncs, the records that came during its last write, and then
-// confirms all of them: callers continue meanwhile, and share writes and syncs. A caller that only
-// waits for its confirmation writes for all by itself, if no thread is writing: two threads less
-// have to wake up.
+// A thread writes, and with kSync syncs, the records that came during its last write, as one group
+// unless they are very large, and then confirms all of them: callers continue meanwhile, and share
+// writes and syncs. A caller that only waits for its confirmation writes for all by itself, if no
+// thread is writing: two threads less have to wake up.
 //
 // With kInterval a caller puts its records into the ring (journal_ring.h), where a kill leaves
 // them: they are confirmed on its own thread. The thread writes them once a sixteenth of it is
@@ -58,8 +58,14 @@ struct JournalOptions {
   Duration interval = std::chrono::milliseconds(100);
   // The size of the ring, for tables with kInterval. 0: none.
   std::size_t ring_bytes = std::size_t{4} << 20;
-  // Beyond this size the next file begins.
+  // Beyond this size the next file begins, at the end of a group. Files may therefore be longer, by
+  // a group, but never longer than kJournalFileBytesMax: start() checks that.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
+  // Beyond this size the next group begins, at the end of a change; and beyond twice the largest
+  // change of the group, since each file repeats the chunks to which its changes refer.
+  std::uint64_t group_bytes_max = std::uint64_t{1} << 30;
+  // An item whose chunks take more is refused: all are in one file.
+  std::uint64_t item_bytes_max = std::uint64_t{8} << 30;
   // Beyond this size of all files, changes that need a confirmation are refused until a checkpoint
   // replaces them. Only samples, and what was requested before, are still added. A multiple of
   // WorkerOptions::every_journal_bytes, so that a checkpoint of a large store has time enough.
@@ -80,8 +86,9 @@ class Journal final : public StoreLog {
   // Ends the threads, also those of a start() that failed.
   ~Journal() override;
 
-  // Starts the threads, before the first use. RESOURCE_EXHAUSTED if the system has no more of them;
-  // then the journal may only be destroyed.
+  // Starts the threads, before the first use. RESOURCE_EXHAUSTED if the system has no more of them,
+  // INVALID_ARGUMENT if files could become too long to be read; then the journal may only be
+  // destroyed.
   Status start();
 
   bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
@@ -168,6 +175,10 @@ class Journal final : public StoreLog {
   // or there is no room.
   bool put_in_ring() REVERIE_REQUIRES(mutex_);
   void end_group() REVERIE_REQUIRES(mutex_);
+  // Whether no further change may join the writer's records.
+  bool is_group_full() const REVERIE_REQUIRES(mutex_) {
+    return writer_.size_bytes() >= std::max(options_.group_bytes_max, 2 * largest_change_);
+  }
   // Whether the thread should write what is in the ring.
   bool is_ring_due() const REVERIE_REQUIRES(mutex_);
   // Begins a group with room for its header.
@@ -213,8 +224,9 @@ class Journal final : public StoreLog {
   // The last record of a group that waited for a write: until that is done, those after it wait
   // too.
   std::uint64_t last_outside_ring_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, roughly by position
-  UnsyncedWindow window_ REVERIE_GUARDED_BY(mutex_);           // for kInterval
+  std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);    // by Stage, roughly by position
+  UnsyncedWindow window_ REVERIE_GUARDED_BY(mutex_);             // for kInterval
+  std::uint64_t largest_change_ REVERIE_GUARDED_BY(mutex_) = 0;  // of the writer's group
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
   std::atomic<std::uint64_t> bytes_;                        // since the last checkpoint
@@ -273,7 +285,9 @@ void Journal::record_locked(Write write) {
   file_bytes_ += new_bytes;
   bytes_.fetch_add(new_bytes, std::memory_order_relaxed);
   cut_bytes_ += new_bytes;
+  largest_change_ = std::max(largest_change_, new_bytes);
   last_record_.fetch_add(writer_.count - count, std::memory_order_release);
+  if (is_group_full()) take_records();
 }
 
 }  // namespace reverie::checkpoint

@@ -37,7 +37,11 @@ std::uint64_t Journal::cut() {
     if (open_draws_[table].empty()) continue;
     cut_has_more_ = true;
     const SampleBatch batch = open_draws_[table].batch();
-    record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch); });
+    std::size_t begin = 0;
+    for (const std::size_t end : ends_of_parts(batch, 0, batch.size(), options_.group_bytes_max)) {
+      record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch, begin, end); });
+      begin = end;
+    }
   }
   return position;
 }

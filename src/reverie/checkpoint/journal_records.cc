@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <concepts>
+#include <unordered_set>
 
 #include "reverie/base/lost_bytes.h"
 #include "reverie/checkpoint/table_codec.h"
@@ -18,6 +19,10 @@ namespace {
 
 // Copying fewer bytes takes about as long as keeping the chunk.
 constexpr std::size_t kLateBytesMin = 4096;
+
+// What the record of a draw takes, without its pieces; and one of these.
+constexpr std::uint64_t kDrawBytes = 48;
+constexpr std::uint64_t kPieceBytes = 12;
 
 // The bits of a mark's rows; no chunk has more.
 constexpr std::uint32_t kRowsMask = 0x7fffffff;
@@ -113,6 +118,36 @@ bool join(std::span<const std::byte> records, std::span<const LateRows> late,
   return std::ranges::none_of(late, [](const LateRows& rows) {
     return std::ranges::any_of(rows.bytes.parts, &LostBytes::overlap);
   });
+}
+
+std::uint64_t recorded_bytes(std::span<const Piece> pieces) {
+  std::uint64_t size = 0;
+  std::unordered_set<const Chunk*> known;
+  for (const Piece& piece : pieces) {
+    if (known.insert(piece.chunk).second) size += piece.chunk->size_bytes();
+  }
+  return size;
+}
+
+std::vector<std::size_t> ends_of_parts(const SampleBatch& batch, std::size_t begin, std::size_t end,
+                                       std::uint64_t bytes_max) {
+  std::vector<std::size_t> ends;
+  std::uint64_t size = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto pieces = batch.trajectories()[i].pieces();
+    std::uint64_t added = kDrawBytes + pieces.size() * kPieceBytes;
+    const Chunk* last = nullptr;
+    for (const Piece& piece : pieces) {
+      if (std::exchange(last, piece.chunk) != piece.chunk) added += piece.chunk->size_bytes();
+    }
+    if (i > begin && size + added > bytes_max) {
+      ends.push_back(i);
+      size = 0;
+    }
+    size += added;
+  }
+  if (begin < end) ends.push_back(end);
+  return ends;
 }
 
 bool RecordWriter::join() {
@@ -277,10 +312,6 @@ void RecordWriter::write_trajectory(const TrajectoryView& trajectory, ByteWriter
     fields.u32(chunk_number(*piece.chunk, piece.offset + piece.length));
     out.raw(fields.u32(piece.offset).u32(piece.length).bytes());
   }
-}
-
-void RecordWriter::prepare(std::span<const Item> items) {
-  for (const Item& item : items) define(item.trajectory.view());
 }
 
 // --- Changes ---------------------------------------------------------------------------------

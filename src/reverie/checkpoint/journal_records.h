@@ -62,6 +62,14 @@ inline constexpr std::size_t kRecordHeaderBytes = 5;
 inline constexpr std::size_t kRecordedChunkBytesMax =
     (std::size_t{4} << 30) - (std::size_t{4} << 20);
 
+// What the chunks of these pieces take, each once.
+std::uint64_t recorded_bytes(std::span<const Piece> pieces);
+
+// Divides the draws [begin, end) of a batch into parts, in order: where each one ends. The record
+// of a part, with the chunks that it refers to, takes at most `bytes_max`, or the part is one draw.
+std::vector<std::size_t> ends_of_parts(const SampleBatch& batch, std::size_t begin, std::size_t end,
+                                       std::uint64_t bytes_max);
+
 // The rows of a chunk whose record lacks them.
 struct LateRows {
   std::size_t at = 0;  // where they belong in the records
@@ -95,7 +103,7 @@ class RecordWriter {
   // The next records go to another file.
   void begin_file();
 
-  void prepare(std::span<const Item> items);
+  void prepare(const Item& item) { define(item.trajectory.view()); }
   void insert(std::uint32_t table, TimePoint now, const LoggedInsert& item);
   void update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
               std::span<const double> priorities);
@@ -113,8 +121,9 @@ class RecordWriter {
   void settled(std::string_view session, std::uint64_t below);
   void numbers(std::string_view session, const NumberSet& in);
   // Draws of earlier files that are still awaited.
-  void open_draws(std::uint32_t table, const SampleBatch& batch) {
-    write_draws(RecordType::kOpenDraws, table, TimePoint{0}, batch, 0, batch.size());
+  void open_draws(std::uint32_t table, const SampleBatch& batch, std::size_t begin,
+                  std::size_t end) {
+    write_draws(RecordType::kOpenDraws, table, TimePoint{0}, batch, begin, end);
   }
   void reset(std::uint32_t table);
   // A record without a change.

@@ -25,8 +25,8 @@
 namespace reverie::checkpoint {
 
 inline constexpr std::size_t kGroupHeaderBytes = 32;
-// A new file is started long before this size.
-inline constexpr std::uint64_t kJournalFileBytesMax = std::uint64_t{8} << 30;
+// A longer file is not read. Journal writes none: see the sizes of its options.
+inline constexpr std::uint64_t kJournalFileBytesMax = std::uint64_t{32} << 30;
 
 // "journal-0000000003"
 std::string journal_name(std::uint64_t file);
