@@ -95,6 +95,16 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
   });
 }
 
+RpcPeer::~RpcPeer() {
+  // An Rpc may be dropped while an exception is raised, which goes on afterwards.
+  const nb::error_scope pending;
+  try {
+    close();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("the end of an Rpc");
+  }
+}
+
 const std::shared_ptr<Peer>& RpcPeer::shared_peer() {
   unwrap(fork_guard_.check("peer"));
   return peer_;

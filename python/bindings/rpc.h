@@ -69,7 +69,7 @@ struct RpcFunctions {
 class RpcPeer {
  public:
   RpcPeer(const Peer::Options& options, Pickle pickle);
-  ~RpcPeer() { close(); }
+  ~RpcPeer();
   RpcPeer(const RpcPeer&) = delete;
   RpcPeer& operator=(const RpcPeer&) = delete;
 
