@@ -327,8 +327,8 @@ nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   const WaitOptions wait = time.limit(waiting.options());
   try {
     return table_infos(*self.service(), wait);
-  } catch (nb::python_error&) {
-    if (!time.is_late()) throw;
+  } catch (nb::python_error& error) {
+    if (!time.is_late() || !error.matches(PyExc_Exception)) throw;
   }
   raise(time.lateness());
 }

@@ -43,6 +43,7 @@ std::string column_path(nb::handle path) {
   if (PyUnicode_Check(path.ptr())) return std::string(text_argument("path", path));
   const nb::object parts = nb::steal(PySequence_List(path.ptr()));
   if (!parts.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(
         format("path is {}; it must be a str such as 'obs/position', or its parts", shown(path)));
