@@ -252,6 +252,28 @@ def test_wrong_uses_of_streams_are_refused(pair):
     assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
 
 
+def test_an_iterator_that_raises_at_its_end_too_still_fails_its_caller(pair):
+    server, client = pair
+
+    class Broken:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            raise ValueError("no value")
+
+        def close(self):
+            raise OSError("no end either")
+
+    server.define_stream("broken", Broken)
+    with (
+        client.stream("server", "broken", timeout_s=DEADLINE_S) as stream,
+        pytest.raises(errors.RemoteError, match="ValueError: no value"),
+    ):
+        next(stream)
+    eventually(lambda: not server._streams._served)
+
+
 _CALLER = """
 import sys, reverie
 rpc = reverie.Rpc("caller")
