@@ -204,7 +204,11 @@ class Writer {
 
   // Writes the leaves that were found, according to `nest`.
   void write(const Nest& nest, StepNote& note, bool partial_step) {
-    if (note.columns.empty()) note.columns = learn(nest);
+    if (note.columns.empty()) {
+      note.columns = learn(nest);
+    } else if (!note.is_merged) {  // its first append was refused: another may have come before it
+      history_.check(nest);
+    }
     values_.begin(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       if (leaves_[i] == Py_None) continue;  // a step may lack columns
