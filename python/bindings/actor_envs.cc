@@ -46,7 +46,12 @@ class PyActorEnvs final : public ActorEnvs {
              reinterpret_cast<const std::uint8_t*>(bytes("terminated")),
              reinterpret_cast<const std::uint8_t*>(bytes("truncated"))};
   }
-  ~PyActorEnvs() override { (void)call("close"); }
+  ~PyActorEnvs() override {
+    const GilAnywhere held;
+    if (!held) return;
+    const nb::error_scope pending;  // a training may be dropped while an exception is raised
+    (void)call("close");
+  }
 
   const AgentSpec& spec() const override { return spec_; }
   const std::string& id() const override { return id_; }

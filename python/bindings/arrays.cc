@@ -146,7 +146,8 @@ nb::object small_float(DType dtype) {
     nb::object type;
     try {
       type = nb::module_::import_("ml_dtypes").attr(name.c_str());
-    } catch (nb::python_error&) {
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
       raise_missing_package(
           format("{} arrays need the package ml_dtypes, which could not be imported; install it, "
                  "or store another dtype",

@@ -136,6 +136,7 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
 void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::handle timeout_s) {
   unwrap(self.check());
   const TimePoint until = deadline(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   std::vector<InsertTarget> targets;
   for (auto [table, priority] : priorities) {
     InsertTarget& target = targets.emplace_back();
@@ -162,7 +163,7 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   Waiting waiting(*self.service(), targets.front().table);
   const bool is_brief = self.local() != nullptr && bytes <= kBriefBytes;
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) -> Status {
-    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait));
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait, &time));
     Random random(seed);
     return insert_step(*self.service(), step, nest->text(), targets, until, random, wait,
                        &self.step_kinds());
@@ -176,6 +177,7 @@ nb::object insert_rows_of(const ClientHandle& self, nb::handle data, nb::handle 
   unwrap(self.check());
   const std::string name(text_argument("table", table));
   const TimePoint until = deadline(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   const auto begin = copy_of(flat<std::uint32_t>(begins, DType::kUInt32));
   const auto end = copy_of(flat<std::uint32_t>(ends, DType::kUInt32));
   std::vector<double> given;
@@ -216,7 +218,7 @@ nb::object insert_rows_of(const ClientHandle& self, nb::handle data, nb::handle 
   Waiting waiting(*self.service(), name);
   const WaitOptions wait = waiting.options();
   unwrap(without_gil([&]() -> Status {
-    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait));
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait, &time));
     Random random(seed);
     return insert_rows(*self.service(), name, columns, nest->text(), items, until, random, wait,
                        keys);
@@ -327,8 +329,8 @@ nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   const WaitOptions wait = time.limit(waiting.options());
   try {
     return table_infos(*self.service(), wait);
-  } catch (nb::python_error&) {
-    if (!time.is_late()) throw;
+  } catch (nb::python_error& error) {
+    if (!time.is_late() || !error.matches(PyExc_Exception)) throw;
   }
   raise(time.lateness());
 }

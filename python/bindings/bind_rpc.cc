@@ -182,7 +182,8 @@ void bind_rpc(nb::module_& m) {
       "told.")
       .def("__call__", &RpcBatch::answer, "value"_a.none() = nb::none(),
            nb::sig("def __call__(self, value: object = None) -> None"))
-      .def("fail", &RpcBatch::fail, "error"_a.none(), "Give all callers the same error.",
+      .def("fail", nb::overload_cast<nb::handle>(&RpcBatch::fail), "error"_a.none(),
+           "Give all callers the same error.",
            nb::sig("def fail(self, error: BaseException | str) -> None"))
       .def("__len__", &RpcBatch::call_count)
       .def_prop_ro("function", &RpcBatch::function);

@@ -43,6 +43,7 @@ std::string column_path(nb::handle path) {
   if (PyUnicode_Check(path.ptr())) return std::string(text_argument("path", path));
   const nb::object parts = nb::steal(PySequence_List(path.ptr()));
   if (!parts.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     PyErr_Clear();
     raise_type_error(
         format("path is {}; it must be a str such as 'obs/position', or its parts", shown(path)));
@@ -203,7 +204,11 @@ class Writer {
 
   // Writes the leaves that were found, according to `nest`.
   void write(const Nest& nest, StepNote& note, bool partial_step) {
-    if (note.columns.empty()) note.columns = learn(nest);
+    if (note.columns.empty()) {
+      note.columns = learn(nest);
+    } else if (!note.is_merged) {  // its first append was refused: another may have come before it
+      history_.check(nest);
+    }
     values_.begin(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       if (leaves_[i] == Py_None) continue;  // a step may lack columns

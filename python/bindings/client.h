@@ -17,6 +17,7 @@
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/time_limit.h"
 #include "reverie/service/update_window.h"
 
 namespace reverie::python {
@@ -66,13 +67,19 @@ class ClientHandle {
   UpdateWindow& updates() const { return *updates_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }
-  // The seed of the next insert or writer. Thread-safe; may wait for a server.
-  Result<std::uint64_t> next_seed(const WaitOptions& wait) const {
-    MutexLock lock(seeds_->mutex);
-    if (!seeds_->random) {
-      REVERIE_ASSIGN_OR_RETURN(const std::uint64_t number, new_client_and_wait(*service_, wait));
-      seeds_->random.emplace(mix64(seeds_->seed ^ mix64(number)));
+  // The seed of the next insert or writer. Thread-safe; may wait for a server, in `time` if given.
+  Result<std::uint64_t> next_seed(const WaitOptions& wait, TimeLimit* time = nullptr) const {
+    {
+      MutexLock lock(seeds_->mutex);
+      if (seeds_->random) return seeds_->random->next();
     }
+    // Without the lock: signal handlers of the program run meanwhile, and may come here. The number
+    // that comes first counts.
+    const Result<std::uint64_t> number =
+        new_client_and_wait(*service_, time != nullptr ? time->limit(wait) : wait);
+    if (!number.ok()) return time != nullptr ? time->outcome(number.status()) : number.status();
+    MutexLock lock(seeds_->mutex);
+    if (!seeds_->random) seeds_->random.emplace(mix64(seeds_->seed ^ mix64(*number)));
     return seeds_->random->next();
   }
 

@@ -66,6 +66,7 @@ struct Pick {
 Py_ssize_t checked_index(nb::handle index, Py_ssize_t count, std::string_view name) {
   const Py_ssize_t given = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
   if (given == -1 && PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
     const bool is_beyond = PyErr_ExceptionMatches(PyExc_IndexError) != 0;
     PyErr_Clear();
     const std::string text = shown(index);

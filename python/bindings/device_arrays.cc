@@ -96,8 +96,9 @@ nb::object host_copy(nb::handle tensor) {
     nb::object copy = loaded_package("torch").attr("empty")(values.attr("shape"), **options);
     copy.attr("copy_")(values);
     return copy;
-  } catch (nb::python_error&) {  // no memory can be pinned
-    return plainly();
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+    return plainly();                            // no memory can be pinned
   }
 }
 

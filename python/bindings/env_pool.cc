@@ -139,6 +139,7 @@ std::uint32_t EnvPoolCore::step(nb::handle actions, nb::handle batch_index, nb::
     // Before the actions are written: an environment in flight may still read its own.
     unwrap(pool_.check_idle(envs));
     write_actions(actions, batch, envs);
+    check();  // reading the actions may have let another thread close the pool
     unwrap(pool_.post_envs(envs, PoolOp::kStep));
     return 0;
   }
@@ -150,16 +151,17 @@ std::uint32_t EnvPoolCore::step(nb::handle actions, nb::handle batch_index, nb::
   }
   unwrap(pool_.check_idle(batch));
   write_actions(actions, batch, {});
+  check();  // as above
   const std::uint32_t sequence = unwrap(pool_.post(batch, PoolOp::kStep));
   results_->begin_step(batch);
   return sequence;
 }
 
 std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
-  check();
   const std::size_t batch = batch_argument(batch_index);
   std::optional<std::int64_t> given;
   if (!seed.is_none()) given = integer_argument("seed", seed, 0);
+  check();  // reading the seed may have let another thread close the pool
   if (!options_.is_ready_mode) {
     const std::uint32_t sequence = unwrap(pool_.post(batch, PoolOp::kReset, given));
     results_->begin_step(batch);

@@ -95,6 +95,16 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
   });
 }
 
+RpcPeer::~RpcPeer() {
+  // An Rpc may be dropped while an exception is raised, which goes on afterwards.
+  const nb::error_scope pending;
+  try {
+    close();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("the end of an Rpc");
+  }
+}
+
 const std::shared_ptr<Peer>& RpcPeer::shared_peer() {
   unwrap(fork_guard_.check("peer"));
   return peer_;
@@ -303,14 +313,23 @@ nb::object RpcPeer::serve_request(ServingTask& task, RpcFunctions& functions) {
     serve(std::move(task.request), handler.function);
     return {};
   }
-  const nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
+  const nb::object arguments = arguments_to_serve(request);
   if (!arguments.is_valid()) return {};
   return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                         arguments, handler.function, task.needs_help);
 }
 
+nb::object RpcPeer::arguments_to_serve(const Request& request) {
+  try {
+    return arguments_of(*peer_, request, pickle_, devices_.get());
+  } catch (const std::exception& error) {
+    peer_->fail(request.id, remote_error_of(error));
+    return {};
+  }
+}
+
 void RpcPeer::serve(Request request, nb::handle handler) {
-  nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
+  nb::object arguments = arguments_to_serve(request);
   if (!arguments.is_valid()) return;
   request.message.payload = {};
   PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
@@ -321,8 +340,8 @@ void RpcPeer::serve(Request request, nb::handle handler) {
         owned(PyObject_Call(handler.ptr(), args, has_names ? kwargs : nullptr));
     arguments.reset();  // its arrays may be released before the answer
     answer(request.id.session, request.id.call, value);
-  } catch (nb::python_error& error) {
-    peer_->fail(request.id, remote_error_of(error.value()));
+  } catch (const std::exception& error) {
+    peer_->fail(request.id, remote_error_of(error));
   }
 }
 
@@ -333,8 +352,8 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServ
     std::vector<Request> calls;
     try {
       calls = gatherer->take(closes_at(served.is_ready, asked, seen));
-    } catch (nb::python_error& error) {  // it cannot be decided for these calls
-      const RemoteError told = remote_error_of(error.value());
+    } catch (const std::exception& error) {  // it cannot be decided for these calls
+      const RemoteError told = remote_error_of(error);
       for (const Request& call : gatherer->take(seen)) peer_->fail(call.id, told);
       asked = 0;
       continue;
@@ -354,12 +373,12 @@ void RpcPeer::serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServ
 }
 
 void RpcPeer::run(std::vector<Request> calls, const RpcServed& served) {
-  auto batch =
-      std::make_shared<RpcBatch>(peer_, devices_, pickle_, served.options, std::move(calls));
-  const nb::object joined = batch->join();
-  if (!joined.is_valid()) return;
-  const nb::object function = served.function;
+  std::shared_ptr<RpcBatch> batch;
   try {
+    batch = std::make_shared<RpcBatch>(peer_, devices_, pickle_, served.options, std::move(calls));
+    const nb::object joined = batch->join();
+    if (!joined.is_valid()) return;
+    const nb::object function = served.function;
     const auto args = nb::borrow<nb::tuple>(PyTuple_GET_ITEM(joined.ptr(), 0));
     const auto kwargs = nb::borrow<nb::dict>(PyTuple_GET_ITEM(joined.ptr(), 1));
     if (served.is_deferred) {
@@ -367,8 +386,8 @@ void RpcPeer::run(std::vector<Request> calls, const RpcServed& served) {
     } else {
       batch->answer(function(*args, **kwargs));
     }
-  } catch (nb::python_error& error) {
-    batch->fail(error.value());
+  } catch (const std::exception& error) {  // this thread serves on
+    if (batch) batch->fail(error);
   }
 }
 

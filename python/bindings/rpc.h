@@ -69,7 +69,7 @@ struct RpcFunctions {
 class RpcPeer {
  public:
   RpcPeer(const Peer::Options& options, Pickle pickle);
-  ~RpcPeer() { close(); }
+  ~RpcPeer();
   RpcPeer(const RpcPeer&) = delete;
   RpcPeer& operator=(const RpcPeer&) = delete;
 
@@ -126,6 +126,9 @@ class RpcPeer {
   nb::object serve_request(ServingTask& task, RpcFunctions& functions);
   nb::object serve_gathered(ServingTask& task, RpcFunctions& functions);
   void serve(Request request, nb::handle handler);
+  // On a thread that serves, which goes on after any exception. Invalid if the arguments cannot be
+  // read, which the caller is told.
+  nb::object arguments_to_serve(const Request& request);
   // Runs batches while there are calls that can form one.
   void serve(const std::shared_ptr<CallGatherer>& gatherer, const RpcServed& served);
   void run(std::vector<Request> calls, const RpcServed& served);

@@ -43,6 +43,12 @@ RemoteError remote_error_of(nb::handle error) {
   }
 }
 
+RemoteError remote_error_of(const std::exception& error) {
+  const auto* const raised = dynamic_cast<const nb::python_error*>(&error);
+  return raised != nullptr ? remote_error_of(raised->value())
+                           : RemoteError{StatusCode::kInternal, "Error", error.what(), ""};
+}
+
 RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> devices,
                    Pickle pickle, std::shared_ptr<const RpcBatchOptions> options,
                    std::vector<Request> requests)
@@ -52,9 +58,15 @@ RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> de
       options_(std::move(options)) {
   if (!requests.empty()) function_ = requests.front().function;
   calls_.reserve(requests.size());
-  for (Request& request : requests) {
-    nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
-    if (arguments.is_valid()) calls_.push_back({request.id, std::move(arguments)});
+  try {
+    for (Request& request : requests) {
+      nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
+      if (arguments.is_valid()) calls_.push_back({request.id, std::move(arguments)});
+    }
+  } catch (const std::exception& error) {
+    const RemoteError told = remote_error_of(error);
+    for (const Request& request : requests) peer_->fail(request.id, told);
+    throw;
   }
 }
 
@@ -82,7 +94,8 @@ nb::object RpcBatch::join() {
     return joined;
   } catch (nb::python_error& error) {
     for (Call& call : calls_) call.arguments.reset();
-    fail(error.value());
+    fail(error);
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
     return {};
   }
 }
@@ -95,7 +108,8 @@ void RpcBatch::answer(nb::handle value) {
   try {
     split(value);
   } catch (nb::python_error& error) {
-    fail(error.value());
+    fail(error);
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
   }
 }
 
@@ -107,22 +121,12 @@ void RpcBatch::split(nb::handle value) {
                          "rows must be there",
                          rows_, rows));
   });
-  const bool is_tuple = PyTuple_Check(value.ptr());
-  if ((is_tuple || PyList_Check(value.ptr())) && options_->leaves != BatchLeaves::kFirst &&
-      (is_tuple || options_->leaves == BatchLeaves::kStack) && !has_array(value.ptr(), 0)) {
-    const std::size_t count = nb::len(value);
-    if (count != calls_.size() && count != rows_) {
-      raise(invalid_argument(
-          "the function of a batch of {} calls gave {} values; each caller must get one",
-          calls_.size(), count));
-    }
-  }
   drop_lent_arrays();
   std::deque<DeviceSender> senders;
   for (const Call& call : calls_) {
     senders.emplace_back(peer_, devices_, call.id, DeviceSender::Way{});
   }
-  RpcBatchSplitter splitter(*options_, reader_, pickle_, senders);
+  RpcBatchSplitter splitter(*options_, reader_, pickle_, senders, rows_);
   splitter.read(value.ptr(), 0);
   std::vector<Peer::Answer> answers;
   answers.reserve(calls_.size());
@@ -135,7 +139,9 @@ void RpcBatch::split(nb::handle value) {
       senders[i].finish(payload);
       size += payload.bulk_bytes() + payload.head.size();
       answers.push_back({calls_[i].id, std::move(payload)});
-    } catch (nb::python_error& error) {  // this answer cannot be sent; the others are
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+      // This answer cannot be sent; the others are.
       peer_->fail(calls_[i].id, remote_error_of(error.value()));
     }
     begin += calls_[i].rows;
@@ -150,9 +156,16 @@ void RpcBatch::fail(nb::handle error) {
     raise_type_error(
         format("error is a {}; it must be an exception or a str", type_name_of(error.ptr())));
   }
+  if (!is_answered_) fail_all(remote_error_of(error));
+}
+
+void RpcBatch::fail(const std::exception& error) {
+  if (!is_answered_) fail_all(remote_error_of(error));
+}
+
+void RpcBatch::fail_all(const RemoteError& error) {
   if (std::exchange(is_answered_, true)) return;
-  const RemoteError told = remote_error_of(error);
-  for (const Call& call : calls_) peer_->fail(call.id, told);
+  for (const Call& call : calls_) peer_->fail(call.id, error);
 }
 
 }  // namespace reverie::python

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,17 +46,21 @@ struct RpcBatchOptions {
 // The interpreter's lock guards it.
 class RpcBatch {
  public:
-  // Calls whose arguments cannot be read are answered with that error, and left out.
+  // Calls whose arguments cannot be read are answered with that error, and left out. If it raises,
+  // which it does for Ctrl-C, all calls have failed.
   RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> devices, Pickle pickle,
            std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests);
 
   // The joined (args, kwargs) of all calls. Invalid if they do not fit together, which is reported
-  // to the callers, or if no call is left. Call it once.
+  // to the callers, or if no call is left. What is no Exception, such as Ctrl-C, is also raised.
+  // Call it once.
   nb::object join();
-  // Splits a result among the callers. An error in it is reported to all of them.
+  // Splits a result among the callers. An error in it is reported to all of them; what is no
+  // Exception is also raised.
   void answer(nb::handle value);
   // Does nothing if the batch was answered.
   void fail(nb::handle error);
+  void fail(const std::exception& error);
   const std::string& function() const { return function_; }
   std::size_t call_count() const { return calls_.size(); }
 
@@ -66,6 +71,7 @@ class RpcBatch {
     std::size_t rows = 1;
   };
   void split(nb::handle value);
+  void fail_all(const RemoteError& error);
 
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<DeviceTensors> devices_;
@@ -83,5 +89,7 @@ class RpcBatch {
 void set_rpc_batch_helpers(nb::object join_leaves, nb::object error_parts);
 // What the caller of a request learns about an exception or a text.
 RemoteError remote_error_of(nb::handle error);
+// The same for an exception of C++, which may be one of Python's.
+RemoteError remote_error_of(const std::exception& error);
 
 }  // namespace reverie::python

@@ -24,9 +24,12 @@ std::optional<std::size_t> row_count(PyObject* value) {
     return static_cast<std::size_t>(PyArray_DIM(array, 0));
   }
   if (PyArray_CheckScalar(value) || !is_array(value)) return std::nullopt;
+  // What only describes arrays may have unknown extents: (None, 3), or None for the shape.
   const nb::object shape = nb::handle(value).attr("shape");
-  if (nb::len(shape) == 0) return std::nullopt;
-  return nb::cast<std::size_t>(nb::object(shape[0]));
+  if (PySequence_Check(shape.ptr()) == 0 || nb::len(shape) == 0) return std::nullopt;
+  std::size_t rows = 0;
+  if (!nb::try_cast(nb::object(shape[0]), rows)) return std::nullopt;
+  return rows;
 }
 
 bool has_array(PyObject* nest, std::size_t depth) {

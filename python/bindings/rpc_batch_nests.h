@@ -17,7 +17,7 @@ namespace nb = nanobind;
 // An array or scalar of NumPy, or an array of another framework.
 bool is_array(PyObject* value);
 
-// The rows of an array with dimensions; empty for other values.
+// The rows of an array with dimensions; empty for other values, and if the number is unknown.
 std::optional<std::size_t> row_count(PyObject* value);
 
 // Calls `look(array, rows)` for each array with dimensions in a nest, in order, until it returns

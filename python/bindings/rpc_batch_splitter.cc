@@ -103,8 +103,16 @@ void RpcBatchSplitter::read_sequence(PyObject* nest, std::size_t depth) {
   const bool is_dealt_out = options_.leaves != BatchLeaves::kFirst &&
                             (options_.leaves == BatchLeaves::kStack || is_tuple) &&
                             !has_array(nest, depth);
-  if (is_dealt_out && count >= call_count_) {
-    return add(Part::Kind::kEntry, std::move(items), depth);
+  if (is_dealt_out) {
+    // Without `cat` a call is a row, and entries of the padding may follow.
+    if (count == call_count_ || (!options_.is_cat && count == rows_)) {
+      return add(Part::Kind::kEntry, std::move(items), depth);
+    }
+    if (depth == 0 || count > call_count_) {
+      raise(invalid_argument(
+          "the function of a batch of {} calls gave {} values; each caller must get one",
+          call_count_, count));
+    }
   }
   begin(is_tuple ? ValueKind::kTuple : ValueKind::kList, count, names_of_tuple(nest));
   for (std::size_t i = 0; i < count; ++i) {

@@ -25,14 +25,15 @@ namespace reverie::python {
 // Reads a result once; then writes each caller's part of it. The interpreter's lock guards it.
 class RpcBatchSplitter {
  public:
-  // `senders` are those of the callers, in order.
+  // `senders` are those of the callers, in order; `rows` are those of the batch, padding included.
   RpcBatchSplitter(const RpcBatchOptions& options, LeafReader& reader, Pickle pickle,
-                   std::deque<DeviceSender>& senders)
+                   std::deque<DeviceSender>& senders, std::size_t rows)
       : options_(options),
         reader_(reader),
         pickle_(pickle),
         senders_(senders),
-        call_count_(senders.size()) {}
+        call_count_(senders.size()),
+        rows_(rows) {}
 
   void read(PyObject* nest, std::size_t depth);
   // The part of one caller: rows [begin, begin + rows), or entry `index`.
@@ -71,6 +72,7 @@ class RpcBatchSplitter {
   const Pickle pickle_;
   std::deque<DeviceSender>& senders_;
   const std::size_t call_count_;
+  const std::size_t rows_;
   std::vector<Part> parts_;
 };
 

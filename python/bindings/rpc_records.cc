@@ -87,6 +87,7 @@ nb::object make_record(const Record& record, const std::vector<nb::object>& valu
     }
     return made;
   } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C in its code
     raise(data_loss("an instance of the dataclass '{}' that came cannot be made: {}: {}",
                     record.names.substr(0, record.names.find(' ')),
                     type_name_of(error.value().ptr()), str_of(error.value())));

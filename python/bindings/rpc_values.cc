@@ -60,8 +60,9 @@ nb::object tuple_class(std::span<const std::byte> names, std::size_t count) {
     nb::object made = nb::module_::import_("collections").attr("namedtuple")(words[0], fields);
     known->emplace(key, nb::object(made).release().ptr());
     return made;
-  } catch (nb::python_error& error) {  // no class can have such field names: a plain tuple is used
-    return {};
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+    return {};  // no class can have such field names: a plain tuple is used
   }
 }
 
@@ -185,6 +186,7 @@ class Decoder {
     try {
       return nb::module_::import_("reverie.trusted").attr("loads")(bytes);
     } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C in its code
       raise(data_loss("a pickled value that came cannot be read: {}: {}",
                       type_name_of(error.value().ptr()), str_of(error.value())));
     }
@@ -449,7 +451,10 @@ nb::object decode_value(const Payload& payload, Pickle pickle, DeviceTensors* de
 }
 
 nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle, DeviceTensors* devices) {
-  std::string why;
+  const auto refuse = [&](const std::string& why) {
+    peer.fail(request.id, {StatusCode::kInvalidArgument, "",
+                           format("the arguments of '{}' {}", request.function, why), ""});
+  };
   try {
     nb::object value = decode_value(request.message.payload, pickle, devices);
     // A hostile peer may have sent anything.
@@ -458,12 +463,14 @@ nb::object arguments_of(Peer& peer, const Request& request, Pickle pickle, Devic
         PyDict_CheckExact(PyTuple_GET_ITEM(value.ptr(), 1))) {
       return value;
     }
-    why = format("the arguments of '{}' are not a tuple and a dict", request.function);
+    refuse("are not a tuple and a dict");
   } catch (nb::python_error& error) {
-    why =
-        format("the arguments of '{}' cannot be read: {}", request.function, str_of(error.value()));
+    if (!error.matches(PyExc_Exception)) {  // Ctrl-C
+      refuse(format("cannot be read: {}", type_name_of(error.value().ptr())));
+      throw;
+    }
+    refuse(format("cannot be read: {}", str_of(error.value())));
   }
-  peer.fail(request.id, {StatusCode::kInvalidArgument, "", why, ""});
   return {};
 }
 

@@ -339,6 +339,7 @@ bool Values::add_dlpack(ColumnId column, std::string_view path, nb::handle leaf)
       if (!nb::try_cast<nb::ndarray<nb::ro>>(capsule, array)) return false;
     }
   } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C in its code
     // Some that refuse DLPack (a read-only array, a type that it lacks) have __array__ yet.
     if (nb::hasattr(leaf, "__array__")) return false;
     raise_type_error(format("{} is a {} that cannot be read: {}", column_text(path),

@@ -128,6 +128,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
             hindsight = _checks.instance("hindsight", hindsight, Hindsight, what)
         self._hindsight = hindsight
         self._gamma = gamma
+        if not callable(beta):
+            beta = _checks.number("beta", beta, 0.0)  # a float, as checkpoints have it
         self._given = {
             "capacity": capacity,
             "num_envs": num_envs,

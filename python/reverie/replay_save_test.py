@@ -178,6 +178,24 @@ def test_load_needs_a_beta_function_to_be_given_again(tmp_path):
     assert loaded.update_count == buffer.update_count == 1
 
 
+@pytest.mark.parametrize("beta", [np.float32(0.25), np.int64(1), np.array(0.5)])
+def test_a_beta_of_numpys_is_saved_and_copied(tmp_path, beta):
+    buffer = reverie.ReplayBuffer(50, prioritized=True, beta=beta, seed=1)
+    assert copy.copy(buffer)._given["beta"] == beta
+    for number in range(20):
+        buffer.add(**step(number))
+    buffer.update_priorities(buffer.sample(8)["tickets"], np.arange(1.0, 9.0))
+    buffer.save(tmp_path / "it")
+    copies = [
+        reverie.ReplayBuffer.load(tmp_path / "it"),
+        copy.deepcopy(buffer),
+        pickle.loads(pickle.dumps(buffer)),
+    ]
+    weights = buffer.sample(8)["weights"]
+    for one in copies:
+        np.testing.assert_array_equal(one.sample(8)["weights"], weights)
+
+
 def test_save_and_load_refuse_empty_or_closed_buffers_and_wrong_paths(tmp_path):
     buffer = reverie.ReplayBuffer(50, seed=1)
     with pytest.raises(FailedPreconditionError):

@@ -158,8 +158,10 @@ class _Served:
                 self._end(answer, end.value)
                 return
             except BaseException as error:  # the caller is to know
-                self._end(None, None)
-                answer.fail(error)
+                try:
+                    answer.fail(error)
+                finally:  # it closes the iterator, which may raise too
+                    self._end(None, None)
                 return
             self._at += 1
             try:

@@ -1,6 +1,9 @@
 """A program written for Reverb, with the store in its own process."""
 
 import contextlib
+import signal
+import socket
+import time
 
 import numpy as np
 import pytest
@@ -250,6 +253,51 @@ def test_the_same_seed_repeats_the_keys_and_other_seeds_share_none(make_clients)
     assert keys_of_a_run(make_clients, 5) == first
     assert not set(first) & set(keys_of_a_run(make_clients, 6))
     assert not set(keys_of_a_run(make_clients, None)) & set(keys_of_a_run(make_clients, None))
+
+
+@pytest.fixture
+def silent_address():
+    """The address of a server that accepts connections, and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        lambda client: client.insert([1.0], {"t": 1.0}, timeout_s=0.2),
+        lambda client: client.insert_rows({"x": np.arange(3)}, "t", timeout_s=0.2),
+    ],
+)
+def test_a_seeded_client_whose_server_is_silent_inserts_within_its_time_limit(
+    silent_address, insert, ended_within
+):
+    client = reverie.Client(silent_address, seed=1)
+    begin = time.monotonic()
+    with pytest.raises(errors.DeadlineExceededError):
+        insert(client)
+    assert ended_within(begin, 10.0)
+
+
+def test_a_signal_handler_may_insert_while_a_seeded_client_waits_for_its_server(silent_address):
+    client = reverie.Client(silent_address, seed=1)
+    handled = []
+
+    def handler(*_):
+        with pytest.raises(errors.DeadlineExceededError):
+            client.insert([1.0], {"t": 1.0}, timeout_s=0.1)
+        handled.append(True)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.insert([1.0], {"t": 1.0}, timeout_s=1.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert handled == [True]
 
 
 def test_an_invalid_seed_or_a_seed_with_shards_is_refused():

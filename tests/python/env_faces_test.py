@@ -277,6 +277,31 @@ def test_a_vector_environment_that_hangs_or_raises_is_reported():
             future.result()
 
 
+class Late(gymnasium.vector.SyncVectorEnv):
+    """Its every second step raises a TimeoutError, as one that asks a remote simulator may."""
+
+    def __init__(self, num_envs):
+        make = lambda: gymnasium.make("CartPole-v1")  # noqa: E731
+        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.count = 0
+
+    def step(self, actions):
+        self.count += 1
+        if self.count % 2 == 0:
+            raise TimeoutError("the simulator did not answer")
+        return super().step(actions)
+
+
+def test_a_time_limit_of_a_vector_environment_is_an_env_error_and_frees_the_batch():
+    with reverie.EnvPool(Late, 2, backend="vector") as pool:
+        pool.reset().result()
+        for _ in range(2):
+            pool.step([0, 0]).result()
+            with pytest.raises(EnvError, match="the simulator did not answer") as told:
+                pool.step([0, 0]).result()
+            assert told.value.batch == 0
+
+
 def test_a_pool_is_a_vector_environment_of_gymnasium():
     from reverie.envs.vector_env import GymVectorEnv
 

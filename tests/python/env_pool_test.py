@@ -589,6 +589,19 @@ def test_calls_of_a_closed_pool_are_refused():
             call()
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_a_pool_that_closes_while_its_actions_are_read_refuses_the_step(options):
+    class Closing:
+        def __array__(self, *_, **__):
+            pool.close()
+            return np.ones(2, int)
+
+    pool = alone(Counter, **options)
+    pool.reset().result()
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        pool.step(Closing(), **({"env_ids": [0, 1]} if options else {}))
+
+
 def test_a_dropped_pool_leaves_no_process():
     pool = alone(Counter)
     pids = pool.worker_pids

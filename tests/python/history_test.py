@@ -196,6 +196,18 @@ def test_none_leaves_a_column_out_of_a_step(writer):
     assert [cell is None for cell in writer.history["y"]] == [True, False]
 
 
+def test_a_structure_whose_first_step_was_refused_must_still_agree_with_others(client, writer):
+    with pytest.raises(reverie.errors.UnsupportedTypeError):
+        writer.append({"a": {"b": object()}})
+    writer.append({"a": 1.0})
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="a dict at 'a'"):
+        writer.append({"a": {"b": 2.0}})
+    writer.append({"a": 3.0})
+    writer.create_item("t", 1.0, {"a": writer.history["a"][-2:]})
+    writer.flush()
+    assert client.sample_batch("t", 1).data["a"].tolist() == [[1.0, 3.0]]
+
+
 def test_end_episode_clears_the_history(writer):
     append_numbers(writer, 3)
     old = writer.history["x"][-1:]

@@ -4,6 +4,7 @@ The main thread repeats one call for ever. The calls are those of ``exits_progra
 ``exits_test.py`` finds by reflection that none is missing.
 """
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -14,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reverie
@@ -111,6 +113,12 @@ def buffer():
     return made
 
 
+def history(client):
+    writer = client.trajectory_writer(2)
+    writer.append({"x": 1})
+    return writer.history["x"]
+
+
 def interrupt(*_, **__):
     raise KeyboardInterrupt
 
@@ -125,12 +133,102 @@ def interrupt(*_, **__):
         ("__index__", lambda client, value: client.sample_batch("t", value)),
         ("__iter__", lambda _, value: reverie.TrajectoryColumn(value)),
         ("__repr__", lambda client, value: client.sample_batch("t", value)),
+        ("__dlpack__", lambda client, value: client.insert({"x": value}, {"t": 1.0})),
+        ("__index__", lambda client, value: history(client)[value]),
+        ("__index__", lambda client, value: history(client)[[value]]),
+        (
+            "__iter__",
+            lambda client, value: client.trajectory_writer(2).configure(
+                value, num_keep_alive_refs=1, max_chunk_length=1
+            ),
+        ),
     ],
 )
 def test_ctrl_c_in_the_code_of_an_argument_raises_keyboard_interrupt(method, call):
-    value = type("Value", (), {method: interrupt})()
+    members = {"__dlpack_device__": lambda _: (1, 0), "__array__": lambda _: 1}  # a CPU's
+    value = type("Value", (), (members if method == "__dlpack__" else {}) | {method: interrupt})()
     with reverie.Store([reverie.Table.queue("t", 1)]) as store, pytest.raises(KeyboardInterrupt):
         call(store.client(), value)
+
+
+@reverie.register_dataclass(name="interrupts_test.Interrupting")
+@dataclasses.dataclass
+class Interrupting:
+    """Raises KeyboardInterrupt in the process that receives it, as Ctrl-C in its code would."""
+
+    at: str = "arrival"
+
+    def __post_init__(self):
+        if self.at == "arrival" and _HAS_BEGUN:
+            raise KeyboardInterrupt
+
+    @property
+    def shape(self):
+        return (1,)
+
+    @property
+    def dtype(self):
+        return np.dtype(np.int64)
+
+    __array__ = interrupt
+    __getitem__ = interrupt
+
+
+_HAS_BEGUN = []
+
+
+@pytest.fixture
+def peers():
+    options = {"token": "secret", "allow_pickle": True, "timeout_s": 30.0}
+    with reverie.Rpc("server", **options) as server, reverie.Rpc("client", **options) as client:
+        client.connect(server.listen())
+        yield server, client
+    _HAS_BEGUN.clear()
+
+
+class Unpickled:
+    def __reduce__(self):
+        return interrupt, ()
+
+
+@pytest.mark.parametrize("make", [Interrupting, Unpickled])
+def test_ctrl_c_while_a_received_value_is_made_raises_keyboard_interrupt(peers, make):
+    server, client = peers
+    value = make()
+    _HAS_BEGUN.append(True)
+    server.define("give", lambda: value)
+    with pytest.raises(KeyboardInterrupt):
+        client.sync("server", "give")
+    # The arguments of a call, on the thread that takes it: its caller learns of it too.
+    for options in ({}, {"batch_size": 2, "max_wait_s": None}):
+        queue = server.define_queue("take", **options)
+        futures = [client.async_("server", "take", one) for one in (value, 1)]
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(30.0)
+        assert "KeyboardInterrupt" in str(futures[0].exception(30.0))
+        if options:
+            assert "KeyboardInterrupt" in str(futures[1].exception(30.0))
+        server.undefine("take")
+    # A thread that serves goes on.
+    for options in ({}, {"batch_size": 1}):
+        server.define("plain", lambda x: x, **options)
+        assert "KeyboardInterrupt" in str(client.async_("server", "plain", value).exception(30.0))
+        assert client.sync("server", "plain", np.arange(1)) == [0]
+        server.undefine("plain")
+
+
+def test_ctrl_c_while_a_batch_is_joined_or_answered_raises_keyboard_interrupt(peers):
+    server, client = peers
+    queue = server.define_queue("ask", batch_size=1)
+    future = client.async_("server", "ask", Interrupting("joining"))
+    with pytest.raises(KeyboardInterrupt):
+        queue.get(30.0)
+    assert "KeyboardInterrupt" in str(future.exception(30.0))
+    future = client.async_("server", "ask", 1)
+    answer, _, _ = queue.get(30.0)
+    with pytest.raises(KeyboardInterrupt):
+        answer(Interrupting("answering"))
+    assert "KeyboardInterrupt" in str(future.exception(30.0))
 
 
 class Dropped:

@@ -115,6 +115,31 @@ def test_a_result_of_another_length_fails_all_callers(pair, wrong, word):
             future.result(DEADLINE_S)
 
 
+def test_a_function_that_returns_a_description_of_arrays_serves_on(pair):
+    server, client = pair
+    given = [reverie.TensorSpec((None, 3), "float32"), np.arange(2)]
+    server.define("next", lambda _x: given.pop(0), batch_size=2, max_wait_s=None)
+    for future in [client.async_("server", "next", i) for i in range(2)]:
+        with pytest.raises(errors.RemoteError, match="TensorSpec"):
+            future.result(DEADLINE_S)
+    assert results([client.async_("server", "next", i) for i in range(2)]) == [0, 1]
+
+
+@pytest.mark.parametrize("part", [lambda value: value, lambda value: {"names": value}])
+def test_a_list_with_an_entry_per_row_fails_all_callers_that_brought_batches(pair, part):
+    server, client = pair
+    server.define(
+        "names", lambda x: part([f"row {i}" for i in x]), batch_size=2, max_wait_s=None, cat=True
+    )
+    rows = [np.arange(2), np.arange(2, 5)]
+    for future in [client.async_("server", "names", some) for some in rows]:
+        with pytest.raises(errors.RemoteError, match="batch of 2 calls gave 5 values"):
+            future.result(DEADLINE_S)
+    server.define("entries", lambda _x: part(["a", "b"]), batch_size=2, max_wait_s=None, cat=True)
+    got = results([client.async_("server", "entries", some) for some in rows])
+    assert got == [part("a"), part("b")]
+
+
 def test_calls_that_do_not_stack_or_functions_that_raise_fail_all_callers(pair):
     server, client = pair
     server.define("same", lambda x: x, batch_size=2, max_wait_s=None)

@@ -272,6 +272,28 @@ def test_the_name_that_streams_use_is_refused_and_stays_defined(pair):
         assert list(stream) == [0, 1, 2]
 
 
+def test_an_iterator_that_raises_at_its_end_too_still_fails_its_caller(pair):
+    server, client = pair
+
+    class Broken:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            raise ValueError("no value")
+
+        def close(self):
+            raise OSError("no end either")
+
+    server.define_stream("broken", Broken)
+    with (
+        client.stream("server", "broken", timeout_s=DEADLINE_S) as stream,
+        pytest.raises(errors.RemoteError, match="ValueError: no value"),
+    ):
+        next(stream)
+    eventually(lambda: not server._streams._served)
+
+
 _CALLER = """
 import sys, reverie
 rpc = reverie.Rpc("caller")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -574,6 +575,23 @@ def test_after_close_calls_fail_on_both_peers(pair, ended_within):
     client.close()
     with pytest.raises(errors.CancelledError):
         mine.result(DEADLINE_S)
+
+
+def test_a_peer_can_be_dropped_while_an_exception_is_raised():
+    dropped = []
+
+    def peer():
+        made = reverie.Rpc("dropped")
+        dropped.append(weakref.ref(made))
+        made.listen()
+        return made
+
+    with pytest.raises(KeyError, match="missing"):
+        reverie.Group(peer(), {}["missing"])
+    with pytest.raises(ValueError, match="'x'"):
+        [peer(), int("x")]
+    gc.collect()
+    assert [one() for one in dropped] == [None, None]
 
 
 def test_a_dropped_peer_ends_its_threads_at_once(pair, ended_within):

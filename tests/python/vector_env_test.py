@@ -466,6 +466,38 @@ def test_an_environment_that_replaced_a_failed_one_is_not_stepped_before_it_is_r
     envs.close()
 
 
+class Interrupted(Scripted):
+    """Ctrl-C comes in a step of the second environment, unless it was made again."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        self.number = Interrupted.made
+        Interrupted.made += 1
+
+    def step(self, action):
+        if self.number == 1:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+def test_after_ctrl_c_in_the_middle_of_a_step_the_environments_must_be_reset():
+    envs = ours([Interrupted] * COUNT, num_workers=0)
+    model = ours([scripted()] * COUNT, num_workers=0)
+    envs.reset(seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        envs.step(np.zeros(COUNT, int))
+    with pytest.raises(EnvError, match=r"reset\(\) first"):
+        envs.step(np.zeros(COUNT, int))
+    np.testing.assert_array_equal(envs.reset(seed=5)[0], model.reset(seed=5)[0])
+    np.testing.assert_array_equal(
+        envs.step(np.zeros(COUNT, int))[0], model.step(np.zeros(COUNT, int))[0]
+    )
+    envs.close()
+    model.close()
+
+
 def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     def broken():
         raise RuntimeError("no such level")

@@ -33,6 +33,21 @@ def workers():
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
+def test_a_training_can_be_dropped_while_an_exception_is_raised():
+    pytest.importorskip("gymnasium")
+
+    def trained():
+        trainer = Trainer("dqn", "CliffWalking-v1", SHORT)  # whose environments are in Python
+        trainer.start()
+        assert trainer.wait(30.0)
+        return trainer
+
+    before = workers()
+    with pytest.raises(KeyError, match="missing"):
+        [trained(), {}["missing"]]
+    eventually(lambda: workers() == before)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("actors", [0, 2])
 def test_a_killed_or_frozen_worker_is_reported_and_the_training_is_kept(tmp_path, actors, how):

@@ -126,6 +126,9 @@ class CallerPool:
         except Exception as error:
             self._failed.add(len(nests))
             raise _env_error(len(nests), "raised", traceback.format_exc()) from error
+        except BaseException:  # Ctrl-C: some have stepped, and others have not
+            self._failed.update(range(len(self._rows)))
+            raise
         return _Done(nests, is_array=self._is_array)
 
 

@@ -8,8 +8,7 @@ ale-py's ``AtariVectorEnv``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -263,22 +262,19 @@ class _VectorFuture:
     def result(self, timeout_s: float | None = None) -> EnvBatch:
         """Wait for the batch; see ``EnvFuture``."""
         limit_s = self._pool._timeout_s if timeout_s is None else timeout_s
+        # Waits first: the environment may itself raise a TimeoutError.
+        if not wait([self._running], limit_s).done:
+            raise DeadlineExceededError(
+                f"batch {self._batch} is not ready within {limit_s:g} s; its vector "
+                "environment still steps: wait again with a longer timeout_s"
+            )
+        self._taken()
         try:
-            made = self._running.result(limit_s)
-        except FutureTimeoutError:
-            if not self._running.done():
-                raise DeadlineExceededError(
-                    f"batch {self._batch} is not ready within {limit_s:g} s; its vector "
-                    "environment still steps: wait again with a longer timeout_s"
-                ) from None
-            raise
+            return self._running.result()
         except Exception as error:
-            self._taken()
             failed = EnvError(f"the vector environment of batch {self._batch} raised: {error!r}")
             failed.batch = self._batch
             raise failed from error
-        self._taken()
-        return made
 
     def _taken(self) -> None:
         if self._pool._in_flight[self._batch] is self._running:
