@@ -114,8 +114,8 @@ class Server(Checkpointed, ProcessBound, Scoped):
             ``Client("unix:" + unix_path)``. A round trip takes half the time. None for no such
             socket. Without TLS there is another one for each port, without a file, which such
             clients of ``host:port`` use automatically.
-        max_bytes: the bound of all steps and items together; inserts wait for room. None for no
-            bound.
+        max_bytes: the bound of all steps and items together; inserts wait for room. A full table
+            makes room itself: it evicts items of its own. None for no bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
             goes to a temporary file beyond that, and is read back when a batch needs it. None for
             no bound, except for tables with their own ``memory_bytes``.

@@ -58,7 +58,8 @@ class Store(Checkpointed, ProcessBound, Closing):
     Args:
         tables: at least one, of different names. Each then belongs to this store.
         max_bytes: the bound of all steps and items together; inserts wait for room, and fail if
-            there never will be. None for no bound.
+            there never will be. A full table makes room itself: it evicts items of its own. None
+            for no bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
             goes to a temporary file beyond that, and is read back when a batch needs it. None for
             no bound, except for tables with their own ``memory_bytes``.

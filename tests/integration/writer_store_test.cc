@@ -1,15 +1,29 @@
 // Writers and batches with a real store between them.
+#include <atomic>
+#include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/random.h"
 #include "reverie/client/trajectory_writer.h"
 #include "reverie/gather/batch.h"
 #include "reverie/replay/chunk_store.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/server/server.h"
+#include "reverie/service/blocking.h"
 #include "reverie/tensor/block_memory.h"
+#include "tests/support/eventually.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
 #include "tests/support/values.h"
@@ -160,6 +174,59 @@ TEST(WriterAndStore, AnItemThatTheTableRefusesLeavesTheWriterUsable) {
   expect_refused(writer.create_last(1, "nowhere"), StatusCode::kNotFound,
                  {"'nowhere'", "'replay'"});
   EXPECT_TRUE(writer.create_last(1, "replay").ok());
+}
+
+// The table has the item when the disk of its journal fails, and a flush that returned ok would say
+// that the item survives a power cut.
+TEST(WriterAndStore, AnItemThatItsJournalCannotRecordFailsTheFlush) {
+  IoThreads threads{1};
+  LinkLoops loops{threads};
+  using Open = std::function<std::shared_ptr<ReplayService>(Server&)>;
+  const std::vector<Open> ways = {
+      [](Server& server) { return server.store(); },
+      [&](Server& server) {
+        return ReverbClient::open(threads, server.addresses().front()).value();
+      },
+      [&](Server& server) {
+        return PeerStoreClient::open(loops, server.addresses().front(), {}).value();
+      },
+  };
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    SCOPED_TRACE(way);
+    std::string folder = ::testing::TempDir() + "/writer-store-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    std::atomic<bool> is_broken{false};
+    std::promise<void> item_is_in;
+    const std::shared_future<void> may_fail = item_is_in.get_future();
+    testing::HookedFileSystem files(FileSystem::system());
+    files.before_append = [&](std::size_t) {
+      if (!is_broken) return Status();
+      may_fail.wait();
+      return data_loss("the device failed");
+    };
+    ServerOptions options;
+    options.checkpoints.emplace();
+    options.checkpoints->path = folder;
+    options.checkpoints->checkpointer.journal.durability = Durability::kSync;
+    options.checkpoints->checkpointer.files = &files;
+    const auto server = Server::open({fifo(10)}, std::move(options)).value();
+    {
+      XWriter writer(ways[way](*server), {});
+      ASSERT_TRUE(writer.append(1).ok());
+      ASSERT_TRUE(writer.create_last(1, "replay").ok());
+      writer.end_episode();
+      is_broken = true;
+      ASSERT_TRUE(writer.append(2).ok());
+      ASSERT_TRUE(writer.create_last(1, "replay").ok());
+      EXPECT_EQ((*writer).pending_items(), 1u);
+      ASSERT_TRUE(test::eventually(
+          [&] { return info_and_wait(*server->store()).value()[0].current_size == 2; }));
+      item_is_in.set_value();
+      expect_refused((*writer).end_episode(true, TimePoint::max(), {}), StatusCode::kDataLoss,
+                     {"1 ", "item", "table 'replay'", "the device failed"});
+    }
+  }
 }
 
 // The fixed size of an item in its table, which these tests do not count.

@@ -655,6 +655,7 @@ TEST(CheckpointCrash, ACheckpointIsCancelledBetweenThePiecesOfALargeChunk) {
   files.before_append = [&](std::size_t size_bytes) {
     EXPECT_LE(size_bytes, kPieceBytes);
     if (size_bytes == kPieceBytes && ++large == 2) is_cancelled = true;
+    return Status();
   };
   EXPECT_EQ(checkpointer->write(*service, {}, &is_cancelled).status().code(),
             StatusCode::kCancelled);

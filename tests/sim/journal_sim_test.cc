@@ -18,6 +18,7 @@
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/checkpoint/journal.h"
 #include "reverie/checkpoint_tools/inspection.h"
+#include "reverie/checkpoint_tools/reverb_conversion.h"
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/journal_ring.h"
 #include "reverie/durable_files/section_file.h"
@@ -1439,6 +1440,26 @@ TEST(JournalDamage, ADamagedFileCoveredByTheCheckpointIsIgnored) {
       }
     }
   }
+}
+
+// As a store opens it.
+TEST(JournalDamage, ADamagedFileCoveredByTheCheckpointDoesNotPreventAConversion) {
+  const std::string old = join_path(kRoot, journal_name(1));
+  TableOptions table = table_options("t", "Fifo", "Fifo", 20, RateLimiter::min_size(1));
+  sim::FileSystem files(1);
+  Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/false, kRoot,
+             {table});
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "t", 1, 6));
+  const std::vector<std::byte> bytes = files.content(kRoot).at(old);
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  ASSERT_TRUE(files.create(old).value()->append(bytes).ok());
+  files.flip(old, bytes.size() / 2, std::byte{1});
+  const auto converted = convert_checkpoint(files, kRoot, "/data/reverb", {});
+  ASSERT_TRUE(converted.ok()) << converted.status().to_string();
+  EXPECT_EQ(converted->items, 5u);
+  EXPECT_EQ(inspect_journal(files, kRoot).status().code(), StatusCode::kDataLoss)
+      << "an inspection reports it";
 }
 
 TEST(Journal, WaitingAndContinuingThreadsAreConfirmedOnceEach) {

@@ -1,5 +1,6 @@
 // A file system that calls hooks: right before a file is synced by name, before a folder is
-// created, which is how each checkpoint begins, and before bytes are appended to a new file.
+// created, which is how each checkpoint begins, and before bytes are appended to a new file. An
+// error of a hook is that of the call.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +16,15 @@
 
 namespace reverie::testing {
 
-// A file that calls a hook before each append.
+// A file that calls a hook before each append, on the thread that appends.
 class HookedFile final : public File {
  public:
-  using Hook = std::function<void(std::size_t size_bytes)>;
+  using Hook = std::function<Status(std::size_t size_bytes)>;
   HookedFile(std::unique_ptr<File> inner, const Hook& hook)
       : inner_(std::move(inner)), hook_(hook) {}
 
   Status append(std::span<const std::byte> bytes) override {
-    hook_(bytes.size());
+    REVERIE_RETURN_IF_ERROR(hook_(bytes.size()));
     return inner_->append(bytes);
   }
   Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
@@ -42,9 +43,9 @@ class HookedFileSystem final : public FileSystem {
  public:
   explicit HookedFileSystem(FileSystem& inner) : inner_(inner) {}
 
-  std::function<void()> before_sync_file;        // is called once
-  std::function<Status()> before_create_folder;  // an error is the call's
-  HookedFile::Hook before_append;                // of files that are created while it is set
+  std::function<void()> before_sync_file;  // is called once
+  std::function<Status()> before_create_folder;
+  HookedFile::Hook before_append;  // of files that are created while it is set
 
   Result<std::unique_ptr<File>> create(const std::string& path) override {
     auto file = inner_.create(path);

@@ -2,6 +2,8 @@
 #include "reverie/checkpoint_tools/inspection.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/folder.h"
@@ -132,16 +134,23 @@ std::vector<std::pair<std::string, std::string>> described(const TableImage& tab
   };
 }
 
-Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root) {
+Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root,
+                                          std::uint64_t position) {
   JournalInspection found;
   REVERIE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, journal_files(files, root));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::string path = join_path(root, journal_name(numbers[i]));
     REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                              read_file(files, path, kJournalFileBytesMax));
-    REVERIE_ASSIGN_OR_RETURN(
-        const JournalFile file,
-        read_journal_file(bytes, i + 1 == numbers.size(), path, found.last_record + 1));
+    Result<JournalFile> read = read_journal_file(bytes, i + 1 == numbers.size(), path,
+                                                 std::max(found.last_record, position) + 1);
+    if (read.status().code() == StatusCode::kDataLoss && position > 0) {
+      REVERIE_ASSIGN_OR_RETURN(
+          const bool is_before,
+          lies_before(files, root, std::span(numbers).subspan(i), bytes, position));
+      if (is_before) continue;
+    }
+    REVERIE_ASSIGN_OR_RETURN(const JournalFile file, std::move(read));
     JournalFileInspection& about = found.files.emplace_back();
     about.name = journal_name(numbers[i]);
     about.groups = file.groups.size();
@@ -150,9 +159,10 @@ Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& 
     found.torn_bytes = bytes.size() - file.good_bytes;
     for (const Group& group : file.groups) {
       if (found.first_record == 0) found.first_record = group.first;
-      if (found.last_record != 0 && group.first != found.last_record + 1) {
+      const std::uint64_t last = std::max(found.last_record, position);
+      if (group.first > position && last != 0 && group.first != last + 1) {
         return data_loss("'{}' continues at byte {} with record {} after record {}", path,
-                         group.offset, group.first, found.last_record);
+                         group.offset, group.first, last);
       }
       REVERIE_RETURN_IF_ERROR(
           count_records(group, found.records)

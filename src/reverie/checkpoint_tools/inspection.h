@@ -45,8 +45,10 @@ struct JournalInspection {
   std::uint64_t torn_bytes = 0;  // at the end; a store drops them
 };
 // Inspects the folder `root`. Checks each group, and that it contains the records that it claims.
-// DATA_LOSS as for a store that opens it, and also for damage in files that a store ignores, since
-// its newest checkpoint has all of their records.
-Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root);
+// Damaged files whose records all lie at or before `position` are left out; with that of the newest
+// checkpoint, DATA_LOSS as for a store that opens the folder, with 0 also for what such a store
+// ignores.
+Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root,
+                                          std::uint64_t position = 0);
 
 }  // namespace reverie::checkpoint

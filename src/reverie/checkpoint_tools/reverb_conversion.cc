@@ -47,7 +47,8 @@ Result<std::string> write_native(FileSystem& files, LoadedCheckpoint& loaded,
 // If a journal continues a checkpoint, that is not the last state of its store.
 Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
   const std::string root = parent_path(loaded.folder);
-  REVERIE_ASSIGN_OR_RETURN(const JournalInspection journal, inspect_journal(files, root));
+  REVERIE_ASSIGN_OR_RETURN(const JournalInspection journal,
+                           inspect_journal(files, root, loaded.journal_position));
   if (journal.last_record <= loaded.journal_position) return {};
   return failed_precondition(
       "the journal in '{}' continues after the checkpoint, up to record {}; open a store with that "

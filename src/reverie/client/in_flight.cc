@@ -66,21 +66,26 @@ void InFlight::finish(Record* record) {
   std::unique_ptr<Record> finished;
   {
     MutexLock lock(mutex_);
-    const InsertResult& result = record->result;
-    if (result.applied == 0 && !result.status.ok() && !closed()) {
-      const auto loss = std::ranges::find(losses_, record->table, &Loss::table);
-      if (loss == losses_.end()) {
-        losses_.push_back({record->table, 1, result.status});
-      } else {
-        ++loss->count;
-      }
-      has_changes_.store(true, std::memory_order_release);
-    }
+    if (!record->result.status.ok() && !closed()) add_loss(*record);
     // Done last, since a flush that finds nothing queued checks for losses without the lock.
     finished = strike(record);
     if (waits_for_ && (queued() <= *waits_for_ || has_changes())) changed_.notify_all();
   }
   release();
+}
+
+void InFlight::add_loss(const Record& record) {
+  // The table of a store with a journal may have an item whose record could not be written.
+  const bool is_in = record.result.applied > 0;
+  const auto loss = std::ranges::find_if(losses_, [&](const Loss& other) {
+    return other.table == record.table && other.is_in == is_in;
+  });
+  if (loss == losses_.end()) {
+    losses_.push_back({record.table, is_in, 1, record.result.status});
+  } else {
+    ++loss->count;
+  }
+  has_changes_.store(true, std::memory_order_release);
 }
 
 std::unique_ptr<InFlight::Record> InFlight::strike(Record* record) {
@@ -147,9 +152,13 @@ Status InFlight::take_losses() {
   std::string text;
   for (const Loss& loss : losses) {
     if (!text.empty()) text += "; ";
-    text += format("{} queued item{} for table '{}' {} lost: {}", loss.count,
-                   loss.count == 1 ? "" : "s", loss.table, loss.count == 1 ? "was" : "were",
-                   loss.first.message());
+    const bool is_one = loss.count == 1;
+    text +=
+        loss.is_in
+            ? format("{} item{} in table '{}' {} not confirmed as durable: {}", loss.count,
+                     is_one ? "" : "s", loss.table, is_one ? "is" : "are", loss.first.message())
+            : format("{} queued item{} for table '{}' {} lost: {}", loss.count, is_one ? "" : "s",
+                     loss.table, is_one ? "was" : "were", loss.first.message());
   }
   const StatusCode code = losses.front().first.code();  // kCancelled: by a close, for good
   return Status(code, text + (code == StatusCode::kCancelled ? "" : " (the writer can go on)"));

@@ -1,4 +1,4 @@
-// InFlight: a writer's items that their tables have not admitted yet.
+// InFlight: a writer's items that their tables have not admitted or confirmed yet.
 //
 // Most inserts complete before the service returns; those cost no allocation, no count and no
 // lock here. A queued insert has a record until its completion, which may come on any thread and
@@ -38,9 +38,10 @@ class InFlight final : public RefCounted<InFlight> {
   Status wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
               const WaitOptions& options);
 
-  // Whether there is something to report: items were lost, or close() was called.
+  // Whether there is something to report: a loss, or that close() was called.
   bool has_changes() const { return has_changes_.load(std::memory_order_acquire); }
-  // The losses since the last call, as one error; ok if there are none.
+  // The losses since the last call, as one error; ok if there are none. An item that its table has,
+  // but whose insert was not confirmed, is a loss too.
   Status take_losses();
 
   // Cancels what is queued. Later inserts are cancelled too.
@@ -60,9 +61,10 @@ class InFlight final : public RefCounted<InFlight> {
     RequestId id = 0;
     std::size_t place = 0;  // in records_
   };
-  // Items of one table that were lost.
+  // Items of one table that were lost, or that it has without a confirmation.
   struct Loss {
     std::string table;
+    bool is_in;
     std::size_t count;
     Status first;
   };
@@ -71,6 +73,7 @@ class InFlight final : public RefCounted<InFlight> {
   static void complete(Record* record, InsertResult result);
   Status enlist(ReplayService& service, std::string_view table, RequestId id);
   void finish(Record* record);
+  void add_loss(const Record& record) REVERIE_REQUIRES(mutex_);
   std::unique_ptr<Record> strike(Record* record) REVERIE_REQUIRES(mutex_);
   bool wait_for(std::size_t max_queued, TimePoint until);
 

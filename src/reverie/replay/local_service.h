@@ -26,8 +26,8 @@ namespace reverie {
 
 struct StoreOptions {
   // A bound on all items and the chunks that they refer to, each counted once. An insert beyond it
-  // waits, then fails. A full table still replaces items, so the bound may be exceeded: by one item
-  // per table, and by more if new items are larger than those that leave.
+  // waits, then fails; but a full table, or one that has evicted and whose samples remove nothing,
+  // evicts all but one of its items at most. So each table may exceed the bound by one item.
   std::optional<std::int64_t> max_bytes;
   // Where chunks are kept; null: only in memory. Required by tables with memory_bytes; it gets
   // their bounds.

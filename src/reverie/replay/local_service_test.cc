@@ -120,6 +120,47 @@ TEST(LocalService, AFullTableAtTheBudgetKeepsAcceptingInserts) {
   EXPECT_EQ(service->used_bytes(), 3 * item_bytes());
 }
 
+// Once the table is full, each item is larger than those that it replaces.
+TEST(LocalService, AFullTableWhoseItemsGrowStaysWithinTheBudget) {
+  constexpr std::int64_t kSize = 50;
+  StoreOptions options;
+  options.max_bytes = kSize * item_bytes();
+  const auto service = open({fifo("a", kSize), fifo("b", 2)}, options);
+  for (ItemKey key = 1; key <= 400; ++key) {
+    const auto rows = static_cast<std::uint32_t>(key <= kSize ? 1 : key - kSize);
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0, 0, rows), TimePoint{0}).ok()) << key;
+    ASSERT_LE(service->used_bytes(), *options.max_bytes) << key;
+  }
+  EXPECT_EQ(insert(*service, "b", make_item(1, 1.0, 0, 400), TimePoint{0}).code(),
+            StatusCode::kDeadlineExceeded)
+      << "a table that has evicted nothing waits";
+  const std::int64_t few = info_and_wait(*service).value()[0].current_size;
+  EXPECT_LT(few, kSize);
+  for (ItemKey key = 1001; key <= 1200; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0), TimePoint{0}).ok()) << key;
+    ASSERT_LE(service->used_bytes(), *options.max_bytes) << key;
+  }
+  EXPECT_EQ(info_and_wait(*service).value()[0].current_size, kSize) << "small items fit again";
+}
+
+// Room that another table takes is not this one's to make: it is never emptied for it.
+TEST(LocalService, AFullTableAtTheBudgetOnlyMakesRoomForItsOwnItems) {
+  StoreOptions options;
+  options.max_bytes = 10 * item_bytes();
+  const auto service = open({fifo("a", 3), fifo("b", 10)}, options);
+  for (ItemKey key = 1; key <= 3; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0), TimePoint{0}).ok());
+  }
+  for (ItemKey key = 1; key <= 7; ++key) {
+    ASSERT_TRUE(insert(*service, "b", make_item(key, 1.0), TimePoint{0}).ok());
+  }
+  for (ItemKey key = 4; key <= 20; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0), TimePoint{0}).ok());
+  }
+  EXPECT_EQ(info_and_wait(*service).value()[0].current_size, 3);
+  EXPECT_EQ(service->used_bytes(), 10 * item_bytes());
+}
+
 TEST(LocalService, AnIdleTableFreesMemoryWithTheLastReference) {
   const auto service = open({fifo("a", 10)});
   const Ref<Chunk> chunk = testing::float_chunk(0, 16);

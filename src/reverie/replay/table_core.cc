@@ -83,14 +83,6 @@ TableCore::TableCore(std::shared_ptr<const TableRules> rules, RateLimiter limite
 
 TableCore::~TableCore() = default;
 
-bool TableCore::has_room(const Item& item) const {
-  if (!chunks_.max_bytes()) return true;
-  // A full table evicts as much as it inserts over time; if it waited for room, it would never
-  // continue.
-  if (size() >= static_cast<std::size_t>(options_.max_size)) return true;
-  return chunks_.has_room(ChunkStore::new_bytes(item.trajectory.view()));
-}
-
 Slot TableCore::take_slot(Aftermath& after) {
   ItemSlots& slots = state_->slots;
   const Slot slot = slots.take();
@@ -118,12 +110,16 @@ TableCore::KeyInsert TableCore::insert_key(ItemKey key, Slot slot) {
 
 Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   bool is_new = false;
+  std::optional<std::int64_t> bytes_max = chunks_.max_bytes();
+  if (bytes_max) bytes_max = makes_room() ? std::max(*bytes_max, chunks_.used_bytes()) : INT64_MAX;
   Status status = put_in(std::move(item), now, after, is_new);
   evicted_.clear();
   if (!is_new) return status;
   // More than one if items were handed back meanwhile.
   while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
   while (is_over_bytes()) evict(after);
+  // Beyond the store's bound, only what this insert took. One item stays: it may be the new one.
+  while (bytes_max && size() > 1 && chunks_.used_bytes() > *bytes_max) evict(after);
   return {};
 }
 

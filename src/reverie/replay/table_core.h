@@ -64,8 +64,11 @@ class TableCore final : private TableAccess {
 
   // --- Inserts
   bool can_insert() const { return limiter_.can_insert(1); }
-  // Whether the store's budget allows this item now. A full table makes room itself.
-  bool has_room(const Item& item) const;
+  // Whether the store's budget allows this item now, or insert() makes room for it.
+  bool has_room(const Item& item) const {
+    if (!chunks_.max_bytes() || makes_room()) return true;
+    return chunks_.has_room(ChunkStore::new_bytes(item.trajectory.view()));
+  }
   // Requires a checked item and can_insert(). An existing key only gets the new priority.
   // RESOURCE_EXHAUSTED if there is no memory: the item and the table are unchanged.
   Status insert(Item&& item, TimePoint now, Aftermath& after);
@@ -225,6 +228,12 @@ class TableCore final : private TableAccess {
   // Parts of these: only the store's ChunkHolders, after a chunk is charged; everything but them.
   bool hold(const Trajectory& trajectory);
   void uncount(const Trajectory& trajectory);
+  // Whether an insert without room in the store evicts items of this table, and does not wait: a
+  // full table would wait for ever. So would one that has evicted, if no samples remove its items.
+  bool makes_room() const {
+    const bool has_evicted = options_.max_times_sampled < 1 && limiter_.deletes() > 0;
+    return size() > 0 && (has_evicted || size() >= static_cast<std::size_t>(options_.max_size));
+  }
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
   }

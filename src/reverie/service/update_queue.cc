@@ -1,6 +1,11 @@
 #include "reverie/service/update_queue.h"
 
+#include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
+
+#include "reverie/base/check.h"
 
 namespace reverie {
 namespace {
@@ -74,7 +79,7 @@ void UpdateQueue::add(const MutateRequest& request) {
 }
 
 TimePoint UpdateQueue::due() const {
-  if (waiting_.empty()) return TimePoint::max();
+  if (waiting_.empty() || has_refused()) return TimePoint::max();
   const bool takes_more =
       waiting_.size() == 1 && !waiting_.front().is_repeated && !waiting_.front().call.is_full();
   if (calls_in_progress_ >= (takes_more ? 1 : kCallsMax)) return TimePoint::max();
@@ -82,25 +87,63 @@ TimePoint UpdateQueue::due() const {
 }
 
 std::shared_ptr<const UpdateCall> UpdateQueue::next(TimePoint now, bool is_urgent) {
-  if (waiting_.empty() || (!is_urgent && due() > now)) return nullptr;
+  if (waiting_.empty() || has_refused() || (!is_urgent && due() > now)) return nullptr;
   auto call = std::make_shared<const UpdateCall>(std::move(waiting_.front().call));
   waiting_.pop_front();
+  begun_.push_back({call});
   ++calls_in_progress_;
   next_at_ = now + pace_;
   return call;
 }
 
 void UpdateQueue::end(const UpdateCall& call, const Status& status) {
+  const auto begun =
+      std::ranges::find_if(begun_, [&](const Begun& other) { return other.call.get() == &call; });
+  REVERIE_CHECK(begun != begun_.end() && begun->state == Begun::kInProgress);
   --calls_in_progress_;
   if (status.code() == StatusCode::kInvalidArgument && call.update_count() > 1) {
-    std::vector<UpdateCall> parts = call.split();
-    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      waiting_.push_front({std::move(*part), /*is_repeated=*/true});
-    }
-    return;
+    begun->state = Begun::kRefused;
+  } else if (status.ok()) {
+    begun->state = Begun::kDone;
+  } else {
+    update_count_ -= call.update_count();
+    if (!failure_) failure_ = {status, call.table()};
+    begun_.erase(begun);  // nothing of it has taken effect, and it is not repeated
   }
-  update_count_ -= call.update_count();
-  if (!status.ok() && !failure_) failure_ = {status, call.table()};
+  settle();
+}
+
+bool UpdateQueue::has_refused() const {
+  return std::ranges::find(begun_, Begun::kRefused, &Begun::state) != begun_.end();
+}
+
+void UpdateQueue::settle() {
+  while (!begun_.empty() && begun_.front().state == Begun::kDone) {
+    update_count_ -= begun_.front().call->update_count();
+    begun_.pop_front();
+  }
+  if (calls_in_progress_ == 0 && !begun_.empty()) repeat();
+}
+
+void UpdateQueue::repeat() {
+  std::deque<Waiting> repeated;
+  std::set<std::string_view> tables;  // of refused calls
+  for (const Begun& begun : begun_) {
+    if (begun.state == Begun::kRefused) {
+      tables.insert(begun.call->table());
+      for (UpdateCall& part : begun.call->split()) {
+        repeated.push_back({std::move(part), /*is_repeated=*/true});
+      }
+    } else if (tables.contains(begun.call->table())) {
+      // Its priorities are newer than those that will be set again before it.
+      repeated.push_back({*begun.call, /*is_repeated=*/true});
+    } else {
+      update_count_ -= begun.call->update_count();
+    }
+  }
+  begun_.clear();
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(repeated.begin()),
+                  std::make_move_iterator(repeated.end()));
 }
 
 std::optional<UpdateQueue::Failure> UpdateQueue::take_failure() {

@@ -4,9 +4,12 @@
 //
 // A call to a server costs both sides more than the update of a hundred priorities, so the updates
 // of a fast learner share calls: the next one begins when the last one has ended and began at least
-// `pace` ago, or when it is full. The first update after a pause is not delayed. Updates keep their
-// order. A store refuses a call as a whole; a call of several updates is then repeated update by
-// update, so that only the faulty one is lost.
+// `pace` ago, or when it is full. The first update after a pause is not delayed.
+//
+// Updates take effect in their order, if calls in progress do. A store refuses a call as a whole; a
+// call of several updates is then repeated update by update, so that only the faulty one is lost.
+// Later calls may be in progress by then: once they have ended, those of the same table are
+// repeated too, behind it, and nothing else begins before.
 #pragma once
 
 #include <cstddef>
@@ -61,12 +64,13 @@ class UpdateQueue {
 
   // Requires an update without deletes.
   void add(const MutateRequest& request);
-  // The call to begin now; null: none yet. With `is_urgent` all calls that wait begin.
+  // The call to begin now; null: none yet. With `is_urgent` all calls that wait begin, except while
+  // a refused call waits to be repeated.
   std::shared_ptr<const UpdateCall> next(TimePoint now, bool is_urgent);
   // When next() will have a call, if no call in progress ends before; TimePoint::max(): not before
   // one ends.
   TimePoint due() const;
-  // A call has ended.
+  // A call that next() returned has ended.
   void end(const UpdateCall& call, const Status& status);
 
   // Updates that wait or are in progress.
@@ -85,9 +89,21 @@ class UpdateQueue {
     UpdateCall call;
     bool is_repeated = false;  // it takes no other updates, and does not wait for its time
   };
+  struct Begun {
+    std::shared_ptr<const UpdateCall> call;
+    enum { kInProgress, kRefused, kDone } state = kInProgress;
+  };
+
+  bool has_refused() const;
+  // Forgets what has ended, once nothing can make it necessary to repeat it.
+  void settle();
+  // Requires that every call has ended, and that the first one was refused.
+  void repeat();
 
   const Duration pace_;
   std::deque<Waiting> waiting_;
+  // In their order. One that has ended stays while an earlier one is in progress or refused.
+  std::deque<Begun> begun_;
   std::size_t calls_in_progress_ = 0;
   std::size_t update_count_ = 0;
   TimePoint next_at_ = {};

@@ -1,6 +1,7 @@
 #include "reverie/service/update_queue.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -137,6 +138,39 @@ TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedUpdateByUpdateInOrder) {
   EXPECT_EQ(queue.update_count(), 1u);
 }
 
+// Call after call, with the priorities that a store has at the end: the newer ones.
+TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedBeforeTheLaterCallsOfItsTable) {
+  constexpr std::size_t kHalf = UpdateCall::kPrioritiesMax / 2;
+  add_keys(1, kHalf, "t", -1);     // faulty
+  add_keys(9'000, kHalf, "t", 2);  // good, in the same call
+  add_keys(9'000, kHalf, "t", 3);
+  add_keys(1, kHalf, "t", 4);
+  add_keys(9'000, 1, "u", 5);
+  const Call refused = next();
+  const Call newer = next();
+  ASSERT_TRUE(refused && newer) << "both are full";
+  const Call other = next(/*is_urgent=*/true);
+  ASSERT_TRUE(other);
+  add_keys(9'000, 1, "t", 6);
+  queue.end(*refused, invalid_argument("negative"));
+  EXPECT_FALSE(next(/*is_urgent=*/true)) << "while later calls are in progress";
+  EXPECT_EQ(queue.due(), TimePoint::max());
+  queue.end(*other, {});
+  EXPECT_FALSE(next(/*is_urgent=*/true));
+  queue.end(*newer, {});
+  EXPECT_LE(queue.due(), now);
+  std::vector<std::pair<ItemKey, double>> firsts;
+  while (const Call call = next(/*is_urgent=*/true)) {
+    firsts.emplace_back(call->request().keys[0], call->request().key_priorities[0]);
+    const bool is_faulty = call->request().key_priorities[0] < 0;
+    queue.end(*call, is_faulty ? invalid_argument("negative") : Status());
+  }
+  EXPECT_EQ(firsts,
+            (std::vector<std::pair<ItemKey, double>>{{1, -1}, {9'000, 2}, {9'000, 3}, {9'000, 6}}));
+  EXPECT_EQ(queue.update_count(), 0u);
+  EXPECT_TRUE(queue.take_failure());
+}
+
 TEST_F(UpdateQueueTest, OtherErrorsFailAllUpdatesOfACall) {
   add_keys(1, 1);
   add_keys(2, 1);
@@ -145,35 +179,46 @@ TEST_F(UpdateQueueTest, OtherErrorsFailAllUpdatesOfACall) {
   EXPECT_EQ(queue.take_failure()->status.code(), StatusCode::kUnavailable);
 }
 
-// The model is a map to which every update is written at once.
+// The model is a map to which every update is written at once, except the faulty ones.
 TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
   Random random(7);
   std::map<ItemKey, double> model;
   std::map<ItemKey, double> store;
-  std::deque<Call> in_progress;
-  const auto run = [&](const Call& call) {
+  std::deque<std::pair<Call, Status>> in_progress;
+  // Calls on one connection take effect in order.
+  const auto run = [&](Call call) {
     const MutateRequest request = call->request();
-    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    Status status;
+    if (std::ranges::any_of(request.key_priorities, [](double p) { return p < 0; })) {
+      status = invalid_argument("negative");
+    }
+    for (std::size_t i = 0; status.ok() && i < request.keys.size(); ++i) {
       store[request.keys[i]] = request.key_priorities[i];
     }
+    in_progress.emplace_back(std::move(call), std::move(status));
+  };
+  const auto end_one = [&](std::size_t index) {
+    const auto [call, status] = in_progress[index];
+    in_progress.erase(in_progress.begin() + static_cast<std::ptrdiff_t>(index));
+    queue.end(*call, status);
   };
   for (int step = 0; step < 20'000; ++step) {
     const ItemKey key = random.below(8);
     const auto count = static_cast<std::size_t>(1 + random.below(4));
-    add_keys(key, count, "t", step);
-    for (std::size_t i = 0; i < count; ++i) model[key + i] = step;
+    const bool is_faulty = random.below(50) == 0;
+    add_keys(key, count, "t", is_faulty ? -1 : step);
+    for (std::size_t i = 0; !is_faulty && i < count; ++i) model[key + i] = step;
     now = now + random.below(400) * std::chrono::microseconds(1);
     const bool is_urgent = random.below(20) == 0;
-    while (Call call = next(is_urgent)) {
-      run(call);  // calls on one connection stay in order
-      in_progress.push_back(std::move(call));
-    }
-    if (!in_progress.empty() && random.below(3) == 0) {
-      queue.end(*in_progress.front(), {});
-      in_progress.pop_front();
-    }
+    while (Call call = next(is_urgent)) run(std::move(call));
+    // Answers may overtake each other.
+    if (!in_progress.empty() && random.below(3) == 0) end_one(random.below(in_progress.size()));
   }
-  while (const Call call = next(/*is_urgent=*/true)) run(call);
+  while (queue.update_count() > 0) {
+    while (Call call = next(/*is_urgent=*/true)) run(std::move(call));
+    end_one(0);
+  }
+  EXPECT_TRUE(in_progress.empty());
   EXPECT_EQ(store, model);
 }
 

@@ -135,6 +135,7 @@ Status StructuredWriter::append(std::span<const LeafValue> values, bool partial_
   REVERIE_RETURN_IF_ERROR(make_room(deadline, wait));
   const StepIndex newest = writer_->next_step();
   written_.clear();
+  ++appends_;
   for (const LeafValue& value : values) {
     const Leaf& leaf = leaves_[value.leaf];
     if (!uses(value.leaf)) continue;
@@ -146,13 +147,17 @@ Status StructuredWriter::append(std::span<const LeafValue> values, bool partial_
   return apply(newest, /*is_end=*/false, deadline, wait);
 }
 
-Status StructuredWriter::check(const LeafValue& value, StepIndex step) const {
-  const Leaf& leaf = leaves_[value.leaf];
+Status StructuredWriter::check(const LeafValue& value, StepIndex step) {
+  Leaf& leaf = leaves_[value.leaf];
   if (leaf.given_in == step) [[unlikely]] {
     return failed_precondition(
         "leaf '{}' was already given in this step, which is still open; a step takes one value of "
         "each leaf",
         leaf.name);
+  }
+  if (std::exchange(leaf.seen_in, appends_) == appends_) [[unlikely]] {
+    return failed_precondition(
+        "leaf '{}' is given twice in one append; a step takes one value of each leaf", leaf.name);
   }
   if (!leaf.is_tested) return {};
   if (leaf.tested_dtype.value_or(value.value.dtype) != value.value.dtype) [[unlikely]] {

@@ -90,6 +90,7 @@ class StructuredWriter final {
     bool is_tested = false;
     ColumnId column = 0;
     StepIndex given_in = kNoStep;
+    std::uint64_t seen_in = 0;  // the number of the last append that has it
     // The newest run of steps that all have a value: [run_begin, run_end).
     StepIndex run_begin = 0;
     StepIndex run_end = 0;
@@ -110,7 +111,8 @@ class StructuredWriter final {
                    std::size_t queued_max);
 
   Status make_room(TimePoint deadline, const WaitOptions& wait);
-  Status check(const LeafValue& value, StepIndex step) const;
+  // Also notes that the current append has the leaf.
+  Status check(const LeafValue& value, StepIndex step);
   void note(const LeafValue& value, StepIndex step);
   // Tries all patterns on the newest step; returns the first error.
   Status apply(StepIndex newest, bool is_end, TimePoint deadline, const WaitOptions& wait);
@@ -125,9 +127,10 @@ class StructuredWriter final {
   std::vector<PatternState> patterns_;
   std::size_t queued_max_;  // with so many queued, one item per pattern still fits
   std::vector<Leaf> leaves_;
-  StepIndex used_in_ = kNoStep;       // the last step that has a used leaf
-  std::uint64_t used_steps_ = 0;      // such steps so far
-  StepIndex buffer_begin_ = 0;        // first step that items may refer to
+  StepIndex used_in_ = kNoStep;   // the last step that has a used leaf
+  std::uint64_t used_steps_ = 0;  // such steps so far
+  StepIndex buffer_begin_ = 0;    // first step that items may refer to
+  std::uint64_t appends_ = 0;
   std::vector<ColumnValue> written_;  // of the current append; reuses memory
 };
 

@@ -298,6 +298,22 @@ TEST_F(StructuredWriterTest, InvalidStepsAreRefusedAndTheWriterContinues) {
   EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{{{1, 2}}}));
 }
 
+// Leaf 0 is written, leaf 1 is only tested.
+TEST_F(StructuredWriterTest, ALeafTwiceInOneAppendIsRefused) {
+  open({pattern({row(0, -1)}, {when(Left::kLeaf, Comparison::kAtLeast, 0, false, 1, 1)})});
+  const Value one = i64(1);
+  const Value two = i64(2);
+  for (const LeafIndex leaf : {0u, 1u}) {
+    const std::vector<LeafValue> values = {
+        {1 - leaf, one.view()}, {leaf, one.view()}, {leaf, two.view()}};
+    expect_refused(writer_->append(values, false, deadline_, {}), StatusCode::kFailedPrecondition,
+                   {"'leaf" + std::to_string(leaf) + "'", "twice"});
+  }
+  EXPECT_TRUE(items().empty());
+  ASSERT_TRUE(append(3, 0).ok());
+  EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{{{3}}}));
+}
+
 TEST_F(StructuredWriterTest, AnUnknownTableIsReportedAndTheOtherPatternsContinue) {
   open({pattern({row(0, -1)}, {}, "nowhere"), pattern({row(0, -1)})});
   expect_refused(append(1, 0), StatusCode::kNotFound, {"'nowhere'"});
