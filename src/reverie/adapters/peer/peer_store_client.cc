@@ -188,7 +188,7 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
     MutexLock lock(mutex_);
     const auto found = names_.find(request.table);
     if (found != names_.end()) sampling->names = found->second;
-    ask_for.received = received_;
+    ask_for.received = received_up_to();
     if (session_ && session_->stage == Session::Stage::kOpen) {
       ask_for.returned = session_->returns->take();
     }
@@ -207,6 +207,14 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   };
   pending.sampling = std::move(sampling);
   return ask(std::move(pending));
+}
+
+// The server acknowledges everything up to this number, and answers requests in any order.
+std::uint64_t PeerStoreClient::received_up_to() const {
+  for (const auto& [id, pending] : pending_) {
+    if (pending.sampling) return std::min(received_, id - 1);
+  }
+  return received_;
 }
 
 template <typename T>

@@ -121,6 +121,8 @@ class PeerStoreClient final : public ReplayService,
   RequestId question(store_wire::StoreCall kind, bool is_repeatable, Payload asked,
                      T (*read)(const Payload&), Done<T> done);
   void send(RequestId id, Pending& pending) REVERIE_REQUIRES(mutex_);
+  // The highest number up to which no sample is still to arrive.
+  std::uint64_t received_up_to() const REVERIE_REQUIRES(mutex_);
   std::shared_ptr<InsertPump> pump_of(std::string_view table, std::uint64_t writer,
                                       RequestId& base);
   std::shared_ptr<InsertPump> make_pump(RequestId& base) REVERIE_REQUIRES(mutex_);
@@ -171,7 +173,7 @@ class PeerStoreClient final : public ReplayService,
   std::vector<std::shared_ptr<InsertPump>> pumps_ REVERIE_GUARDED_BY(mutex_);  // null: has ended
   std::map<std::string, std::shared_ptr<const wire::ColumnNames>, std::less<>> names_
       REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the last sample that arrived
+  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the highest sample that arrived
   bool is_connecting_ REVERIE_GUARDED_BY(mutex_) = false;
   SessionPtr session_ REVERIE_GUARDED_BY(mutex_);
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();

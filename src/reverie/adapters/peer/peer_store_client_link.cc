@@ -403,7 +403,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
   const TimePoint answer_by = pending.answer_by;
   {
     MutexLock lock(mutex_);
-    received_ = std::max(received_, id);
+    if (is_last) received_ = std::max(received_, id);
     if (!is_done && session_ != session) {
       // The connection has ended meanwhile, on another thread, which did not find the request.
       status = is_closed_ ? cancelled("the client is closed")
