@@ -151,8 +151,19 @@ RequestId PeerStoreClient::ask(Pending pending) {
 
 void PeerStoreClient::send(RequestId id, Pending& pending) {
   pending.is_sent = true;
+  if (pending.sampling) pending.message = sample_message(*pending.sampling);
   session_->link->send({FrameKind::kCall, static_cast<std::uint64_t>(pending.kind), 0, id},
                        pending.message);
+}
+
+// Made when it is sent: it depends on the connection.
+std::shared_ptr<const Message> PeerStoreClient::sample_message(Sampling& sampling) {
+  const auto found = names_.find(sampling.table);
+  sampling.names = found == names_.end() ? nullptr : found->second;
+  sampling.ask.wants_names = sampling.names == nullptr;
+  sampling.ask.received = received_up_to();
+  sampling.ask.returned = session_->returns->take();
+  return store_wire::message_of(store_wire::write_sample(sampling.ask));
 }
 
 RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done) {
@@ -173,8 +184,8 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   sampling->count = request.count;
   sampling->batch = std::move(request.batch);
   sampling->done = std::move(done);
-  store_wire::SampleMessage ask_for;
-  ask_for.table = request.table;
+  store_wire::SampleMessage& ask_for = sampling->ask;
+  ask_for.table = sampling->table;
   ask_for.count = request.count;
   ask_for.min_count = request.min_count;
   ask_for.is_distinct = request.distinct;
@@ -184,17 +195,6 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
     pending.deadline = request.deadline;
     pending.answer_by = request.deadline + kAnswerTime;
   }
-  {
-    MutexLock lock(mutex_);
-    const auto found = names_.find(request.table);
-    if (found != names_.end()) sampling->names = found->second;
-    ask_for.received = received_up_to();
-    if (session_ && session_->stage == Session::Stage::kOpen) {
-      ask_for.returned = session_->returns->take();
-    }
-  }
-  ask_for.wants_names = sampling->names == nullptr;
-  pending.message = store_wire::message_of(store_wire::write_sample(ask_for));
   pending.answer = [sampling](const Status& why, const Payload*) {
     SampleResult result;
     result.status = why;

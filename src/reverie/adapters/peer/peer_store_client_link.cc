@@ -232,6 +232,7 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
     last_failure_ = {};
     is_logged_ = false;
     all = pumps();
+    names_.clear();  // the server may be another one
     for (auto& [id, pending] : pending_) {
       send(id, pending);
       next = std::min(next, pending.answer_by);
@@ -385,7 +386,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     if (part->names) {
       auto names = std::make_shared<const wire::ColumnNames>(std::move(*part->names));
       MutexLock lock(mutex_);
-      names_.insert_or_assign(sampling->table, names);
+      if (session_ == session) names_.insert_or_assign(sampling->table, names);
       sampling->names = std::move(names);
     }
     if (!part->tickets.empty()) {
