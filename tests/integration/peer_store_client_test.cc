@@ -1,6 +1,7 @@
 // A store's client against a server that answers when the test says so.
 #include "reverie/adapters/peer/peer_store_client.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -181,6 +182,38 @@ TEST_F(PeerStoreClientTest, ASampleThatHasNotArrivedIsNotAcknowledged) {
   (void)sample(1);
   ASSERT_TRUE(eventually([&] { return server_->asked_count() == 5; }));
   EXPECT_EQ(server_->asked(4).received, last);
+}
+
+// The loop's thread reads one part after another, so one request is nearly always being read while
+// all are cancelled.
+TEST_F(PeerStoreClientTest, ARequestThatIsCancelledWhileItsPartIsReadEnds) {
+  constexpr std::size_t kRequests = 20;
+  constexpr std::size_t kItems = 4000;
+  std::vector<RequestId> ids;
+  for (std::size_t round = 0; round < 3; ++round) {
+    ids.clear();
+    for (std::size_t i = 0; i < kRequests; ++i) ids.push_back(sample(2 * kItems));
+    const std::size_t begun = (round + 1) * kRequests;
+    ASSERT_TRUE(eventually([&] { return server_->asked_count() == begun; }));
+    std::atomic<bool> goes_on{false};
+    std::atomic<bool> has_begun{false};
+    threads_.loop(0).post([&] {
+      (void)eventually([&] { return goes_on.load(); });
+      has_begun = true;
+    });
+    for (const RequestId id : ids) server_->answer(id, kItems, /*is_last=*/false);
+    goes_on = true;
+    ASSERT_TRUE(eventually([&] { return has_begun.load(); }));
+    const TimePoint until = Clock::system().now() + std::chrono::microseconds(700);
+    while (Clock::system().now() < until) {
+    }
+    for (const RequestId id : ids) client_->cancel(id);
+    ASSERT_TRUE(eventually([&] { return result_count() == begun; })) << "round " << round;
+  }
+  MutexLock lock(mutex_);
+  for (const auto& [index, status] : results_) {
+    EXPECT_EQ(status.code(), StatusCode::kCancelled) << index << ": " << status.message();
+  }
 }
 
 }  // namespace

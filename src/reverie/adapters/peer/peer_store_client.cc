@@ -69,6 +69,13 @@ void PeerStoreClient::finish(Outcome& outcome) {
   for (auto& [done, result] : outcome.ended) done(std::move(result));
 }
 
+void PeerStoreClient::fail_all(const Status& why, Outcome& outcome) {
+  for (auto& [id, pending] : pending_) {
+    if (!pending.is_reading) outcome.failed.emplace_back(std::move(pending.answer), why);
+  }
+  std::erase_if(pending_, [](const auto& entry) { return !entry.second.is_reading; });
+}
+
 std::optional<bool> PeerStoreClient::look(const std::function<bool()>& is_done) {
   if (!fork_guard_.check("client").ok()) return std::nullopt;
   return loops_.polls_of(loop_).wait(Clock::system(), is_done, TimePoint::max(), /*yields=*/false);
@@ -99,12 +106,11 @@ void PeerStoreClient::close() {
     session_ = nullptr;
     all = pumps();
     for (auto& [id, pending] : pending_) {
-      outcome.failed.emplace_back(std::move(pending.answer), closed_status());
       if (session && pending.is_sent) {
         session->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
       }
     }
-    pending_.clear();
+    fail_all(closed_status(), outcome);
     connect_at_ = TimePoint::max();
   }
   for (const auto& pump : all) pump->close(closed_status(), outcome.ended);
@@ -421,7 +427,9 @@ void PeerStoreClient::cancel(RequestId id) {
       // It completes with what the server has done by then.
       pending.late_with = cancelled("the call was cancelled");
       pending.answer_by = until;
-      session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+      if (session_) {
+        session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+      }
     }
   }
   watch(until);

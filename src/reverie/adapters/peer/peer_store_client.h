@@ -94,6 +94,7 @@ class PeerStoreClient final : public ReplayService,
     std::shared_ptr<const Message> message;  // of a sample: once it is sent
     bool is_repeatable = false;
     bool is_sent = false;
+    bool is_reading = false;                  // a part of its sample, which writes to its batch
     TimePoint deadline = TimePoint::max();    // while it is not sent
     TimePoint give_up_at = TimePoint::max();  // while it is not sent
     TimePoint answer_by = TimePoint::max();   // once it is sent
@@ -121,6 +122,8 @@ class PeerStoreClient final : public ReplayService,
   RequestId question(store_wire::StoreCall kind, bool is_repeatable, Payload asked,
                      T (*read)(const Payload&), Done<T> done);
   void send(RequestId id, Pending& pending) REVERIE_REQUIRES(mutex_);
+  // Ends all requests, except those that are being read: their reader ends them.
+  void fail_all(const Status& why, Outcome& outcome) REVERIE_REQUIRES(mutex_);
   std::shared_ptr<const Message> sample_message(Sampling& sampling) REVERIE_REQUIRES(mutex_);
   // The highest number up to which no sample is still to arrive.
   std::uint64_t received_up_to() const REVERIE_REQUIRES(mutex_);
