@@ -394,5 +394,42 @@ TEST_F(PeerStoreTest, AServerThatServesNoPeersIsUnavailable) {
   EXPECT_EQ(info_and_wait(*peer).status().code(), StatusCode::kUnavailable);
 }
 
+// The same table and types, but other names.
+TEST_F(PeerStoreTest, ARestartedServersColumnsHaveItsOwnNames) {
+  const auto serve_column = [this](const std::string& name) {
+    server_ = nullptr;
+    TableOptions table = table_options("t", "Fifo", "Fifo", 10, RateLimiter::min_size(1));
+    table.signature = Signature{{{name, DType::kFloat32, {}}}, name};
+    ServerOptions options;
+    options.addresses = {address_.empty() ? "localhost:0" : address_};
+    server_ = Server::open({table}, std::move(options)).value();
+    address_ = server_->addresses().front();
+    const auto layout = make_ref<Layout>(
+        std::vector<LayoutColumn>{{{name, DType::kFloat32, {}}, 0, 0, 1, true}}, name);
+    const Ref<Chunk> chunk = testing::float_chunk(0, 1);
+    const Piece piece{chunk.get(), 0, 1};
+    Item item{1, 1.0, Trajectory(layout, {&piece, 1})};
+    ASSERT_TRUE(insert_and_wait(*server_->store(), {"t", {&item, 1}}).status.ok());
+  };
+  const auto name_of = [](ReplayService& service) {
+    SampleRequest request;
+    request.table = "t";
+    request.count = request.min_count = 1;
+    const SampleResult result = sample_and_wait(service, std::move(request));
+    EXPECT_TRUE(result.status.ok()) << result.status.message();
+    if (result.batch.empty()) return std::string();
+    return result.batch.trajectories()[0].layout->columns()[0].spec.name;
+  };
+  serve_column("old");
+  const auto peer = client();
+  EXPECT_EQ(name_of(*peer), "old");
+  for (const std::string name : {"new", "newer"}) {
+    serve_column(name);
+    ASSERT_TRUE(eventually([&] { return peer->transport() == "nothing"; }));
+    EXPECT_EQ(name_of(*peer), name) << "asked for while there was no connection";
+    EXPECT_EQ(name_of(*peer), name);
+  }
+}
+
 }  // namespace
 }  // namespace reverie

@@ -171,7 +171,7 @@ class SamplerNode final : public SampleChannel::Owner {
     network_.at(node_, world_.now() + pause, [this] { ask(); });
   }
   void on_idle(const std::shared_ptr<SampleChannel>& channel) override { idle_ = channel; }
-  void on_over(const std::shared_ptr<SampleChannel>& channel) override {
+  void on_over(const std::shared_ptr<SampleChannel>& channel, const Status&) override {
     if (idle_ == channel) idle_ = nullptr;
   }
 

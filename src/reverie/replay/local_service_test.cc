@@ -1,5 +1,6 @@
 #include "reverie/replay/local_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -440,6 +441,71 @@ TEST(LocalService, PriorityDiffusionChangesOnlyNeighboursInTheEpisode) {
   const std::vector<ItemKey> keys = {1, 2, 3, 4, 5, 9};
   EXPECT_EQ(lookup_and_wait(*service, {"a", keys}).priorities,
             (std::vector<double>{3, 5, 9, 5, 3, 1}));
+}
+
+SampleBatch distinct_batch(ReplayService& service, std::size_t count) {
+  SampleRequest request;
+  request.table = "a";
+  request.count = request.min_count = count;
+  request.distinct = request.wants_least = true;
+  request.deadline = TimePoint{0};
+  SampleResult result = sample_and_wait(service, std::move(request));
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  return std::move(result.batch);
+}
+
+TEST(LocalService, DistinctDrawsOfEqualItemsThatLeaveWithThemAreEquallyLikely) {
+  for (const char* const sampler : {"Uniform", "Prioritized"}) {
+    for (const std::size_t size : {4u, 1'000u}) {
+      TableOptions options = table_options("a", sampler, "Fifo", 1'000, RateLimiter::min_size(1));
+      options.max_times_sampled = 1;
+      const auto service = open({options});
+      std::vector<Item> items;
+      for (ItemKey key = 1; key <= size; ++key) items.push_back(make_item(key, 1.0));
+      ASSERT_EQ(insert_and_wait(*service, {"a", items, TimePoint{0}}).applied, size);
+      const std::size_t count = size * 3 / 4;  // of 1000, in several portions
+      const SampleBatch batch = distinct_batch(*service, count);
+      ASSERT_EQ(batch.size(), count);
+      const double probability = 1.0 / static_cast<double>(size);
+      for (const double got : batch.probabilities()) {
+        ASSERT_NEAR(got, probability, 1e-9) << sampler << ", " << size << " items";
+      }
+      EXPECT_NEAR(batch.least_probability(), probability, 1e-9) << sampler;
+    }
+  }
+}
+
+// 1 / q_i = P(S | i came first) / P(S), by enumeration; see distinct_probabilities.h.
+TEST(LocalService, DistinctDrawsOfItemsThatLeaveWithThemHaveTheProbabilitiesOfAllOrders) {
+  const std::vector<double> weights = {0.1, 0.2, 0.3, 0.4};
+  for (int round = 0; round < 8; ++round) {
+    TableOptions options = table_options("a", "Prioritized", "Fifo", 10, RateLimiter::min_size(1));
+    options.max_times_sampled = 1;
+    const auto service = open({options});
+    std::vector<Item> items;
+    for (ItemKey key = 1; key <= 4; ++key) items.push_back(make_item(key, weights[key - 1]));
+    ASSERT_EQ(insert_and_wait(*service, {"a", items, TimePoint{0}}).applied, 4u);
+    const SampleBatch batch = distinct_batch(*service, 3);
+    ASSERT_EQ(batch.size(), 3u);
+    std::vector<ItemKey> order(batch.keys().begin(), batch.keys().end());
+    std::ranges::sort(order);
+    double all = 0;
+    std::vector<double> of_first(5);
+    do {
+      const double first = weights[order[0] - 1];
+      const double second = weights[order[1] - 1];
+      const double third = weights[order[2] - 1];
+      const double chance = first * second / (1 - first) * third / (1 - first - second);
+      all += chance;
+      of_first[order[0]] += chance;
+    } while (std::ranges::next_permutation(order).found);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const ItemKey key = batch.keys()[i];
+      const double q = all * weights[key - 1] / of_first[key];
+      EXPECT_NEAR(batch.probabilities()[i], q / 3, 1e-5) << "item " << key;
+    }
+    EXPECT_LT(batch.least_probability(), 1.0 / 3) << "of the table before the draws";
+  }
 }
 
 }  // namespace

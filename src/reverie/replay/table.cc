@@ -143,8 +143,10 @@ void Table::take_out_unreadable(SampleResult& result) {
 
 void Table::finish_distinct(SampleBatch& batch) {
   double least = batch.least_probability();
-  to_inclusion({batch.rows().probabilities, batch.size()},
-               static_cast<std::size_t>(batch.table_size()), least > 0 ? &least : nullptr);
+  // The table's size at the first draw: later ones may have removed items.
+  const auto sizes = batch.table_sizes();
+  const auto size = static_cast<std::size_t>(sizes.empty() ? batch.table_size() : sizes.front());
+  to_inclusion({batch.rows().probabilities, batch.size()}, size, least > 0 ? &least : nullptr);
   batch.set_least_probability(least);
 }
 
@@ -182,6 +184,11 @@ Status Table::insert_and_log(Item& item, const ItemNumbers& number, TimePoint no
 bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) {
   const std::size_t wanted = std::min(request.count - request.batch.size(), kBreath);
   const std::uint64_t pin = core_->pin();  // before the draws remove items
+  // Distinct draws are all from the table of the first ones.
+  const bool is_first = !request.distinct || request.batch.empty();
+  if (request.wants_least && is_first && core_->sample_allowance() > 0) {
+    request.batch.set_least_probability(core_->least_probability());
+  }
   const std::size_t drawn =
       core_->sample(wanted, request.distinct, now, request.batch, effects.after);
   if (drawn == 0) {
@@ -198,7 +205,6 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
       log_->on_sample(log_index_, now, request.batch, request.batch.size() - drawn, kind);
     }
     request.batch.set_sampler_mass(core_->sampler_mass());
-    if (request.wants_least) request.batch.set_least_probability(core_->least_probability());
   }
   // Fewer than a whole breath: no more can be drawn now.
   const std::size_t size = request.batch.size();

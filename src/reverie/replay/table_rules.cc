@@ -78,10 +78,11 @@ Status TableRules::check_item(const Item& item) const {
   }
   if (!options_.max_bytes && !store_max_bytes_) return {};
   std::int64_t bytes = ChunkStore::item_bytes(item.trajectory.view());
-  const Chunk* last = nullptr;
-  for (const Piece& piece : item.trajectory.pieces()) {
-    if (piece.chunk != last) bytes += static_cast<std::int64_t>(piece.chunk->size_bytes());
-    last = piece.chunk;
+  const std::span<const Piece> pieces = item.trajectory.pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto earlier = pieces.first(i);
+    if (std::ranges::find(earlier, pieces[i].chunk, &Piece::chunk) != earlier.end()) continue;
+    bytes += static_cast<std::int64_t>(pieces[i].chunk->size_bytes());
   }
   const auto check = [&](const char* which, std::optional<std::int64_t> bound) -> Status {
     if (!bound || bytes <= *bound) return {};

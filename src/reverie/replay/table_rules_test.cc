@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/replay/chunk_store.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/selectors/list_selector.h"
 #include "reverie/selectors/prioritized_selector.h"
@@ -137,6 +138,20 @@ TEST(TableRules, ATableOfAnySizeTakesItsTickets) {
     EXPECT_TRUE(rules.check_tickets(std::vector<std::uint64_t>{Ticket{5'000, 1}.packed()}).ok())
         << max_size;
   }
+}
+
+TEST(TableRules, AChunkThatAnItemUsesTwiceIsCountedOnce) {
+  const Ref<Chunk> chunks[] = {testing::float_chunk(0, 1'000), testing::float_chunk(0, 1'000)};
+  const auto layout = make_ref<Layout>(
+      std::vector<LayoutColumn>{{{"x", DType::kFloat32, {}}, 0, 0, 4, false}}, std::string("x"));
+  const Piece pieces[] = {{chunks[0].get(), 0, 10},
+                          {chunks[1].get(), 0, 10},
+                          {chunks[0].get(), 10, 10},
+                          {chunks[1].get(), 10, 10}};
+  const Item item{1, 1.0, Trajectory(layout, pieces)};
+  const std::int64_t bytes = ChunkStore::new_bytes(item.trajectory.view());
+  EXPECT_TRUE(rules_of(options_of(10), bytes).check_item(item).ok());
+  EXPECT_FALSE(rules_of(options_of(10), bytes - 1).check_item(item).ok());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // MinHeap and MaxHeap: the lowest or the highest priority first; among equals the one that was
-// inserted or updated longest ago.
+// inserted or updated longest ago, and before these the one that returned last.
 //
 // An indexed binary heap over slots: heap_ holds {rank, renewed, slot}, place_ where each slot is.
 // 28 bytes per slot; insert, update and erase are O(log n).
@@ -31,6 +31,11 @@ class HeapSelector : public Selector {
     heap_.reach(size_, {});
     place_.reach(slot, kNoSlot);
     rise(size_++, {rank(priority), ++clock_, slot});
+  }
+  void insert_again(Slot slot, double priority) final {
+    heap_.reach(size_, {});
+    place_.reach(slot, kNoSlot);
+    rise(size_++, {rank(priority), returned_--, slot});
   }
   void update(std::span<const Slot> slots, std::span<const double> priorities) final {
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -78,20 +83,24 @@ class HeapSelector : public Selector {
   }
   void thaw() final { heap_.thaw(); }
   Status restore(ByteReader& state, const SlotChecks& slots) final {
-    clock_ = state.u64();
+    const std::uint64_t clock = state.u64();
+    // Earlier versions counted from 0, with no number left for items that return.
+    const std::uint64_t shift = clock < kStart ? kStart : 0;
+    clock_ = clock + shift;
     const std::size_t count = state.count64(sizeof(Slot) + 2 * sizeof(double));
     for (std::size_t i = 0; i < count; ++i) {
       const Slot slot = state.u32();
       const std::uint64_t renewed = state.u64();
-      const Entry entry{rank(state.f64()), renewed, slot};
+      const Entry entry{rank(state.f64()), renewed + shift, slot};
       REVERIE_RETURN_IF_ERROR(slots.take(slot));
       const bool is_heap = i == 0 || !entry.before(heap_[(i - 1) / 2]);
-      if (!is_heap || std::isnan(entry.rank) || renewed > clock_) {
+      if (!is_heap || std::isnan(entry.rank) || renewed == 0 || renewed > clock) {
         return data_loss("a heap's order is broken at place {} of {}", i, count);
       }
       heap_.reach(size_, {});
       place_.reach(slot, kNoSlot);
       put(size_++, entry);
+      returned_ = std::min(returned_, entry.renewed - 1);
     }
     return {};
   }
@@ -130,6 +139,9 @@ class HeapSelector : public Selector {
     const double sign_;
   };
 
+  // Times of renewal count up from here, those of items that return count down.
+  static constexpr std::uint64_t kStart = std::uint64_t{1} << 63;
+
   double rank(double priority) const { return sign_ * priority; }
   void put(std::size_t place, const Entry& entry) {
     heap_.write(place) = entry;
@@ -161,7 +173,8 @@ class HeapSelector : public Selector {
   SegmentedArray<Entry> heap_;
   SegmentedArray<Slot> place_;
   std::size_t size_ = 0;
-  std::uint64_t clock_ = 0;
+  std::uint64_t clock_ = kStart;
+  std::uint64_t returned_ = kStart;  // the next one
 };
 
 class MinHeap final : public HeapSelector {

@@ -90,6 +90,10 @@ void ShardSampler::on_connections_changed() {
   apply([](ShardSamplerCore& core, Work& work) { core.on_shards_changed(work); });
 }
 
+void ShardSampler::on_reset(std::string_view table, ShardIndex shard) {
+  apply([&](ShardSamplerCore& core, Work& work) { core.on_reset(table, shard, work); });
+}
+
 void ShardSampler::learn(std::span<const TableInfo> infos) {
   MutexLock lock(mutex_);
   core_.learn(infos);

@@ -34,6 +34,7 @@ class ShardSampler {
   // A shard went down or came up.
   void on_connections_changed();
   // See ShardSamplerCore.
+  void on_reset(std::string_view table, ShardIndex shard);
   void learn(std::span<const TableInfo> infos);
   void learn_sizes(ShardIndex shard, std::span<const TableInfo> infos);
   bool must_learn(std::string_view table);

@@ -56,13 +56,15 @@ struct ShardSamplerCore::Pool {
   Pool(std::string name, std::size_t shard_count, ShardSampling sampling)
       : table(std::move(name)),
         quotas(shard_count, sampling),
+        epochs(shard_count),
         late(shard_count),
         sizes(shard_count) {}
 
   const std::string table;
   ShardQuotas quotas;
-  std::vector<int> late;            // by shard: asks in progress whose draw has ended
-  std::vector<std::int64_t> sizes;  // last reported by the shards; 0 before
+  std::vector<std::uint64_t> epochs;  // by shard: how often it was reset
+  std::vector<int> late;              // by shard: asks in progress whose draw has ended
+  std::vector<std::int64_t> sizes;    // last reported by the shards; 0 before
   std::deque<Leftover> leftovers;
   std::vector<DrawPtr> draws;  // that wait, oldest first
   std::vector<SampleBatch> spare;
@@ -221,6 +223,7 @@ void ShardSamplerCore::query(const DrawPtr& draw, std::size_t count,
     made->draw_ = draw;
     made->pool_ = &pool;
     made->asked_at_ = now;
+    made->epoch_ = pool.epochs[s];
     if (!pool.spare.empty()) {
       made->batch = std::move(pool.spare.back());
       pool.spare.pop_back();
@@ -287,7 +290,8 @@ void ShardSamplerCore::weigh(Draw& draw) {
 void ShardSamplerCore::on_result(const std::shared_ptr<ShardQuery>& query, SampleResult result,
                                  Work& work) {
   Pool& pool = *query->pool_;
-  note(pool, *query, result, work);
+  const bool is_old = query->epoch_ != pool.epochs[query->shard];
+  if (!is_old) note(pool, *query, result, work);
   const DrawPtr draw = std::move(query->draw_);
   std::size_t taken = 0;
   if (draw) {
@@ -297,6 +301,8 @@ void ShardSamplerCore::on_result(const std::shared_ptr<ShardQuery>& query, Sampl
   }
   if (result.batch.empty()) {
     if (pool.spare.size() < shards_.count) pool.spare.push_back(std::move(result.batch));
+  } else if (is_old) {
+    work.dropped.push_back(std::move(result.batch));
   } else {
     pool.leftovers.push_back({std::move(result.batch), taken, query->shard});
     // Pins delay freeing in their tables, and these samples may wait for long.
@@ -396,6 +402,17 @@ void ShardSamplerCore::on_alarm(Work& work) {
 
 void ShardSamplerCore::on_shards_changed(Work& work) {
   for (const auto& [table, pool] : pools_) step_all(*pool, work);
+}
+
+void ShardSamplerCore::on_reset(std::string_view table, ShardIndex shard, Work& work) {
+  const auto found = pools_.find(table);
+  if (found == pools_.end()) return;
+  Pool& pool = *found->second;
+  ++pool.epochs[shard];
+  for (Pool::Leftover& leftover : pool.leftovers) {
+    if (leftover.shard == shard) work.dropped.push_back(std::move(leftover.batch));
+  }
+  std::erase_if(pool.leftovers, [&](const auto& leftover) { return leftover.shard == shard; });
 }
 
 std::vector<ShardCall> ShardSamplerCore::begin_cancel(RequestId id) {

@@ -9,8 +9,8 @@
 //
 // A late shard has one pending request per table and is asked for nothing more until it has
 // answered, so it costs one hedge, not one per batch. Its samples are used first next time: no draw
-// is lost while this object lives. A shard is late when it takes three times as long as answers
-// usually take when no limiter delays them, but at least hedge_min.
+// is lost while this object lives, except by a reset. A shard is late when it takes three times as
+// long as answers usually take when no limiter delays them, but at least hedge_min.
 //
 // A request to a shard has its own deadline, query_timeout: a shard with less than its part returns
 // what it has by then, and the others are asked for the rest. So a batch is complete whenever the
@@ -86,6 +86,7 @@ class ShardSamplerCore {
     Pool* pool_ = nullptr;
     std::shared_ptr<Draw> draw_;  // null once that draw is over
     TimePoint asked_at_;
+    std::uint64_t epoch_ = 0;
     bool is_late_ = false;
     ShardCall call_;
     bool has_call_ = false;
@@ -96,6 +97,7 @@ class ShardSamplerCore {
     std::vector<std::pair<Done, SampleResult>> ends;   // to complete
     std::vector<ShardIndex> sizes_of;                  // to ask for their sizes
     std::vector<std::shared_ptr<ShardQuery>> queries;  // to ask, then attach()
+    std::vector<SampleBatch> dropped;                  // to free
     TimePoint wake = TimePoint::max();                 // on retry_clock: when on_alarm() is due
   };
 
@@ -112,6 +114,10 @@ class ShardSamplerCore {
   void on_alarm(Work& work);
   // A shard went down or came up.
   void on_shards_changed(Work& work);
+
+  // A shard's table was reset. Its samples that wait are dropped, and so are those that were
+  // requested before and have no request that waits for them: they may be of items that are gone.
+  void on_reset(std::string_view table, ShardIndex shard, Work& work);
 
   // A request is cancelled in two steps, so that calls that complete at once when they are
   // cancelled can deliver what they have drawn before end_cancel() completes it with CANCELLED.

@@ -70,6 +70,11 @@ class ShardSamplerCoreTest : public ::testing::Test {
     complete(work);
     return work;
   }
+  void reset(ShardIndex shard) {
+    Work work;
+    core_->on_reset("t", shard, work);
+    complete(work);
+  }
   static void complete(Work& work) {
     for (auto& [done, result] : work.ends) done(std::move(result));
   }
@@ -317,6 +322,64 @@ TEST_F(ShardSamplerCoreTest, ClosingCompletesWaitingAndLaterRequests) {
   result_.reset();
   EXPECT_EQ(asked(sample(1)), Counts{});
   EXPECT_EQ(result_->status.code(), StatusCode::kCancelled);
+}
+
+TEST_F(ShardSamplerCoreTest, SamplesThatWaitAreDroppedByAReset) {
+  open(2);
+  Work work = sample(4);
+  const ShardQueryPtr late = work.queries[1];
+  answer(work.queries[0], 2);
+  work = alarm_after(60 * kMillisecond);
+  answer(work.queries[0], 2);
+  ASSERT_TRUE(result_);
+  answer(late, 2);
+  reset(0);
+  result_.reset();
+  work = sample(1);
+  ASSERT_TRUE(result_) << "another shard's";
+  reset(1);
+  result_.reset();
+  const ItemKey last = last_key_;
+  work = sample(4);
+  ASSERT_EQ(asked(work), (Counts{2, 2}));
+  answer(work.queries[0], 2);
+  answer(work.queries[1], 2);
+  ASSERT_TRUE(result_);
+  for (const ItemKey key : result_->batch.keys()) EXPECT_GT(key, last);
+}
+
+TEST_F(ShardSamplerCoreTest, SamplesRequestedBeforeAResetGoToNoRequestAfterIt) {
+  open(2);
+  Work work = sample(4);
+  const ShardQueryPtr late = work.queries[1];
+  answer(work.queries[0], 2);
+  work = alarm_after(60 * kMillisecond);
+  answer(work.queries[0], 2);
+  ASSERT_TRUE(result_);
+  reset(0);
+  reset(1);
+  result_.reset();
+  work = sample(2);
+  ASSERT_EQ(asked(work), Counts{2}) << "the late shard has not answered";
+  answer(late, 2, {}, 0.1, 1'000);
+  EXPECT_FALSE(result_);
+  answer(work.queries[0], 2, {}, 0.1, 10);
+  ASSERT_TRUE(result_);
+  EXPECT_EQ(given(), (Counts{2, 0}));
+  EXPECT_EQ(result_->batch.table_size(), 20) << "not the size before the reset";
+  result_.reset();
+  EXPECT_EQ(asked(sample(4)), (Counts{2, 2})) << "nothing is left over, and the shard is free";
+}
+
+TEST_F(ShardSamplerCoreTest, ARequestThatWaitsDuringAResetGetsItsAnswers) {
+  open(2);
+  const Work work = sample(4);
+  answer(work.queries[0], 2);
+  reset(0);
+  reset(1);
+  answer(work.queries[1], 2);
+  ASSERT_TRUE(result_) << "the shard may have drawn them after the reset";
+  EXPECT_EQ(given(), (Counts{2, 2}));
 }
 
 }  // namespace

@@ -393,7 +393,13 @@ RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
       [&](ShardIndex, ReplayService& service, Done<Status> answered) {
         return service.reset(table, std::move(answered));
       },
-      [undone, done = std::move(done)](const std::vector<std::optional<Status>>& results) {
+      [this, undone, table = std::string(table),
+       done = std::move(done)](const std::vector<std::optional<Status>>& results) {
+        for (std::size_t s = 0; s < results.size(); ++s) {
+          if (results[s] && results[s]->ok()) {
+            sampler_.on_reset(table, static_cast<ShardIndex>(s));
+          }
+        }
         const Status status = worst(results, [](const Status& result) { return result; });
         done(status.ok() ? undone : status);
       });

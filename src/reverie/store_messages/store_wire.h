@@ -73,7 +73,7 @@ struct SampleMessage {
   bool wants_least = false;
   bool wants_names = false;                        // whether to send the column names of the table
   std::optional<Duration> timeout = std::nullopt;  // empty: no limit
-  std::uint64_t received = 0;                // the request whose samples arrived last; 0 for none
+  std::uint64_t received = 0;  // all samples of requests up to this one have arrived; 0 for none
   std::vector<std::uint64_t> returned = {};  // requests whose samples are no longer used
 };
 Payload write_sample(const SampleMessage& ask);

@@ -68,13 +68,15 @@ class Density {
 
 }  // namespace
 
-void to_single_draw(std::span<double> probabilities) {
+void to_single_draw(std::span<double> probabilities, double share) {
+  const double scale = share < kNothing ? 1 : share;
   double left = 1;
   for (double& probability : probabilities) {
     const double conditional = probability;
     // No item with a weight is left: the order is then deterministic.
     const bool is_certain = conditional >= 1;
     probability = left > 0 || !is_certain ? conditional * left : 1;
+    probability *= scale;
     left *= 1 - conditional;
     if (left < kNothing) left = 0;
   }

@@ -28,8 +28,9 @@ namespace reverie {
 
 // Turns the probabilities of the draws of a Selector::draw_distinct() into those of a single draw:
 // p_k = c_k (1 - c_1) ... (1 - c_(k-1)). Items that were drawn only because nothing else was left
-// have 0, those of a deterministic selector 1.
-void to_single_draw(std::span<double> probabilities);
+// have 0, those of a deterministic selector 1. `share`: that of the items in the draw among all, if
+// earlier draws have removed some; ignored if nothing is left.
+void to_single_draw(std::span<double> probabilities, double share = 1);
 
 // From there to q_i / n, for a batch of n from a table of `table_size` items: what one of n draws
 // with replacement would need, so that "1 / (N p)" means the same in both. Relative error below

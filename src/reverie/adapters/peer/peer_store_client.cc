@@ -69,6 +69,13 @@ void PeerStoreClient::finish(Outcome& outcome) {
   for (auto& [done, result] : outcome.ended) done(std::move(result));
 }
 
+void PeerStoreClient::fail_all(const Status& why, Outcome& outcome) {
+  for (auto& [id, pending] : pending_) {
+    if (!pending.is_reading) outcome.failed.emplace_back(std::move(pending.answer), why);
+  }
+  std::erase_if(pending_, [](const auto& entry) { return !entry.second.is_reading; });
+}
+
 std::optional<bool> PeerStoreClient::look(const std::function<bool()>& is_done) {
   if (!fork_guard_.check("client").ok()) return std::nullopt;
   return loops_.polls_of(loop_).wait(Clock::system(), is_done, TimePoint::max(), /*yields=*/false);
@@ -99,12 +106,11 @@ void PeerStoreClient::close() {
     session_ = nullptr;
     all = pumps();
     for (auto& [id, pending] : pending_) {
-      outcome.failed.emplace_back(std::move(pending.answer), closed_status());
       if (session && pending.is_sent) {
         session->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
       }
     }
-    pending_.clear();
+    fail_all(closed_status(), outcome);
     connect_at_ = TimePoint::max();
   }
   for (const auto& pump : all) pump->close(closed_status(), outcome.ended);
@@ -151,8 +157,19 @@ RequestId PeerStoreClient::ask(Pending pending) {
 
 void PeerStoreClient::send(RequestId id, Pending& pending) {
   pending.is_sent = true;
+  if (pending.sampling) pending.message = sample_message(*pending.sampling);
   session_->link->send({FrameKind::kCall, static_cast<std::uint64_t>(pending.kind), 0, id},
                        pending.message);
+}
+
+// Made when it is sent: it depends on the connection.
+std::shared_ptr<const Message> PeerStoreClient::sample_message(Sampling& sampling) {
+  const auto found = names_.find(sampling.table);
+  sampling.names = found == names_.end() ? nullptr : found->second;
+  sampling.ask.wants_names = sampling.names == nullptr;
+  sampling.ask.received = received_up_to();
+  sampling.ask.returned = session_->returns->take();
+  return store_wire::message_of(store_wire::write_sample(sampling.ask));
 }
 
 RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done) {
@@ -173,8 +190,8 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   sampling->count = request.count;
   sampling->batch = std::move(request.batch);
   sampling->done = std::move(done);
-  store_wire::SampleMessage ask_for;
-  ask_for.table = request.table;
+  store_wire::SampleMessage& ask_for = sampling->ask;
+  ask_for.table = sampling->table;
   ask_for.count = request.count;
   ask_for.min_count = request.min_count;
   ask_for.is_distinct = request.distinct;
@@ -184,17 +201,6 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
     pending.deadline = request.deadline;
     pending.answer_by = request.deadline + kAnswerTime;
   }
-  {
-    MutexLock lock(mutex_);
-    const auto found = names_.find(request.table);
-    if (found != names_.end()) sampling->names = found->second;
-    ask_for.received = received_;
-    if (session_ && session_->stage == Session::Stage::kOpen) {
-      ask_for.returned = session_->returns->take();
-    }
-  }
-  ask_for.wants_names = sampling->names == nullptr;
-  pending.message = store_wire::message_of(store_wire::write_sample(ask_for));
   pending.answer = [sampling](const Status& why, const Payload*) {
     SampleResult result;
     result.status = why;
@@ -207,6 +213,14 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   };
   pending.sampling = std::move(sampling);
   return ask(std::move(pending));
+}
+
+// The server acknowledges everything up to this number, and answers requests in any order.
+std::uint64_t PeerStoreClient::received_up_to() const {
+  for (const auto& [id, pending] : pending_) {
+    if (pending.sampling) return std::min(received_, id - 1);
+  }
+  return received_;
 }
 
 template <typename T>
@@ -413,7 +427,9 @@ void PeerStoreClient::cancel(RequestId id) {
       // It completes with what the server has done by then.
       pending.late_with = cancelled("the call was cancelled");
       pending.answer_by = until;
-      session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+      if (session_) {
+        session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+      }
     }
   }
   watch(until);

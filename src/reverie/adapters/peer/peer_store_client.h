@@ -91,9 +91,10 @@ class PeerStoreClient final : public ReplayService,
   using Answer = std::function<void(const Status& why, const Payload* answer)>;
   struct Pending {
     store_wire::StoreCall kind = store_wire::StoreCall::kInfo;
-    std::shared_ptr<const Message> message;
+    std::shared_ptr<const Message> message;  // of a sample: once it is sent
     bool is_repeatable = false;
     bool is_sent = false;
+    bool is_reading = false;                  // a part of its sample, which writes to its batch
     TimePoint deadline = TimePoint::max();    // while it is not sent
     TimePoint give_up_at = TimePoint::max();  // while it is not sent
     TimePoint answer_by = TimePoint::max();   // once it is sent
@@ -121,6 +122,11 @@ class PeerStoreClient final : public ReplayService,
   RequestId question(store_wire::StoreCall kind, bool is_repeatable, Payload asked,
                      T (*read)(const Payload&), Done<T> done);
   void send(RequestId id, Pending& pending) REVERIE_REQUIRES(mutex_);
+  // Ends all requests, except those that are being read: their reader ends them.
+  void fail_all(const Status& why, Outcome& outcome) REVERIE_REQUIRES(mutex_);
+  std::shared_ptr<const Message> sample_message(Sampling& sampling) REVERIE_REQUIRES(mutex_);
+  // The highest number up to which no sample is still to arrive.
+  std::uint64_t received_up_to() const REVERIE_REQUIRES(mutex_);
   std::shared_ptr<InsertPump> pump_of(std::string_view table, std::uint64_t writer,
                                       RequestId& base);
   std::shared_ptr<InsertPump> make_pump(RequestId& base) REVERIE_REQUIRES(mutex_);
@@ -169,9 +175,10 @@ class PeerStoreClient final : public ReplayService,
   std::map<std::string, Pump, std::less<>> table_pumps_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Pump> writer_pumps_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<InsertPump>> pumps_ REVERIE_GUARDED_BY(mutex_);  // null: has ended
+  // By table of the connected server.
   std::map<std::string, std::shared_ptr<const wire::ColumnNames>, std::less<>> names_
       REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the last sample that arrived
+  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the highest sample that arrived
   bool is_connecting_ REVERIE_GUARDED_BY(mutex_) = false;
   SessionPtr session_ REVERIE_GUARDED_BY(mutex_);
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();

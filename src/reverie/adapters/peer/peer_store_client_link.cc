@@ -48,6 +48,10 @@ void PeerStoreClient::sweep() {
     why = unreachable();
     for (auto entry = pending_.begin(); entry != pending_.end();) {
       Pending& pending = entry->second;
+      if (pending.is_reading) {
+        ++entry;
+        continue;
+      }
       const TimePoint due =
           pending.is_sent ? pending.answer_by : std::min(pending.deadline, pending.give_up_at);
       if (due > now) {
@@ -160,10 +164,7 @@ void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
     last_failure_ = why;
     const TimePoint now = Clock::system().now();
     if (is_final) {
-      for (auto& [id, pending] : pending_) {
-        outcome.failed.emplace_back(std::move(pending.answer), why);
-      }
-      pending_.clear();
+      fail_all(why, outcome);
       all = pumps();
       broken_since_ = TimePoint::max();
       pause_ = Duration::zero();
@@ -233,7 +234,9 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
     last_failure_ = {};
     is_logged_ = false;
     all = pumps();
+    names_.clear();  // the server may be another one
     for (auto& [id, pending] : pending_) {
+      if (pending.is_reading) continue;
       send(id, pending);
       next = std::min(next, pending.answer_by);
     }
@@ -261,6 +264,10 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
     const TimePoint until = give_up_at();
     for (auto entry = pending_.begin(); entry != pending_.end();) {
       Pending& pending = entry->second;
+      if (pending.is_reading) {
+        ++entry;
+        continue;
+      }
       if (pending.is_sent && (!(pending.is_repeatable || is_goodbye) || !pending.late_with.ok())) {
         Status failed = pending.late_with.ok()
                             ? (is_final ? why
@@ -367,16 +374,14 @@ void PeerStoreClient::end_orphan(const Session& session, RequestId id, const Fra
   if (session.returns->begin()) session.returns->end(id);
 }
 
-// While its batch is written to, the request is removed from the map, so that timers cannot end it.
+// While its batch is written to, the request is marked, so that nothing else ends it.
 void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
                               const std::shared_ptr<Sampling>& sampling, const Frame& frame) {
-  Pending pending;
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
     if (found == pending_.end()) return;
-    pending = std::move(found->second);
-    pending_.erase(found);
+    found->second.is_reading = true;
   }
   const bool is_last = frame.header.received != store_wire::kMoreFollows;
   Status status;
@@ -386,7 +391,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     if (part->names) {
       auto names = std::make_shared<const wire::ColumnNames>(std::move(*part->names));
       MutexLock lock(mutex_);
-      names_.insert_or_assign(sampling->table, names);
+      if (session_ == session) names_.insert_or_assign(sampling->table, names);
       sampling->names = std::move(names);
     }
     if (!part->tickets.empty()) {
@@ -400,24 +405,27 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     status = part.status();
   }
   bool is_done = is_last || !status.ok();
-  std::optional<Pending> over;
-  const TimePoint answer_by = pending.answer_by;
+  Answer over;
+  TimePoint answer_by = TimePoint::max();
   {
     MutexLock lock(mutex_);
-    received_ = std::max(received_, id);
+    const auto found = pending_.find(id);
+    if (is_last) received_ = std::max(received_, id);
     if (!is_done && session_ != session) {
-      // The connection has ended meanwhile, on another thread, which did not find the request.
+      // The connection has ended meanwhile, on another thread, which left the request here.
       status = is_closed_ ? cancelled("the client is closed")
                           : unavailable("the connection to {} was lost", endpoint_.to_string());
       is_done = true;
     }
     if (is_done) {
-      over = std::move(pending);
+      over = std::move(found->second.answer);
+      pending_.erase(found);
     } else {
-      pending_.emplace(id, std::move(pending));
+      found->second.is_reading = false;
+      answer_by = found->second.answer_by;
     }
   }
-  if (over) return over->answer(status, nullptr);
+  if (over) return over(status, nullptr);
   // The alarm may have rung meanwhile.
   if (answer_by != TimePoint::max()) watch(answer_by);
 }

@@ -94,6 +94,7 @@ struct PeerStoreClient::Sampling {
 
   std::string table;
   std::size_t count = 0;
+  store_wire::SampleMessage ask;  // its table is the one above
   std::shared_ptr<const wire::ColumnNames> names;
   SampleBatch batch;
   std::shared_ptr<Held> held = std::make_shared<Held>();

@@ -116,6 +116,8 @@ class StoreConnection final : public StoreLinkEvents,
   // has ended.
   bool keep_unsent(Drawn& drawn, bool is_next);
   void drop_unsent(const std::string& table, SampleBatch batch);
+  // Keeps the draws of a batch until the client has received them.
+  void keep_sent(const Drawn& drawn);
   void receive_up_to(std::uint64_t id);
   void lend(std::uint64_t id, MappedChunks mapped);
   void take_back(std::span<const std::uint64_t> ids);

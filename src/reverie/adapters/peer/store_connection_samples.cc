@@ -192,10 +192,7 @@ bool StoreConnection::send_parts(Drawn& drawn) {
     if (std::exchange(drawn.wants_names, false)) part.names = table.names;
     Payload payload = store_wire::write_part(part);
     payload.bulk = std::move(bulk.bulk);
-    if (table.keeps_receipts && is_last && !batch.empty()) {
-      MutexLock lock(mutex_);
-      sent_.push_back({drawn.id, drawn.table, draws_of(batch)});
-    }
+    if (table.keeps_receipts && is_last && !batch.empty()) keep_sent(drawn);
     store_->samples.fetch_add(drawn.next - begin, std::memory_order_relaxed);
     if (is_last) request_count_.fetch_sub(1);
     link_->send({FrameKind::kAnswer, static_cast<std::uint64_t>(store_wire::StoreCall::kSample),
@@ -207,6 +204,19 @@ bool StoreConnection::send_parts(Drawn& drawn) {
   MutexLock lock(mutex_);
   if (spare_.size() < kSpareMax) spare_.push_back(std::move(batch));
   return true;
+}
+
+// The client may have been lost since its samples were drawn: then it sends no receipt.
+void StoreConnection::keep_sent(const Drawn& drawn) {
+  Sent sent{drawn.id, drawn.table, draws_of(drawn.batch)};
+  {
+    MutexLock lock(mutex_);
+    if (!is_over_) {
+      sent_.push_back(std::move(sent));
+      return;
+    }
+  }
+  store_->service->receive(sent.table, sent.draws);
 }
 
 // Called before the message is sent: the client returns what it refers to later.

@@ -121,7 +121,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   TimePoint give_up_at() const;
   GrpcCallOptions patient() const;
   Names names_of(std::string_view table);
-  void learn(const std::vector<TableInfo>& infos);
+  // Returns the names of `table`; null if it is not among them.
+  Names learn(const std::vector<TableInfo>& infos, std::string_view table = {});
   void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
                     Done<SampleResult> done);
   void ask(SampleChannel::Request request, RequestId follows = 0);
@@ -132,7 +133,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
 
   // SampleChannel::Owner
   void on_idle(const std::shared_ptr<SampleChannel>& channel) override;
-  void on_over(const std::shared_ptr<SampleChannel>& channel) override;
+  void on_over(const std::shared_ptr<SampleChannel>& channel, const Status& why) override;
 
   const std::unique_ptr<GrpcClient> client_;
   const Duration retry_time_;
@@ -152,6 +153,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // Null for writers that have ended.
   std::vector<std::shared_ptr<InsertSender>> senders_by_number_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<SampleChannel>> idle_channels_ REVERIE_GUARDED_BY(mutex_);
+  // By table. While they are known, a sample stream is open, whose end tells that they may be old;
+  // with several addresses, streams are short, and only one that fails tells.
   std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);
 };
 

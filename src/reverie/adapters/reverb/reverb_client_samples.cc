@@ -32,13 +32,17 @@ ReverbClient::Names ReverbClient::names_of(std::string_view table) {
   return found == names_.end() ? nullptr : found->second;
 }
 
-void ReverbClient::learn(const std::vector<TableInfo>& infos) {
+ReverbClient::Names ReverbClient::learn(const std::vector<TableInfo>& infos,
+                                        std::string_view table) {
   MutexLock lock(mutex_);
+  Names found;
   for (const TableInfo& info : infos) {
     auto names =
         std::make_shared<const wire::ColumnNames>(wire::ColumnNames::of(info.options.signature));
+    if (info.options.name == table) found = names;
     names_.insert_or_assign(info.options.name, std::move(names));
   }
+  return found;
 }
 
 RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
@@ -75,12 +79,12 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
   const auto on_info = [this, id, shared, table,
                         done = std::move(done)](Result<Ref<GrpcMessage>> response) mutable {
     Status status = response.status();
+    Names names;
     if (response.ok()) {
       auto infos = wire::read_info_response((*response)->bytes());
       status = infos.status();
-      if (infos.ok()) learn(infos->tables);
+      if (infos.ok()) names = learn(infos->tables, table);
     }
-    Names names = names_of(table);
     if (status.ok() && !names) status = not_found("Priority table {} was not found", table);
     if (status.ok()) {
       start_sample(id, table, std::move(*shared), names, std::move(done));
@@ -174,8 +178,9 @@ void ReverbClient::on_idle(const std::shared_ptr<SampleChannel>& channel) {
   channel->finish();
 }
 
-void ReverbClient::on_over(const std::shared_ptr<SampleChannel>& channel) {
+void ReverbClient::on_over(const std::shared_ptr<SampleChannel>& channel, const Status& why) {
   MutexLock lock(mutex_);
+  if (!why.ok()) names_.clear();  // the server that answers next may be another one
   std::erase(idle_channels_, channel);
 }
 

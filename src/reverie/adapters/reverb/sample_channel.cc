@@ -134,7 +134,7 @@ void SampleChannel::on_end(const Status& status) {
     why = why_.ok() ? status : why_;
     if (watch_id_ != 0) world_.cancel(std::exchange(watch_id_, 0), watch_due_);
   }
-  owner_.on_over(self);
+  owner_.on_over(self, why);
   for (Request& request : ended) request.done(request.call->finish(why));
 }
 

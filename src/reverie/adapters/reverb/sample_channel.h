@@ -38,8 +38,8 @@ class SampleChannel final : public GrpcClientEvents,
     virtual ~Owner() = default;
     // All requests are answered: the channel is free for another.
     virtual void on_idle(const std::shared_ptr<SampleChannel>& channel) = 0;
-    // The channel takes no more requests.
-    virtual void on_over(const std::shared_ptr<SampleChannel>& channel) = 0;
+    // The channel takes no more requests. `why` is ok if it was finished.
+    virtual void on_over(const std::shared_ptr<SampleChannel>& channel, const Status& why) = 0;
   };
 
   // `owner` and `world` outlive the stream, which ends with the client at the latest.
