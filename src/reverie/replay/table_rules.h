@@ -10,7 +10,7 @@
 #include "reverie/base/status.h"
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
-#include "reverie/replay/text_layouts.h"
+#include "reverie/record/text_layouts.h"
 #include "reverie/selectors/selector.h"
 
 namespace reverie {

@@ -200,10 +200,10 @@ Status PeerStoreClient::handle_handshake(const SessionPtr& session, const Frame&
     // A client without a token is refused by a server that has one.
     if (!options_.token.empty() && !is_proof_right(options_.token, /*is_dialler=*/false,
                                                    session->mine, theirs, theirs.proof)) {
-      return Status(StatusCode::kUnauthenticated,
-                    format("the server at {} has {}; give both the same", endpoint_.to_string(),
-                           theirs.proof.empty() ? "no token, and the client has one"
-                                                : "another token"));
+      return Status(
+          StatusCode::kUnauthenticated,
+          format("the server at {} has {}; give both the same", endpoint_.to_string(),
+                 theirs.proof.empty() ? "no token, and the client has one" : "another token"));
     }
     Resumption resumption;
     resumption.proof = make_proof(options_.token, /*is_dialler=*/true, session->mine, theirs);

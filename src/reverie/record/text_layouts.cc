@@ -1,5 +1,5 @@
-// Tested in table_rules_test.cc.
-#include "reverie/replay/text_layouts.h"
+// Tested in src/reverie/replay/table_rules_test.cc.
+#include "reverie/record/text_layouts.h"
 
 #include <utility>
 #include <vector>
