@@ -290,31 +290,29 @@ void Trainer::collect(const std::function<OutsideSteps()>& insert) {
 bool Trainer::is_evaluation_due(std::uint64_t steps) {
   const std::uint64_t interval = settings_.evaluation_interval;
   MutexLock lock(evaluation_mutex_);
-  return interval > 0 && steps / interval > evaluated_;
+  return interval > 0 && steps / interval > evaluation_begun_;
 }
 
 Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights) {
   const std::uint64_t interval = settings_.evaluation_interval;
-  if (interval == 0) return {};
+  if (interval == 0 || gate_->is_stopped()) return {};
+  const std::uint64_t number = steps / interval;
   {
     MutexLock lock(evaluation_mutex_);
-    if (steps / interval <= evaluated_) return {};
-    evaluated_ = steps / interval;
+    if (number <= evaluation_begun_) return {};
+    evaluation_begun_ = number;
   }
   EvaluateOptions options;
   options.episode_count = settings_.evaluation_episodes;
   options.interrupted = [this] { return gate_->is_stopped(); };
-  const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, steps / interval);
-  const Result<std::vector<double>> returns =
-      reverie::evaluate(make_envs_, *agent_, weights, seed, options);
-  MutexLock lock(evaluation_mutex_);
-  if (!returns.ok()) {
-    evaluated_ = steps / interval - 1;  // a resumed training starts with it
-    return returns.status();
-  }
+  const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, number);
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<double> returns,
+                           reverie::evaluate(make_envs_, *agent_, weights, seed, options));
   double sum = 0;
-  for (const double value : *returns) sum += value;
-  const double mean = sum / static_cast<double>(returns->size());
+  for (const double value : returns) sum += value;
+  const double mean = sum / static_cast<double>(returns.size());
+  MutexLock lock(evaluation_mutex_);
+  evaluated_ = std::max(evaluated_, number);
   if (evaluations_.empty() || mean >= best_mean_) {
     best_ = weights.copy();
     best_mean_ = mean;

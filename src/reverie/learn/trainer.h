@@ -206,7 +206,9 @@ class Trainer {
   Mutex outside_mutex_;          // steps of other processes are inserted and counted, or saved
 
   mutable Mutex evaluation_mutex_;
-  std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;  // intervals, begun
+  // The last interval whose evaluation has begun, and the last whose has ended (in checkpoints).
+  std::uint64_t evaluation_begun_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
+  std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
   std::vector<Evaluation> evaluations_ REVERIE_GUARDED_BY(evaluation_mutex_);
   nn::Parameters best_ REVERIE_GUARDED_BY(evaluation_mutex_);
   double best_mean_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
