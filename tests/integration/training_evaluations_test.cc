@@ -80,6 +80,47 @@ std::vector<std::uint64_t> steps_of(const std::vector<Evaluation>& evaluations) 
   return steps;
 }
 
+void collect_outside(Trainer& trainer, std::uint64_t steps) {
+  trainer.collect([&] { return Trainer::OutsideSteps{steps, {}}; });
+}
+
+TEST(TrainingEvaluations, OneThatAStopHasEndedIsTheFirstThingOfAResumedTraining) {
+  for (const std::int64_t actors : {0, 1}) {
+    for (const int stopped : {1, 2}) {
+      const CheckpointFolder folder;
+      {
+        std::atomic<Trainer*> running = nullptr;
+        TrainPlan made = evaluated_plan(actors, 400, 200);
+        watch_evaluations(made, [&](int number) {
+          if (number == stopped) running.load()->stop();
+        });
+        const std::unique_ptr<Trainer> trainer = open_training(std::move(made)).value();
+        running = trainer.get();
+        run_whole(*trainer);
+        EXPECT_EQ(trainer->progress().end, TrainEnd::kStopped);
+        EXPECT_EQ(trainer->evaluations().size(), static_cast<std::size_t>(stopped - 1));
+        folder.save(*trainer);
+      }
+      const auto resumed = open_training(evaluated_plan(actors, 400, 200), folder.path()).value();
+      run_whole(*resumed);
+      EXPECT_EQ(steps_of(resumed->evaluations()), (std::vector<std::uint64_t>{200, 400}))
+          << actors << " actors, stopped in evaluation " << stopped;
+    }
+  }
+}
+
+TEST(TrainingEvaluations, TheLastIsMadeIfAnActorInAnotherProcessTookTheLastSteps) {
+  std::atomic<Trainer*> running = nullptr;
+  TrainPlan made = evaluated_plan(1, 400, 200);
+  watch_evaluations(made, [&](int number) {
+    if (number == 1) collect_outside(*running.load(), 200);
+  });
+  const std::unique_ptr<Trainer> trainer = open_served_training(std::move(made)).value();
+  running = trainer.get();
+  run_whole(*trainer);
+  EXPECT_EQ(steps_of(trainer->evaluations()), (std::vector<std::uint64_t>{200, 400}));
+}
+
 TEST(TrainingEvaluations, ALaterOneIsNotRepeatedBecauseAStopHasEndedAnEarlierOne) {
   constexpr std::uint64_t kInterval = 100;
   const CheckpointFolder folder;

@@ -206,7 +206,13 @@ Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
   PublishedPolicy weights(*server_, actor);
   std::uint64_t steps = gate_->collected();
+  const auto evaluate_now = [&]() -> Status {
+    REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
+    return evaluate_when_due(gate_->collected(), *policy.parameters);
+  };
   check_return();
+  // In a resumed training: one that the stop had ended.
+  REVERIE_RETURN_IF_ERROR(evaluate_now());
   while (gate_->begin_collect()) {
     REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
@@ -214,22 +220,27 @@ Status Trainer::run_actor(std::size_t actor) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *policy.parameters));
   }
-  return {};
+  // The last steps may have been those of an actor in another process.
+  return evaluate_now();
 }
 
 Status Trainer::run_learner(std::size_t learner) {
   const bool alone = settings_.asynchronous || settings_.learners == 1;
+  // Without actor threads, the learner evaluates.
+  const bool evaluates = settings_.actors == 0 && learner == 0;
+  const auto evaluate_now = [&]() -> Status {
+    const std::uint64_t steps = gate_->collected();
+    if (!evaluates || !is_evaluation_due(steps)) return {};
+    return evaluate_when_due(steps, policy());
+  };
+  REVERIE_RETURN_IF_ERROR(evaluate_now());
   for (std::uint64_t round = gate_->ratio().learned() / settings_.learners;; ++round) {
     const bool goes_on = alone ? gate_->begin_next_batch()
                                : gate_->begin_batch((round + 1) * settings_.learners - 1);
-    if (!goes_on) return {};
-    const std::uint64_t steps = gate_->collected();
-    REVERIE_RETURN_IF_ERROR(learn_once(learner, steps));
+    if (!goes_on) return evaluate_now();
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, gate_->collected()));
     gate_->learn(1);
-    // Without actor threads, the learner evaluates.
-    if (settings_.actors == 0 && learner == 0 && is_evaluation_due(steps)) {
-      REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, policy()));
-    }
+    REVERIE_RETURN_IF_ERROR(evaluate_now());
   }
 }
 
