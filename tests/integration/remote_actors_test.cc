@@ -256,6 +256,19 @@ void take_steps(Trainer& trainer, int count) {
   }
 }
 
+TEST_F(RemoteActorsTest, AreWaitedForUntilOneHasMadeATransition) {
+  trainer_ = open_served_training(early_plan(0)).value();
+  ASSERT_TRUE(trainer_->start().ok());
+  take_steps(*trainer_, 2);
+  EXPECT_FALSE(trainer_->wait(in_time(0.1))) << trainer_->status().to_string();
+  EXPECT_EQ(trainer_->progress().batches, 0u);
+  EXPECT_TRUE(trainer_->may_collect());
+  take_steps(*trainer_, 48);
+  ASSERT_TRUE(trainer_->wait(in_time(30)));
+  EXPECT_EQ(trainer_->progress().end, TrainEnd::kAllSteps) << trainer_->status().to_string();
+  EXPECT_EQ(trainer_->progress().batches, 396u);
+}
+
 // The learner makes it, and has no batch left.
 TEST_F(RemoteActorsTest, LeaveNoEvaluationOutAtTheEnd) {
   std::string folder = ::testing::TempDir() + "remote_XXXXXX";

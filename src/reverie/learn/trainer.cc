@@ -54,7 +54,20 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
       trainer->loops_, open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
                                   trainer->service_, trainer->log_, trainer->outside_actors_max_));
   if (resume != nullptr) REVERIE_RETURN_IF_ERROR(trainer->restore(*resume));
+  if (trainer->outside_actors_max_ > 0) trainer->hold_batches();
   return trainer;
+}
+
+// The warm-up ensures an item only for the actors of this process.
+void Trainer::hold_batches() {
+  std::vector<const std::atomic<double>*> masses;
+  const ReplayShards& shards = loops_.replays.front()->shards();
+  for (std::size_t i = 0; i < shards.count(); ++i) {
+    masses.push_back(service_->mass(shards.table(i)));  // null if not in this process
+  }
+  gate_->hold_batches_until([masses = std::move(masses)] {
+    return std::ranges::any_of(masses, [](const auto* mass) { return !mass || *mass > 0; });
+  });
 }
 
 Trainer::Trainer(TrainerParts parts)

@@ -156,6 +156,8 @@ class Trainer {
  private:
   explicit Trainer(TrainerParts parts);
   UpdateRatioOptions ratio_options() const;
+  // Until the replay has an item.
+  void hold_batches();
   double share_of(std::uint64_t steps) const;
 
   // Bodies of the threads. Each returns when the run is over, for whatever reason.
