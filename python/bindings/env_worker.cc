@@ -1,6 +1,7 @@
 #include "python/bindings/env_worker.h"
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -168,8 +169,9 @@ void EnvWorker::serve(const PoolCommand& command) {
         }
         reset(batch, env, seed);
       } else {
-        step(batch, env);
+        step(command, env);
       }
+      if (view().state(batch, env) != EnvState::kBroken) port_.complete(command, env);
     } catch (nb::python_error& error) {
       port_.fail(batch, env, traceback_text(error));
     } catch (const std::exception& error) {
@@ -194,10 +196,13 @@ void EnvWorker::set_outcome(std::size_t batch, std::size_t env, float reward, bo
   view().truncated(batch, env) = truncated;
 }
 
-void EnvWorker::step(std::size_t batch, std::size_t env) {
+void EnvWorker::step(const PoolCommand& command, std::size_t env) {
+  const std::size_t batch = command.batch;
   const EnvState state = view().state(batch, env);
   if (state == EnvState::kBroken) return;
-  if (state == EnvState::kLost) return begin_anew(batch, env);
+  if (state == EnvState::kLost) {
+    return port_.is_complete(command, env) ? keep_outcome(batch, env) : begin_anew(batch, env);
+  }
   if (state == EnvState::kNew) return reset(batch, env, nb::none());
   Rows& rows = rows_at(batch, env);
   const nb::object taken = action(batch, env);
@@ -215,14 +220,30 @@ void EnvWorker::step(std::size_t batch, std::size_t env) {
 
 // Begins an episode in place of the last worker's, which is truncated after its last observation.
 void EnvWorker::begin_anew(std::size_t batch, std::size_t env) {
-  Rows& rows = rows_at(batch, env);
+  copy_to_final_observation(batch, env);
+  write_info(begin_episode(batch, env, nb::none()), rows_at(batch, env));
+  set_outcome(batch, env, 0.0f, false, true);
+  view().set_state(batch, env, EnvState::kRunning);
+}
+
+// For a step that the last worker had taken before it ended. Its outcome stays. The old episode, if
+// it was not over, is truncated, since its environment is gone. If this worker ends meanwhile, too,
+// the next one can continue from the same row.
+void EnvWorker::keep_outcome(std::size_t batch, std::size_t env) {
+  if (!view().terminated(batch, env) && !view().truncated(batch, env)) {
+    copy_to_final_observation(batch, env);
+    std::atomic_ref(view().truncated(batch, env)).store(true, std::memory_order_release);
+  }
+  begin_episode(batch, env, nb::none());
+  view().set_state(batch, env, EnvState::kRunning);
+}
+
+void EnvWorker::copy_to_final_observation(std::size_t batch, std::size_t env) {
+  const Rows& rows = rows_at(batch, env);
   const SharedLayout::Batch& arrays = view().layout().batch(batch);
   for (std::size_t i = 0; i < arrays.observation.size(); ++i) {
     std::memcpy(rows.final_observation[i], rows.observation[i], arrays.observation[i].row_bytes);
   }
-  write_info(begin_episode(batch, env, nb::none()), rows);
-  set_outcome(batch, env, 0.0f, false, true);
-  view().set_state(batch, env, EnvState::kRunning);
 }
 
 void EnvWorker::reset(std::size_t batch, std::size_t env, nb::handle seed) {

@@ -46,9 +46,11 @@ class EnvWorker {
   };
 
   void serve(const PoolCommand& command);
-  void step(std::size_t batch, std::size_t env);
+  void step(const PoolCommand& command, std::size_t env);
   void reset(std::size_t batch, std::size_t env, nb::handle seed);
   void begin_anew(std::size_t batch, std::size_t env);
+  void keep_outcome(std::size_t batch, std::size_t env);
+  void copy_to_final_observation(std::size_t batch, std::size_t env);
   // Resets and writes the first observation. Returns the info.
   nb::object begin_episode(std::size_t batch, std::size_t env, nb::handle seed);
   nb::object action(std::size_t batch, std::size_t env) const;

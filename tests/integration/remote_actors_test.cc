@@ -245,6 +245,63 @@ TEST_F(RemoteActorsTest, AreServedAnewWhileTheClosedObjectLives) {
   EXPECT_FALSE(decode_actor_order(heard.payload).value().is_over);
 }
 
+// A training of 400 steps whose first batch is due before any of several actors has a transition,
+// which is three of its steps.
+TrainPlan early_plan(std::int64_t evaluation_interval) {
+  const Options options = {{"seed", std::int64_t{7}},
+                           {"steps", std::int64_t{400}},
+                           {"warmup_steps", std::int64_t{4}},
+                           {"n_step", std::int64_t{3}},
+                           {"hidden", std::string("8")},
+                           {"batch_size", std::int64_t{4}},
+                           {"lead_steps", std::int64_t{8}},
+                           {"evaluation_episodes", std::int64_t{1}},
+                           {"evaluation_interval", evaluation_interval}};
+  return plan_training(registry(), "dqn", "CartPole-v1", {}, options).value();
+}
+
+// Each of eight actors takes so many steps.
+void take_steps(Trainer& trainer, int count) {
+  for (int i = 0; i < 8 * count; ++i) {
+    trainer.collect([&] {
+      ReplaySink sink(trainer.outside_replay(static_cast<std::size_t>(i % 8)));
+      EXPECT_TRUE(
+          StepReport::read(report_of(1, 1, 1, false), trainer.agent().spec(), 1, sink).ok());
+      return Trainer::OutsideSteps{1, {}};
+    });
+  }
+}
+
+TEST_F(RemoteActorsTest, AreWaitedForUntilOneHasMadeATransition) {
+  trainer_ = open_served_training(early_plan(0)).value();
+  ASSERT_TRUE(trainer_->start().ok());
+  take_steps(*trainer_, 2);
+  EXPECT_FALSE(trainer_->wait(in_time(0.1))) << trainer_->status().to_string();
+  EXPECT_EQ(trainer_->progress().batches, 0u);
+  EXPECT_TRUE(trainer_->may_collect());
+  take_steps(*trainer_, 48);
+  ASSERT_TRUE(trainer_->wait(in_time(30)));
+  EXPECT_EQ(trainer_->progress().end, TrainEnd::kAllSteps) << trainer_->status().to_string();
+  EXPECT_EQ(trainer_->progress().batches, 396u);
+}
+
+// The learner makes it, and has no batch left.
+TEST_F(RemoteActorsTest, LeaveNoEvaluationOutAtTheEnd) {
+  std::string folder = ::testing::TempDir() + "remote_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  trainer_ = open_served_training(early_plan(0)).value();
+  ASSERT_TRUE(trainer_->start().ok());
+  take_steps(*trainer_, 50);
+  ASSERT_TRUE(trainer_->wait(in_time(30)));
+  ASSERT_TRUE(trainer_->status().ok()) << trainer_->status().to_string();
+  ASSERT_TRUE(trainer_->save(*checkpoint::Checkpointer::open(folder, {}).value()).ok());
+  const auto resumed = open_served_training(early_plan(200), folder).value();
+  ASSERT_TRUE(resumed->start().ok());
+  ASSERT_TRUE(resumed->wait(in_time(30)));
+  ASSERT_EQ(resumed->evaluations().size(), 1u);
+  EXPECT_EQ(resumed->evaluations()[0].step, 400u);
+}
+
 // A report without an answer would keep its actor waiting for as long as it is connected.
 TEST_F(RemoteActorsTest, GetAnAnswerToEachReportWhenTheTrainingIsClosed) {
   train(1'000'000);

@@ -708,6 +708,34 @@ def test_a_worker_that_dies_is_reported_within_a_second(what, how, ended_within)
         assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
 
 
+class Frail(Counter):
+    """Its worker is killed by action 9."""
+
+    def step(self, action):
+        if action == 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("length", [2, 1000])
+def test_environments_that_finished_a_step_keep_its_outcome_when_their_worker_dies(length):
+    with alone(Frail, 3, num_workers=1, restarts=2, env_kwargs={"length": length}) as pool:
+        pool.reset(7).result()
+        pool.step([1, 2, 3]).result()
+        batch = pool.step([4, 5, 9]).result()
+        assert batch.reward.tolist() == [4, 5, 0]
+        is_over = length == 2
+        assert batch.terminated.tolist() == [is_over, is_over, False]
+        assert batch.truncated.tolist() == [not is_over, not is_over, True]
+        assert batch.final_observation.tolist() == [[7, 0, 2, 4], [8, 0, 2, 5], [9, 0, 1, 3]]
+        # First ones of new environments.
+        assert batch.observation.tolist() == [[-1, 0, 0, -1]] * 3
+        batch = pool.step([9, 1, 1]).result()
+        assert batch.reward.tolist() == [0, 0, 0]
+        assert batch.truncated.tolist() == [True, True, True]
+        assert batch.final_observation.tolist() == [[-1, 0, 0, -1]] * 3
+
+
 def test_a_hanging_step_is_reported_with_its_worker_and_ended_by_restart():
     with faulty("hangs", num_envs=4) as pool:
         pool.reset().result()

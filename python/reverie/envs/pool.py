@@ -234,7 +234,8 @@ class EnvPool(ProcessBound, Closing):
         """Replace a worker process; without a number, all that have ended.
 
         Its environments begin new episodes. Steps in flight are returned as ``truncated``, with the
-        last known observation as ``final_observation`` and reward 0; other workers are not
+        last known observation as ``final_observation`` and reward 0; environments that had finished
+        their step keep its reward, and the end of their episode if it ended. Other workers are not
         affected.
         """
         self._fork_guard.check("EnvPool")

@@ -150,7 +150,8 @@ class ProcessPool:
         """Replace a worker by a new process; without a number, each that has ended.
 
         Its environments begin new episodes. What was in flight comes as ``truncated``, with the
-        last observation known as ``final_observation`` and reward 0; other workers notice nothing.
+        last observation known as ``final_observation`` and reward 0; environments that had finished
+        their step keep its outcome. Other workers notice nothing.
 
         Raises:
             EnvError: an environment cannot be made.

@@ -36,7 +36,7 @@ enum class EnvState : std::uint8_t {
   kNew = 0,      // never reset: its first step is a reset
   kRunning = 1,  // in an episode
   kBroken = 2,   // it raised; not stepped until a reset or a restart
-  kLost = 3,     // its worker was replaced: its next step begins a new episode
+  kLost = 3,     // its worker was replaced: its next step, or the one in flight, begins an episode
 };
 
 // One per worker, followed by its queue of commands and its list of ready environments.

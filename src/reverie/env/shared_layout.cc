@@ -2,7 +2,9 @@
 #include "reverie/env/shared_layout.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -103,6 +105,7 @@ Result<SharedLayout> SharedLayout::make(PoolShape shape) {
     batch.terminated = space.column(rows, 1);
     batch.truncated = space.column(rows, 1);
     batch.states = space.column(rows, 1);
+    batch.completed = space.column(rows, sizeof(std::atomic<std::uint32_t>));
     for (const std::size_t size : info_bytes) batch.info.push_back(space.column(rows, size));
     for (const std::size_t size : observation_bytes) {
       batch.observation.push_back(space.column(rows, size));

@@ -4,7 +4,8 @@
 //
 //     one batch of B environments:
 //       actions [B, ...]   rewards [B]   terminated [B]   truncated [B]   states [B]
-//       info columns [B, ...]   observation columns [B, ...]   final observation columns [B, ...]
+//       completed [B]   info columns [B, ...]
+//       observation columns [B, ...]   final observation columns [B, ...]
 //
 // It depends only on the shape: the owner and each worker compute it separately, and compare its
 // size. An array begins at a cache line, one of 4 KiB or more at a page. The size of an observation
@@ -54,6 +55,7 @@ class SharedLayout {
     Column terminated;
     Column truncated;
     Column states;
+    Column completed;  // the last step or reset of the batch whose row is written
     std::vector<Column> info;
     std::vector<Column> observation;
     std::vector<Column> final_observation;

@@ -78,7 +78,8 @@ class SharedPool {
   std::vector<std::size_t> late_workers(std::size_t batch) const;
 
   // Replaces a worker by a new one: commands whose results were not taken are posted again, and its
-  // environments begin new episodes. REQUIRES: the old worker has ended.
+  // environments begin new episodes. Rows that the old one has completed for such a step stay
+  // (WorkerPort::is_complete). REQUIRES: the old worker has ended.
   void restart(std::size_t worker);
   // Asks every worker to end.
   void stop();

@@ -58,8 +58,8 @@ TEST(SharedLayout, ArraysDoNotOverlapAndLargeOnesArePageAligned) {
     const SharedLayout::Batch& batch = layout.batch(i);
     for (const auto& column :
          {batch.actions, batch.rewards, batch.terminated, batch.truncated, batch.states,
-          batch.info[0], batch.observation[0], batch.observation[1], batch.final_observation[0],
-          batch.final_observation[1]}) {
+          batch.completed, batch.info[0], batch.observation[0], batch.observation[1],
+          batch.final_observation[0], batch.final_observation[1]}) {
       take(column);
     }
   }
@@ -191,6 +191,43 @@ TEST(SharedPool, ADeadWorkerIsLateAndItsSuccessorStartsNewEpisodes) {
   EXPECT_EQ(threads.count(0, 0), 0 + 7 + 1);
   EXPECT_EQ(threads.count(0, 2), 2 + 7);  // reset to a new episode
   EXPECT_EQ(threads.count(0, 3), 3 + 7);
+}
+
+TEST(SharedPool, ASuccessorFindsTheRowsThatADeadWorkerCompletedForTheStep) {
+  OneWorker one(shape_of(3, 1, 1));
+  const auto complete = [&](const PoolCommand& command) {
+    std::vector<bool> found;
+    for (std::size_t env = 0; env < 3; ++env) found.push_back(one.port.is_complete(command, env));
+    return found;
+  };
+  const auto take = [&](WorkerPort& port) { return port.next(kLong).value(); };
+  ASSERT_TRUE(one.pool.post(0, PoolOp::kReset).ok());
+  const PoolCommand reset = take(one.port);
+  for (std::size_t env = 0; env < 3; ++env) {
+    one.port.complete(reset, env);
+    one.view.set_state(0, env, EnvState::kRunning);
+  }
+  one.port.finish(reset);
+  ASSERT_TRUE(one.pool.wait(0, reset.sequence, soon(), [] { return true; }).ok());
+
+  // The worker ends before the first environment of one step, and in the second of another one.
+  ASSERT_TRUE(one.pool.post(0, PoolOp::kStep).ok());
+  one.pool.restart(0);
+  WorkerPort second(one.view, 0, Duration(0));
+  const PoolCommand again = take(second);
+  EXPECT_EQ(complete(again), (std::vector<bool>{false, false, false}));
+  second.begin(0, 0);
+  second.complete(again, 0);
+  second.begin(0, 1);
+  one.pool.restart(0);
+  WorkerPort third(one.view, 0, Duration(0));
+  const PoolCommand once_more = take(third);
+  EXPECT_EQ(once_more.sequence, again.sequence);
+  EXPECT_EQ(complete(once_more), (std::vector<bool>{true, false, false}));
+  third.finish(once_more);
+  ASSERT_TRUE(one.pool.wait(0, again.sequence, soon(), [] { return true; }).ok());
+  ASSERT_TRUE(one.pool.post(0, PoolOp::kStep).ok());
+  EXPECT_EQ(complete(take(third)), (std::vector<bool>{false, false, false}));
 }
 
 TEST(SharedPool, ReturnsReadyEnvironmentsOncePerStep) {

@@ -61,6 +61,10 @@ class SharedView {
   bool& truncated(std::size_t batch, std::size_t env) const {
     return *reinterpret_cast<bool*>(row(layout_.batch(batch).truncated, env));
   }
+  // The sequence number of the last command for the whole batch whose row is complete.
+  std::atomic<std::uint32_t>& completed(std::size_t batch, std::size_t env) const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(row(layout_.batch(batch).completed, env));
+  }
   EnvState state(std::size_t batch, std::size_t env) const {
     return static_cast<EnvState>(std::atomic_ref(state_byte(batch, env)).load());
   }

@@ -31,6 +31,18 @@ class WorkerPort {
     block().at_batch.store(static_cast<std::uint32_t>(batch), std::memory_order_relaxed);
     block().at_env.store(static_cast<std::uint32_t>(env), std::memory_order_relaxed);
   }
+  // Notes that the environment's row for `command` is written, so that it outlives this worker. Not
+  // for one that raised.
+  void complete(const PoolCommand& command, std::size_t env) {
+    if (command.env != kWholeRange) return;
+    view_.completed(command.batch, env).store(command.sequence, std::memory_order_release);
+  }
+  // Whether an earlier worker has written that row: the command was posted again after its end.
+  bool is_complete(const PoolCommand& command, std::size_t env) const {
+    const auto& completed = view_.completed(command.batch, env);
+    return command.env == kWholeRange &&
+           completed.load(std::memory_order_acquire) == command.sequence;
+  }
   // Marks an environment as broken and keeps the text, unless that of another one, which was not
   // reset since, is still unread.
   void fail(std::size_t batch, std::size_t env, std::string_view text);

@@ -54,7 +54,20 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
       trainer->loops_, open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
                                   trainer->service_, trainer->log_, trainer->outside_actors_max_));
   if (resume != nullptr) REVERIE_RETURN_IF_ERROR(trainer->restore(*resume));
+  if (trainer->outside_actors_max_ > 0) trainer->hold_batches();
   return trainer;
+}
+
+// The warm-up ensures an item only for the actors of this process.
+void Trainer::hold_batches() {
+  std::vector<const std::atomic<double>*> masses;
+  const ReplayShards& shards = loops_.replays.front()->shards();
+  for (std::size_t i = 0; i < shards.count(); ++i) {
+    masses.push_back(service_->mass(shards.table(i)));  // null if not in this process
+  }
+  gate_->hold_batches_until([masses = std::move(masses)] {
+    return std::ranges::any_of(masses, [](const auto* mass) { return !mass || *mass > 0; });
+  });
 }
 
 Trainer::Trainer(TrainerParts parts)
@@ -206,7 +219,13 @@ Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
   PublishedPolicy weights(*server_, actor);
   std::uint64_t steps = gate_->collected();
+  const auto evaluate_now = [&]() -> Status {
+    REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
+    return evaluate_when_due(gate_->collected(), *policy.parameters);
+  };
   check_return();
+  // In a resumed training: one that the stop had ended.
+  REVERIE_RETURN_IF_ERROR(evaluate_now());
   while (gate_->begin_collect()) {
     REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
@@ -214,22 +233,27 @@ Status Trainer::run_actor(std::size_t actor) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *policy.parameters));
   }
-  return {};
+  // The last steps may have been those of an actor in another process.
+  return evaluate_now();
 }
 
 Status Trainer::run_learner(std::size_t learner) {
   const bool alone = settings_.asynchronous || settings_.learners == 1;
+  // Without actor threads, the learner evaluates.
+  const bool evaluates = settings_.actors == 0 && learner == 0;
+  const auto evaluate_now = [&]() -> Status {
+    const std::uint64_t steps = gate_->collected();
+    if (!evaluates || !is_evaluation_due(steps)) return {};
+    return evaluate_when_due(steps, policy());
+  };
+  REVERIE_RETURN_IF_ERROR(evaluate_now());
   for (std::uint64_t round = gate_->ratio().learned() / settings_.learners;; ++round) {
     const bool goes_on = alone ? gate_->begin_next_batch()
                                : gate_->begin_batch((round + 1) * settings_.learners - 1);
-    if (!goes_on) return {};
-    const std::uint64_t steps = gate_->collected();
-    REVERIE_RETURN_IF_ERROR(learn_once(learner, steps));
+    if (!goes_on) return evaluate_now();
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, gate_->collected()));
     gate_->learn(1);
-    // Without actor threads, the learner evaluates.
-    if (settings_.actors == 0 && learner == 0 && is_evaluation_due(steps)) {
-      REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, policy()));
-    }
+    REVERIE_RETURN_IF_ERROR(evaluate_now());
   }
 }
 
@@ -290,31 +314,29 @@ void Trainer::collect(const std::function<OutsideSteps()>& insert) {
 bool Trainer::is_evaluation_due(std::uint64_t steps) {
   const std::uint64_t interval = settings_.evaluation_interval;
   MutexLock lock(evaluation_mutex_);
-  return interval > 0 && steps / interval > evaluated_;
+  return interval > 0 && steps / interval > evaluation_begun_;
 }
 
 Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights) {
   const std::uint64_t interval = settings_.evaluation_interval;
-  if (interval == 0) return {};
+  if (interval == 0 || gate_->is_stopped()) return {};
+  const std::uint64_t number = steps / interval;
   {
     MutexLock lock(evaluation_mutex_);
-    if (steps / interval <= evaluated_) return {};
-    evaluated_ = steps / interval;
+    if (number <= evaluation_begun_) return {};
+    evaluation_begun_ = number;
   }
   EvaluateOptions options;
   options.episode_count = settings_.evaluation_episodes;
   options.interrupted = [this] { return gate_->is_stopped(); };
-  const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, steps / interval);
-  const Result<std::vector<double>> returns =
-      reverie::evaluate(make_envs_, *agent_, weights, seed, options);
-  MutexLock lock(evaluation_mutex_);
-  if (!returns.ok()) {
-    evaluated_ = steps / interval - 1;  // a resumed training starts with it
-    return returns.status();
-  }
+  const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, number);
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<double> returns,
+                           reverie::evaluate(make_envs_, *agent_, weights, seed, options));
   double sum = 0;
-  for (const double value : *returns) sum += value;
-  const double mean = sum / static_cast<double>(returns->size());
+  for (const double value : returns) sum += value;
+  const double mean = sum / static_cast<double>(returns.size());
+  MutexLock lock(evaluation_mutex_);
+  evaluated_ = std::max(evaluated_, number);
   if (evaluations_.empty() || mean >= best_mean_) {
     best_ = weights.copy();
     best_mean_ = mean;

@@ -156,6 +156,8 @@ class Trainer {
  private:
   explicit Trainer(TrainerParts parts);
   UpdateRatioOptions ratio_options() const;
+  // Until the replay has an item.
+  void hold_batches();
   double share_of(std::uint64_t steps) const;
 
   // Bodies of the threads. Each returns when the run is over, for whatever reason.
@@ -206,7 +208,9 @@ class Trainer {
   Mutex outside_mutex_;          // steps of other processes are inserted and counted, or saved
 
   mutable Mutex evaluation_mutex_;
-  std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;  // intervals, begun
+  // The last interval whose evaluation has begun, and the last whose has ended (in checkpoints).
+  std::uint64_t evaluation_begun_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
+  std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
   std::vector<Evaluation> evaluations_ REVERIE_GUARDED_BY(evaluation_mutex_);
   nn::Parameters best_ REVERIE_GUARDED_BY(evaluation_mutex_);
   double best_mean_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;

@@ -183,6 +183,7 @@ Status Trainer::read_run(ByteReader in) {
   const std::uint64_t interval = settings_.evaluation_interval;
   // The saved training's interval may have been shorter.
   evaluated_ = std::min(in.u64(), interval == 0 ? 0 : steps / interval);
+  evaluation_begun_ = evaluated_;
   best_mean_ = in.f64();
   evaluations_ = read_array<Evaluation>(in);
   const std::vector<float> best = read_array<float>(in);

@@ -1,6 +1,7 @@
 #include "reverie/learn/update_ratio.h"
 
 #include <cmath>
+#include <utility>
 
 namespace reverie {
 
@@ -43,10 +44,10 @@ bool RatioGate::begin_collect() {
     mutex_.assert_held();
     return !is_stopped_ && (is_paused_ || claimed_ < options_.steps);
   };
-  if (is_open() && (is_paused_ || !ratio_.may_collect())) {
+  if (is_open() && (is_paused_ || !has_room())) {
     const TimePoint begin = clock_.now();
     ++waiting_actors_;
-    while (is_open() && (is_paused_ || !ratio_.may_go_on_collecting())) wait_for_change();
+    while (is_open() && (is_paused_ || !has_room(/*ample=*/true))) wait_for_change();
     --waiting_actors_;
     waits_.actors_s += to_seconds(clock_.now() - begin);
   }
@@ -74,7 +75,7 @@ bool RatioGate::is_all_collected() const {
 bool RatioGate::may_collect() const {
   MutexLock lock(mutex_);
   if (is_stopped_ || claimed_ >= options_.steps) return true;
-  return !is_paused_ && ratio_.may_collect();
+  return !is_paused_ && has_room();
 }
 
 bool RatioGate::wait_to_collect(TimePoint deadline) {
@@ -82,7 +83,7 @@ bool RatioGate::wait_to_collect(TimePoint deadline) {
   const auto may_go_on = [this] {
     mutex_.assert_held();
     if (is_stopped_ || claimed_ >= options_.steps) return true;
-    return !is_paused_ && ratio_.may_go_on_collecting();
+    return !is_paused_ && has_room(/*ample=*/true);
   };
   ++waiting_actors_;
   while (!may_go_on() && clock_.wait_until(changed_, mutex_, deadline)) {
@@ -106,7 +107,7 @@ bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
     mutex_.assert_held();
     return in_round && number < rounds_end_;
   };
-  if (!is_stopped_ && !is_begun() && (is_paused_ || !ratio_.is_due(number))) {
+  if (!is_stopped_ && !is_begun() && (is_paused_ || !is_due(number))) {
     const TimePoint begin = clock_.now();
     // A learner that has caught up waits for several batches' steps, so that it is not woken for
     // each.
@@ -117,7 +118,7 @@ bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
     const auto has_steps = [&] {
       mutex_.assert_held();
       const bool has_wanted = static_cast<double>(ratio_.collected()) >= wanted;
-      return ratio_.is_due(number) && (has_wanted || is_collected());
+      return is_due(number) && (has_wanted || is_collected());
     };
     while (!is_stopped_ && !is_begun() && (is_paused_ || !has_steps())) {
       wanted_steps_ = waiting_learners_ == 0 ? wanted : std::min(wanted, wanted_steps_);
@@ -127,6 +128,7 @@ bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
     }
     waits_.learners_s += to_seconds(clock_.now() - begin);
   }
+  if (!is_stopped_) has_items_ = nullptr;  // there will always be one
   if (in_round && !is_stopped_ && number >= rounds_end_) {
     rounds_end_ = number + 1;
     if (waiting_learners_ > 0) changed_.notify_all();
@@ -144,12 +146,17 @@ bool RatioGate::begin_batch(std::uint64_t number) {
 bool RatioGate::begin_next_batch() {
   MutexLock lock(mutex_);
   // Another learner may begin the batch that was waited for.
-  while (begun_ < batch_count_ && !is_stopped_ && (is_paused_ || !ratio_.is_due(begun_))) {
+  while (begun_ < batch_count_ && !is_stopped_ && (is_paused_ || !is_due(begun_))) {
     if (!wait_for_batch(begun_, /*in_round=*/false)) return false;
   }
   if (is_stopped_ || begun_ >= batch_count_) return false;
   ++begun_;
   return true;
+}
+
+void RatioGate::hold_batches_until(std::function<bool()> has_items) {
+  MutexLock lock(mutex_);
+  has_items_ = std::move(has_items);
 }
 
 void RatioGate::attach(std::size_t threads) {

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "reverie/base/clock.h"
@@ -115,6 +116,10 @@ class RatioGate {
   bool begin_next_batch();
   void learn(std::uint64_t batches);
 
+  // No batch begins before `has_items` returns true, unless all steps are collected; until then
+  // actors do not wait for batches. It is called under the gate's lock. Call this before any wait.
+  void hold_batches_until(std::function<bool()> has_items);
+
   // Sets how many threads call begin_...(): pause() waits for these. Ended threads do not count.
   void attach(std::size_t threads);
   void detach();
@@ -143,6 +148,13 @@ class RatioGate {
   // Waits for a change; a pause counts the thread as blocked meanwhile.
   void wait_for_change() REVERIE_REQUIRES(mutex_);
   std::uint64_t add_collected(std::uint64_t steps) REVERIE_REQUIRES(mutex_);
+  bool is_held() const REVERIE_REQUIRES(mutex_) { return has_items_ && !has_items_(); }
+  bool is_due(std::uint64_t number) const REVERIE_REQUIRES(mutex_) {
+    return ratio_.is_due(number) && (is_collected() || !is_held());
+  }
+  bool has_room(bool ample = false) const REVERIE_REQUIRES(mutex_) {
+    return is_held() || (ample ? ratio_.may_go_on_collecting() : ratio_.may_collect());
+  }
   // Whether no actor will take further steps.
   bool is_collected() const REVERIE_REQUIRES(mutex_) {
     return claimed_ >= options_.steps && ratio_.collected() >= claimed_;
@@ -154,8 +166,9 @@ class RatioGate {
   mutable Mutex mutex_;
   CondVar changed_;
   UpdateRatio ratio_ REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t claimed_ REVERIE_GUARDED_BY(mutex_) = 0;  // steps that actors are taking now
-  std::uint64_t begun_ REVERIE_GUARDED_BY(mutex_) = 0;    // batches begun by begin_next_batch()
+  std::function<bool()> has_items_ REVERIE_GUARDED_BY(mutex_);  // empty: batches are not held
+  std::uint64_t claimed_ REVERIE_GUARDED_BY(mutex_) = 0;        // steps that actors are taking now
+  std::uint64_t begun_ REVERIE_GUARDED_BY(mutex_) = 0;  // batches begun by begin_next_batch()
   int waiting_actors_ REVERIE_GUARDED_BY(mutex_) = 0;
   double wanted_steps_ REVERIE_GUARDED_BY(mutex_) = 0;  // the fewest that a learner waits for
   int waiting_learners_ REVERIE_GUARDED_BY(mutex_) = 0;

@@ -134,6 +134,31 @@ TEST(RatioGate, AnIntervalWhoseProductsRoundUpEndsWithEveryBatchLearned) {
   }
 }
 
+TEST(RatioGate, BatchesThatAreHeldHoldNoActorAndBeginWithAnItemOrTheLastStep) {
+  for (const bool has_item : {true, false}) {
+    RatioGate gate(options_of(100, 10, 1, 8), Clock::system());
+    bool is_there = false;
+    gate.hold_batches_until([&] { return is_there; });
+    gate.collect_outside(60);
+    EXPECT_TRUE(gate.may_collect());
+    EXPECT_TRUE(gate.wait_to_collect(TimePoint{}));
+    gate.attach(1);
+    std::atomic<bool> is_begun{false};
+    std::thread learner([&] {
+      EXPECT_TRUE(gate.begin_next_batch());
+      is_begun = true;
+      gate.detach();
+    });
+    EXPECT_TRUE(gate.pause());  // the learner waits, or is about to
+    EXPECT_FALSE(is_begun);
+    is_there = has_item;
+    gate.go_on();
+    gate.collect_outside(has_item ? 1 : 40);
+    learner.join();
+    EXPECT_EQ(gate.may_collect(), !has_item);
+  }
+}
+
 TEST(RatioGate, StopEndsEveryWaitAndEveryLaterCall) {
   RatioGate gate(options_of(1'000'000, 10, 1, 8), Clock::system());
   std::thread actor([&] {
