@@ -175,13 +175,14 @@ TEST(ServedColumns, ARestartedServersColumnsHaveItsOwnNames) {
   const auto serve_column = [&](const std::string& name) {
     server = nullptr;
     TableOptions table = testing::table_options("t", "Fifo", "Fifo", 10, RateLimiter::min_size(1));
-    table.signature = Signature{{{name, DType::kFloat32, {}}}, name};
+    const std::string structure = R"({"dict": [[")" + name + R"(", "*"]]})";
+    table.signature = Signature{{{name, DType::kFloat32, {}}}, structure};
     ServerOptions options;
     options.addresses = {address};
     server = Server::open({table}, std::move(options)).value();
     address = "localhost:" + std::to_string(server->port());
     const auto layout = make_ref<Layout>(
-        std::vector<LayoutColumn>{{{name, DType::kFloat32, {}}, 0, 0, 1, true}}, name);
+        std::vector<LayoutColumn>{{{name, DType::kFloat32, {}}, 0, 0, 1, true}}, structure);
     const Ref<Chunk> chunk = testing::float_chunk(0, 1);
     const Piece piece{chunk.get(), 0, 1};
     Item item{1, 1.0, Trajectory(layout, {&piece, 1})};

@@ -113,7 +113,9 @@ TEST(StoreConnection, DrawsThatAreSentWhileTheClientIsLostAreNotKeptForItsReceip
   Greeting greeting;
   greeting.name = std::string(store_wire::kClientName);
   connection->on_frames({frame_of(FrameKind::kHello, encode(greeting))});
-  connection->on_frames({frame_of(FrameKind::kResume, encode(Resumption()))});
+  Resumption resumption;
+  resumption.session = 1;
+  connection->on_frames({frame_of(FrameKind::kResume, encode(resumption))});
   ASSERT_TRUE(connection->is_open());
   int answers = 0;
   link->when_answered = [&] {

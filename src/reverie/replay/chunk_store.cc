@@ -20,14 +20,14 @@ std::int64_t ChunkStore::item_bytes(const TrajectoryView& trajectory) {
 // A chunk that two pieces of an item share is counted for each: counts change by pieces, so only
 // the first and the last piece matter.
 
-std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
+std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory, bool all) {
   std::int64_t bytes = item_bytes(trajectory);
   const auto pieces = trajectory.pieces();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Chunk* const chunk = pieces[i].chunk;
     bool is_repeated = false;
     for (std::size_t j = 0; j < i && !is_repeated; ++j) is_repeated = pieces[j].chunk == chunk;
-    if (!is_repeated && chunk->item_count() == 0)
+    if (!is_repeated && (all || chunk->item_count() == 0))
       bytes += static_cast<std::int64_t>(chunk->size_bytes());
   }
   return bytes;

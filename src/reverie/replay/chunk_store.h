@@ -42,8 +42,8 @@ class ChunkStore {
   // Memory of an item in a keyed table: its slot, its entry in the key map, its entries in two
   // selectors, and its pieces if there are several.
   static std::int64_t item_bytes(const TrajectoryView& trajectory);
-  // The bytes that the item would add: its own, and those of its chunks that no item refers to yet.
-  static std::int64_t new_bytes(const TrajectoryView& trajectory);
+  // The item's bytes, and those of its chunks that no item refers to yet, or of `all` its chunks.
+  static std::int64_t new_bytes(const TrajectoryView& trajectory, bool all = false);
 
   // `is_keyed`: whether the item's own bytes count.
   void add(const TrajectoryView& trajectory, bool is_keyed);

@@ -143,8 +143,7 @@ void Table::take_out_unreadable(SampleResult& result) {
 
 void Table::finish_distinct(SampleBatch& batch) {
   double least = batch.least_probability();
-  // The table's size at the first draw: later ones may have removed items.
-  const auto sizes = batch.table_sizes();
+  const auto sizes = batch.table_sizes();  // the first one: draws may have removed items
   const auto size = static_cast<std::size_t>(sizes.empty() ? batch.table_size() : sizes.front());
   to_inclusion({batch.rows().probabilities, batch.size()}, size, least > 0 ? &least : nullptr);
   batch.set_least_probability(least);
@@ -185,8 +184,7 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   const std::size_t wanted = std::min(request.count - request.batch.size(), kBreath);
   const std::uint64_t pin = core_->pin();  // before the draws remove items
   // Distinct draws are all from the table of the first ones.
-  const bool is_first = !request.distinct || request.batch.empty();
-  if (request.wants_least && is_first && core_->sample_allowance() > 0) {
+  if (request.wants_least && (!request.distinct || request.batch.empty())) {
     request.batch.set_least_probability(core_->least_probability());
   }
   const std::size_t drawn =

@@ -219,8 +219,6 @@ class TableCore final : private TableAccess {
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
   std::size_t draw(std::size_t count, bool distinct, const SampleBatch& batch);
-  // 1 minus the probabilities of the drawn items that were removed.
-  double share_left(const SampleBatch& batch);
   // Sets the priorities of the items in slots_ to values_.
   void update_all();
 

@@ -67,16 +67,6 @@ std::size_t TableCore::sample(std::size_t count, bool distinct, TimePoint now, S
   return done;
 }
 
-double TableCore::share_left(const SampleBatch& batch) {
-  double left = 1;
-  if (options_.max_times_sampled < 1) return left;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const bool is_in = state_->slots.find(Ticket::unpack(batch.tickets()[i])) != nullptr;
-    if (!is_in) left -= batch.probabilities()[i];
-  }
-  return left;
-}
-
 std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch& batch) {
   const std::size_t known = distinct ? batch.size() : 0;
   slots_.resize(count + known);
@@ -93,7 +83,13 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   }
   const std::size_t drawn = state_->sampler->draw_distinct(slots_, values_);
   for (std::size_t i = 0; i < drawn; ++i) state_->slots.prefetch(slots_[i]);
-  to_single_draw(std::span(values_).first(drawn), known == 0 ? 1 : share_left(batch));
+  // The share of the items that earlier portions have not removed.
+  double share = 1;
+  for (std::size_t i = 0; options_.max_times_sampled >= 1 && i < known; ++i) {
+    const Ticket ticket = Ticket::unpack(batch.tickets()[i]);
+    if (state_->slots.find(ticket) == nullptr) share -= batch.probabilities()[i];
+  }
+  to_single_draw(std::span(values_).first(drawn), share);
   if (known == 0) return drawn;
   // Leaving out those drawn in an earlier breath leaves a draw from the others.
   std::vector<std::uint64_t> tickets(batch.tickets().begin(), batch.tickets().end());

@@ -77,13 +77,7 @@ Status TableRules::check_item(const Item& item) const {
     }
   }
   if (!options_.max_bytes && !store_max_bytes_) return {};
-  std::int64_t bytes = ChunkStore::item_bytes(item.trajectory.view());
-  const std::span<const Piece> pieces = item.trajectory.pieces();
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto earlier = pieces.first(i);
-    if (std::ranges::find(earlier, pieces[i].chunk, &Piece::chunk) != earlier.end()) continue;
-    bytes += static_cast<std::int64_t>(pieces[i].chunk->size_bytes());
-  }
+  const std::int64_t bytes = ChunkStore::new_bytes(item.trajectory.view(), /*all=*/true);
   const auto check = [&](const char* which, std::optional<std::int64_t> bound) -> Status {
     if (!bound || bytes <= *bound) return {};
     return invalid_argument(

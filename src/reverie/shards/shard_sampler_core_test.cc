@@ -366,7 +366,7 @@ TEST_F(ShardSamplerCoreTest, SamplesRequestedBeforeAResetGoToNoRequestAfterIt) {
   answer(work.queries[0], 2, {}, 0.1, 10);
   ASSERT_TRUE(result_);
   EXPECT_EQ(given(), (Counts{2, 0}));
-  EXPECT_EQ(result_->batch.table_size(), 20) << "not the size before the reset";
+  EXPECT_EQ(result_->batch.table_size(), 10) << "without the size before the reset";
   result_.reset();
   EXPECT_EQ(asked(sample(4)), (Counts{2, 2})) << "nothing is left over, and the shard is free";
 }
