@@ -77,7 +77,6 @@ class ServedActors::Impl {
     return counts;
   }
 
-  // False if it was called before: a successor may have defined the function again.
   bool begin_close() { return !is_closing_.exchange(true); }
   void close() {
     {
@@ -295,7 +294,7 @@ ServedActors::Counts ServedActors::counts() const {
 
 void ServedActors::close() {
   if (!impl_->check_fork().ok()) return;
-  if (!impl_->begin_close()) return;
+  if (!impl_->begin_close()) return;  // a successor may have defined the function again
   (void)peer_->undefine(std::string(kActorReportFunction));
   impl_->close();
 }

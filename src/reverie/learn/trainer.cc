@@ -4,7 +4,6 @@
 #include "reverie/learn/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <string>
 #include <utility>
@@ -242,9 +241,8 @@ Status Trainer::run_learner(std::size_t learner) {
   // Without actor threads, the learner evaluates.
   const bool evaluates = settings_.actors == 0 && learner == 0;
   const auto evaluate_now = [&]() -> Status {
-    const std::uint64_t steps = gate_->collected();
-    if (!evaluates || !is_evaluation_due(steps)) return {};
-    return evaluate_when_due(steps, policy());
+    if (!evaluates || !is_evaluation_due(gate_->collected())) return {};
+    return evaluate_when_due(gate_->collected(), policy());
   };
   REVERIE_RETURN_IF_ERROR(evaluate_now());
   for (std::uint64_t round = gate_->ratio().learned() / settings_.learners;; ++round) {
