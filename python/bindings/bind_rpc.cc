@@ -345,6 +345,7 @@ void bind_rpc(nb::module_& m) {
       .def(
           "set_threads_max",
           [](RpcPeer& self, std::size_t count) { self.tasks().set_threads_max(count); }, "count"_a)
+      .def("needs_thread", [](RpcPeer& self) { return self.tasks().needs_thread(); })
       .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
       .def("note_thread_started", [](RpcPeer& self) { self.tasks().note_thread_started(); })
       .def("note_thread_failed", [](RpcPeer& self) { self.tasks().note_thread_failed(); })

@@ -488,13 +488,12 @@ class Accumulator(ProcessBound, Closing):
         contributions, skipped, samples, done = result
         self._stats.update(num_gradients=contributions, num_skipped=skipped, batch_size=samples)
         number = {"samples": samples, "contributions": contributions, "sum": 1}[self._average]
-        divisor = max(number, 1)
-        for i in range(len(self._parameters)):
-            if i == len(means):  # else an update() that failed has divided it
-                means.append(done.array(i + 1))  # memory of this round, which no other object uses
-                if means[i].dtype.kind not in "fc":
-                    means[i] = means[i] / means[i].dtype.type(divisor)
-                elif divisor != 1:
-                    np.divide(means[i], means[i].dtype.type(divisor), out=means[i])
+        for i in range(len(means), len(self._parameters)):  # an update() that failed divided some
+            total = done.array(i + 1)  # memory of this round, which no other object uses
+            is_float = total.dtype.kind in "fc"
+            divisor = (total.dtype.type if is_float else np.float64)(max(number, 1))
+            # In place, in one call of C code: Ctrl-C comes before or after both steps.
+            with np.errstate(all="ignore"):
+                means.extend(map(np.divide, [total], [divisor], [total if is_float else None]))
         _model_arrays.set_grads(self._parameters, means)
         self._reduced, self._arriving = means, None

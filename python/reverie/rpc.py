@@ -473,6 +473,8 @@ class Rpc(ProcessBound, Closing):
     def close(self) -> None:
         """End all calls with ``CancelledError``, and notify other peers. Idempotent."""
         self._native.close()
+        if self._streams is not None and self._pool.fork_guard.is_here():
+            self._streams.close()
 
     def __del__(self) -> None:
         native = getattr(self, "_native", None)

@@ -8,10 +8,11 @@ See docs/concepts/rpc.md; `reverie.rpc` has the peer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie
@@ -255,6 +256,8 @@ class ServingThreads:
         self._withdrawals = weakref.ref(withdrawals)
         self._lock = threading.Lock()
         self._count = 0
+        self._waiting = 0  # those in not_counted()
+        self._own = threading.local()
         native.set_threads_max(threads_max)
 
     def help(self) -> None:
@@ -264,7 +267,7 @@ class ServingThreads:
             ResourceExhaustedError: the system starts none.
         """
         with self._lock:
-            if self._count >= self.threads_max:
+            if self._count >= self.threads_max + self._waiting:
                 return
             self._count += 1
         self.native.expect_thread()
@@ -287,8 +290,8 @@ class ServingThreads:
             import logging
 
             with self._lock:
-                self.threads_max = max(1, self._count)
-            self.native.set_threads_max(self.threads_max)
+                self.threads_max = max(1, self._count - self._waiting)
+                self.native.set_threads_max(self.threads_max + self._waiting)
             logging.getLogger("reverie").warning(
                 "%s; calls are served by %d threads until set_max_threads()",
                 error,
@@ -300,9 +303,31 @@ class ServingThreads:
         with self._lock:
             is_raised = count > self.threads_max
             self.threads_max = count
-        self.native.set_threads_max(count)
+            self.native.set_threads_max(count + self._waiting)
         if is_raised and self._count > 0:
             self.help()  # all others may be busy
+
+    @contextlib.contextmanager
+    def not_counted(self) -> Iterator[None]:
+        """A wait that only another call of this Rpc can end: its thread does not count meanwhile.
+
+        Otherwise ``threads_max`` such waits would leave no thread for the calls that end them.
+        """
+        if not getattr(self._own, "is_serving", False):
+            yield
+            return
+        self._change_waiting(1)
+        try:
+            if self.native.needs_thread():
+                self._help_or_serve()
+            yield
+        finally:
+            self._change_waiting(-1)
+
+    def _change_waiting(self, by: int) -> None:
+        with self._lock:
+            self._waiting += by
+            self.native.set_threads_max(self.threads_max + self._waiting)
 
     def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
         """Run ``callback()`` once no caller waits for the request's answer."""
@@ -332,6 +357,7 @@ class ServingThreads:
             self.help()
 
     def _serve(self) -> None:
+        self._own.is_serving = True
         try:
             self.native.note_thread_started()
             while (task := self.native.next_task()) is not None:
@@ -352,6 +378,10 @@ class ServingThreads:
         finally:
             with self._lock:
                 self._count -= 1
+            # A thread that began to wait meanwhile has counted on this one.
+            if self.native.needs_thread():
+                with contextlib.suppress(ResourceExhaustedError):
+                    self.help()
 
     def _run_request(
         self,

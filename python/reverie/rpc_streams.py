@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,15 +29,21 @@ from reverie.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     ResourceExhaustedError,
+    ReverieError,
     UnsupportedTypeError,
 )
+from reverie.rpc_calls import run_logged
 
 if TYPE_CHECKING:
     from reverie.rpc import DeferredReturn, Future, Rpc
+    from reverie.rpc_calls import ServingThreads
 
 # The function that all streams of a peer use.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
+# A stream that its caller does not watch by then is closed once another one begins: the caller was
+# lost, or gave up, before it had the stream's number.
+_WATCH_TIME_S = 30.0
 
 
 def checked_name(name: object) -> str:
@@ -61,17 +68,19 @@ class Inbox:
         self._taken = 0
         self._count: int | None = None  # of all, once it is known
         self._is_cancelled = False
+        self._pool: ServingThreads | None = None  # one of whose threads may wait here
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401
-        """The next value; waits for it."""
+        """The next value; waits for it. ``max_threads`` does not count a thread that waits here."""
         with self._changed:
             while not self._is_cancelled and self._taken not in self._sent:
                 if self._taken == self._count:
                     raise StopIteration
-                self._changed.wait()
+                with self._pool.not_counted() if self._pool else contextlib.nullcontext():
+                    self._changed.wait()
             if self._is_cancelled:
                 raise CancelledError("the caller of this stream has closed it or disconnected")
             value, answer = self._sent.pop(self._taken)
@@ -196,6 +205,8 @@ class Streams:
         self._lock = threading.Lock()
         self._served: dict[int, _Served] = {}
         self._owners: dict[int, str] = {}
+        self._unwatched: dict[int, float] = {}  # when they began
+        self._lost: deque[int] = deque(maxlen=1024)
         self._next = 1
 
     def begin(
@@ -203,17 +214,22 @@ class Streams:
     ) -> None:
         """Serve the values of ``make(inbox)``, and send the stream's number to the caller."""
         inbox = Inbox()
+        inbox._pool = answer._pool
         if not takes_values:
             inbox._finish(0)
         values = iter(make(inbox))  # type: ignore[call-overload]
         with self._lock:
+            lost = self._take_unwatched()
             number = self._next
             self._next += 1
             served = _Served(values, inbox, lambda: self._forget(number))
             self._served[number] = served
             self._owners[number] = answer.caller
+            self._unwatched[number] = time.monotonic()
         answer.when_withdrawn(served.close)  # the caller gave up, so it will not watch the stream
         answer(number)
+        for earlier in lost:
+            run_logged(earlier.close)
 
     def serve(self, answer: DeferredReturn, stream: int, what: str, *rest: Any) -> None:  # noqa: ANN401
         """A caller's message about one of its streams."""
@@ -221,7 +237,16 @@ class Streams:
             served = self._served.get(stream)
             if served is not None and self._owners[stream] != answer.caller:
                 served = None
-        if served is None:
+            if served is not None and what == "watch":
+                self._unwatched.pop(stream, None)
+            is_lost = stream in self._lost
+        if is_lost and what == "next":
+            # Without an error the caller would take it for a stream without values.
+            answer.fail(
+                f"the stream's number was not used within {_WATCH_TIME_S} s, so the stream was "
+                "closed; begin it again"
+            )
+        elif served is None:
             answer((_END, None))
         elif what == "next":
             served.want(int(rest[0]), answer)
@@ -238,8 +263,23 @@ class Streams:
         else:
             answer.fail(f"{what!r} is nothing that a stream knows")
 
+    def close(self) -> None:
+        """Close all streams: the peer is closed."""
+        for served in list(self._served.values()):
+            run_logged(served.close)
+
+    def _take_unwatched(self) -> list[_Served]:
+        """The streams that were not watched in time. REQUIRES: the lock."""
+        before = time.monotonic() - _WATCH_TIME_S
+        lost = [number for number, begun in self._unwatched.items() if begun < before]
+        for number in lost:
+            del self._unwatched[number]
+        self._lost.extend(lost)
+        return [self._served[number] for number in lost]
+
     def _forget(self, number: int) -> None:
         with self._lock:
+            self._unwatched.pop(number, None)
             self._served.pop(number, None)
             self._owners.pop(number, None)
 
@@ -312,12 +352,14 @@ class Stream(ProcessBound, Closing):
         made._reading = _OneThread("reads")
         made._sending = _OneThread("sends")
         made.result = None
-        made._watch = made._call_server("watch", timeout_s=None)
-        made._is_over = False
         try:
+            made._watch = made._call_server("watch", timeout_s=None)
+            made._is_over = False
             made._ask_for_all()
         except BaseException:  # more calls than may be under way
             made.close()
+            with contextlib.suppress(ReverieError):  # the server may never see the watch
+                made._call_server("close")
             raise
         return made
 

@@ -174,6 +174,50 @@ def test_gradients_that_could_not_be_taken_are_taken_by_a_later_update(make, mon
         assert all((parameter == -1.5).all() for parameter in member.parameters)
 
 
+class _Sums:
+    """The result of a round in which two contributions were summed."""
+
+    def __init__(self, *arrays):
+        self._arrays = arrays
+
+    def array(self, i):
+        return self._arrays[i - 1]
+
+
+def test_an_interrupted_division_of_gradients_is_completed_by_a_later_update(make, monkeypatch):
+    accumulator = make("a").accumulator
+    accumulator._average = "contributions"
+    shapes = [parameter.shape for parameter in accumulator._parameters]
+    sums = _Sums(*(np.full(shape, 6, np.float32) for shape in shapes))
+    means = []
+    divide = np.divide
+    calls = 0
+
+    def interrupted(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return divide(*args, **kwargs)
+
+    monkeypatch.setattr(np, "divide", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        accumulator._take_gradients(means, (2, 0, 2, sums))
+    accumulator._take_gradients(means, (2, 0, 2, sums))
+    assert len(means) == len(shapes)
+    assert all((mean == 3).all() for mean in means)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_sums_of_small_integers_are_divided_by_any_count(make, dtype):
+    accumulator = make("a").accumulator
+    accumulator._average = "samples"
+    sums = _Sums(*(np.full(p.shape, 100, dtype) for p in accumulator._parameters))
+    means = []
+    accumulator._take_gradients(means, (1, 0, 80_000, sums))
+    assert all(mean.dtype == np.float64 and (mean == 100 / 80_000).all() for mean in means)
+
+
 def test_all_members_apply_the_same_mean_whoever_contributes(make):
     members = [make("a"), make("b"), make("c")]
     together(members)

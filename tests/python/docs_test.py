@@ -58,7 +58,7 @@ def test_the_links_of_the_page_have_targets(page):
 
 
 # Names of files, and names that need a package which the tests do not install.
-_NO_NAMES = {"reverie.lock", "reverie.service", "reverie.sock"}
+_NO_NAMES = {"reverie.lock", "reverie.service", "reverie.sock", "reverie.streams"}
 _FIND_NAMES = """
 import sys
 import reverie

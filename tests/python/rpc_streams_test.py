@@ -14,7 +14,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors
+from reverie import errors, rpc_streams
 
 DEADLINE_S = 30.0
 
@@ -230,6 +230,113 @@ def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
     assert taken == list(range(30))
     with pytest.raises(errors.FailedPreconditionError, match="has ended"):
         stream.send(1)
+
+
+def test_streams_that_wait_for_values_leave_a_thread_for_other_calls(pair):
+    """Each occupies a thread, of which there may be one."""
+    server, client = pair
+    closed = []
+
+    def sums(inbox):
+        total = 0
+        try:
+            for value in inbox:
+                total += value
+                yield total
+            return "done"
+        finally:
+            closed.append(total)
+
+    server.set_max_threads(1)
+    server.define("twice", lambda x: 2 * x)
+    server.define_stream("sums", sums, takes_values=True)
+    streams = [client.stream("server", "sums", timeout_s=DEADLINE_S) for _ in range(5)]
+    assert client.sync("server", "twice", 4, timeout_s=DEADLINE_S) == 8
+    for n in range(1, 20):
+        for stream in streams:
+            stream.send(n)
+            assert next(stream) == n * (n + 1) // 2
+    assert client.sync("server", "twice", 5, timeout_s=DEADLINE_S) == 10
+    streams[0].finish()
+    assert list(streams[0]) == []
+    assert streams[0].result == "done"
+    streams[1].close()
+    eventually(lambda: len(closed) == 2)
+    client.close()
+    eventually(lambda: closed == [190] * 5)
+    assert server._pool._waiting == 0
+    eventually(lambda: server._pool._count <= 1)
+
+
+def test_closing_an_rpc_ends_its_streams_and_their_threads(pair):
+    server, client = pair
+    closed = []
+
+    def takes(inbox):
+        try:
+            yield from inbox
+        finally:
+            closed.append("takes")
+
+    def endless():
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.append("endless")
+
+    server.define_stream("takes", takes, takes_values=True)
+    server.define_stream("endless", endless)
+    with client.stream("server", "takes"), client.stream("server", "endless") as stream:
+        assert next(stream) == 1
+        eventually(lambda: server._pool._waiting == 1)
+        server.close()
+        eventually(lambda: sorted(closed) == ["endless", "takes"])
+        eventually(lambda: server._pool._count == 0)
+
+
+def test_a_stream_that_is_not_watched_in_time_is_closed_once_another_one_begins(pair, monkeypatch):
+    """Its caller was lost between the stream's number and the call that watches it."""
+    server, client = pair
+    closed = []
+
+    def endless(name):
+        try:
+            while True:
+                yield name
+        finally:
+            closed.append(name)
+
+    server.define_stream("endless", endless)
+    number = client.sync("server", "endless", "lost")
+    with client.stream("server", "endless", "watched") as watched:
+        assert next(watched) == "watched"
+        assert len(server._streams._served) == 2
+        monkeypatch.setattr(rpc_streams, "_WATCH_TIME_S", 0.0)
+        next_one = client.stream("server", "endless", "next")
+        eventually(lambda: len(server._streams._served) == 2)
+        monkeypatch.undo()
+        assert next(watched) == "watched"
+        next_one.close()
+        # Its caller, if it is only late, does not take it for a stream without values.
+        with pytest.raises(errors.RemoteError, match="begin it again"):
+            client.sync("server", "reverie.streams", number, "next", 0)
+
+
+def test_a_stream_that_cannot_be_watched_is_closed(pair, monkeypatch):
+    server, client = pair
+    server.define_stream("endless", lambda: iter(int, 1))
+    call = rpc_streams.Stream._call_server
+
+    def without_watch(self, *what, **options):
+        if what[0] == "watch":
+            raise errors.ResourceExhaustedError("too many calls are under way")
+        return call(self, *what, **options)
+
+    monkeypatch.setattr(rpc_streams.Stream, "_call_server", without_watch)
+    with pytest.raises(errors.ResourceExhaustedError):
+        client.stream("server", "endless")
+    eventually(lambda: not server._streams._served)
 
 
 def test_wrong_uses_of_streams_are_refused(pair):

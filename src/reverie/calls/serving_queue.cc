@@ -58,9 +58,17 @@ std::optional<ServingTask> ServingQueue::take_locked() {
   std::optional<ServingTask> task(std::move(tasks_.front()));
   tasks_.pop_front();
   ready_.store(tasks_.size());
-  task->needs_help =
-      idle_.empty() && starting_threads_ == 0 && looker_ == nullptr && threads_ < threads_max_;
+  task->needs_help = is_short_locked();
   return task;
+}
+
+bool ServingQueue::is_short_locked() const {
+  return idle_.empty() && starting_threads_ == 0 && looker_ == nullptr && threads_ < threads_max_;
+}
+
+bool ServingQueue::needs_thread() {
+  MutexLock lock(mutex_);
+  return !is_closed_ && is_short_locked();
 }
 
 std::optional<ServingTask> ServingQueue::take() {

@@ -62,6 +62,9 @@ class ServingQueue {
   // Threads above this count end when they ask for their next task. REQUIRES: count >= 1.
   void set_threads_max(std::size_t count);
 
+  // No thread waits for the next task, or will soon, and one more is allowed. False once closed.
+  bool needs_thread();
+
   // A thread was started, and will call wait().
   void expect_thread();
   void note_thread_started();
@@ -77,6 +80,7 @@ class ServingQueue {
   };
   void push_locked(ServingTask task) REVERIE_REQUIRES(mutex_);
   std::optional<ServingTask> take_locked() REVERIE_REQUIRES(mutex_);
+  bool is_short_locked() const REVERIE_REQUIRES(mutex_);
   void look(const Peer& peer);
   void ask_looker_locked() REVERIE_REQUIRES(mutex_);
   void wake_one_locked() REVERIE_REQUIRES(mutex_);

@@ -77,6 +77,19 @@ TEST_F(ServingQueueTest, SaysWhetherAThreadIsNeededForTheNextTask) {
   EXPECT_TRUE(queue_.take()->needs_help) << "that one is here, and has a task";
 }
 
+TEST_F(ServingQueueTest, NeedsAThreadWhereAllOthersAreBusyAndOneMoreIsAllowed) {
+  queue_.set_threads_max(1);
+  EXPECT_TRUE(queue_.needs_thread());
+  queue_.expect_thread();
+  EXPECT_FALSE(queue_.needs_thread()) << "one is on its way";
+  queue_.note_thread_started();
+  EXPECT_FALSE(queue_.needs_thread()) << "there is one, and no further one is allowed";
+  queue_.set_threads_max(2);
+  EXPECT_TRUE(queue_.needs_thread());
+  queue_.close();
+  EXPECT_FALSE(queue_.needs_thread());
+}
+
 TEST_F(ServingQueueTest, DoesNotCountOnAThreadThatFailedToStart) {
   for (std::uint64_t call = 1; call <= 2; ++call) queue_.push(request(call));
   EXPECT_TRUE(queue_.take()->needs_help);

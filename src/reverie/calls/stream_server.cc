@@ -2,6 +2,7 @@
 #include "reverie/calls/stream_server.h"
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,8 @@
 
 namespace reverie {
 namespace {
+
+constexpr std::size_t kLostMax = 1024;
 
 // The answer to a call that comes while the server ends: as if that had been over before.
 RemoteError no_streams() {
@@ -171,38 +174,44 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   struct Place {
     std::shared_ptr<ServedStream> stream;
     InboundId begun;
+    TimePoint begun_at;
     bool is_watched = false;  // its end is noticed
   };
   using Watch = std::pair<std::uint64_t, std::uint64_t>;  // session and call
 
-  explicit State(Peer& peer)
-      : turns(std::make_shared<PeerTurns>(&peer)), answerer(peer.answerer()) {}
+  State(Peer& peer, const Clock& now)
+      : clock(now), turns(std::make_shared<PeerTurns>(&peer)), answerer(peer.answerer()) {}
 
+  const Clock& clock;
   const std::shared_ptr<PeerTurns> turns;  // its streams may be used longer
   const Peer::Answerer answerer;           // for a call that comes while it ends
   mutable Mutex mutex;
   std::unordered_map<std::uint64_t, Place> streams REVERIE_GUARDED_BY(mutex);
   std::map<Watch, std::uint64_t> watches REVERIE_GUARDED_BY(mutex);
+  std::set<std::uint64_t> lost_streams REVERIE_GUARDED_BY(mutex);  // the latest kLostMax
   std::uint64_t next REVERIE_GUARDED_BY(mutex) = 1;
   std::vector<std::string> functions REVERIE_GUARDED_BY(mutex);
   bool is_closed REVERIE_GUARDED_BY(mutex) = false;
 
-  // Adds a stream; 0 if there are too many. Those of an earlier connection of the same caller that
-  // it died too early to watch are closed.
+  // Adds a stream; 0 if there are too many. Those that are not watched in time, or whose caller has
+  // another connection by now, are closed.
   std::uint64_t add(const std::shared_ptr<ServedStream>& stream, InboundId begun) {
     std::vector<std::uint64_t> lost;
     std::uint64_t number = 0;
     {
       MutexLock lock(mutex);
+      const TimePoint now = clock.now();
       for (const auto& [key, place] : streams) {
-        if (!place.is_watched && place.begun.session != begun.session &&
-            place.stream->caller() == stream->caller()) {
-          lost.push_back(key);
-        }
+        if (place.is_watched) continue;
+        const bool is_earlier =
+            place.begun.session != begun.session && place.stream->caller() == stream->caller();
+        if (is_earlier || now - place.begun_at > kWatchTime) lost.push_back(key);
       }
+      lost_streams.insert(lost.begin(), lost.end());
+      while (lost_streams.size() > kLostMax) lost_streams.erase(lost_streams.begin());
       if (!is_closed && streams.size() - lost.size() < kStreamsMax) {
         number = next++;
-        streams[number] = {stream, begun, false};
+        streams[number] = {stream, begun, now, false};
       }
     }
     for (const std::uint64_t key : lost) drop(key);
@@ -237,8 +246,10 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
       return here->fail(request.id, {message.status().code(), "", message.status().message(), ""});
     }
     std::shared_ptr<ServedStream> stream;
+    bool is_lost = false;
     {
       MutexLock lock(mutex);
+      is_lost = lost_streams.contains(message->stream);
       const auto place = streams.find(message->stream);
       if (place != streams.end() && place->second.stream->caller() == request.caller) {
         stream = place->second.stream;
@@ -247,6 +258,14 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
           watches[{request.id.session, request.id.call}] = message->stream;
         }
       }
+    }
+    if (is_lost && message->ask == StreamAsk::kNext) {
+      // Without an error the caller would take it for a stream without values.
+      return here->fail(request.id, {StatusCode::kUnavailable, "",
+                                     format("the stream's number was not used within {} s, so '{}' "
+                                            "has closed the stream; begin it again",
+                                            kWatchTime / std::chrono::seconds(1), here->name()),
+                                     ""});
     }
     if (!stream) return here->answer(request.id, encode_stream_answer({.is_end = true}));
     if (message->ask == StreamAsk::kWatch) {
@@ -285,8 +304,9 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   }
 };
 
-Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<Peer>& peer) {
-  const auto state = std::make_shared<State>(*peer);
+Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<Peer>& peer,
+                                                         const Clock& clock) {
+  const auto state = std::make_shared<State>(*peer, clock);
   const std::weak_ptr<State> weak = state;
   const auto serve = [weak, answerer = state->answerer](Request request) {
     if (const auto open = weak.lock()) return open->serve(std::move(request));

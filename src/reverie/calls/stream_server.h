@@ -21,6 +21,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
@@ -81,13 +82,17 @@ class StreamServer final {
  public:
   // Streams that are served at the same time; a further one is refused.
   static constexpr std::size_t kStreamsMax = 65'536;
+  // A stream that its caller does not watch by then is closed once another one begins: the caller
+  // was lost, or gave up, before it had the stream's number.
+  static constexpr Duration kWatchTime = std::chrono::seconds(30);
 
   // Called when a caller begins a stream, on the thread that reads the peer's messages, under no
   // lock. It must not wait. If it drops `stream` and sets no callback, the stream never ends.
   using Begin = std::function<void(const std::shared_ptr<ServedStream>& stream, Request request)>;
 
   // ALREADY_EXISTS if the peer has a StreamServer.
-  static Result<std::unique_ptr<StreamServer>> make(const std::shared_ptr<Peer>& peer);
+  static Result<std::unique_ptr<StreamServer>> make(const std::shared_ptr<Peer>& peer,
+                                                    const Clock& clock = Clock::system());
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;

@@ -271,6 +271,33 @@ TEST_F(StreamTest, AStreamWhoseCallerGaveUpIsClosed) {
   EXPECT_TRUE(test::eventually([&] { return streams_->count() == 0 && closed_ == 2; }));
 }
 
+// The caller of the first one is lost between the stream's number and the call that watches it.
+TEST_F(StreamTest, AStreamThatIsNotWatchedInTimeIsClosedOnceAnotherOneBegins) {
+  ManualClock clock;
+  streams_.reset();
+  streams_ = StreamServer::make(server_, clock).value();
+  define("endless", [this](const std::shared_ptr<ServedStream>& stream, const Request&) {
+    stream->set_changed([this](ServedStream& self) {
+      if (self.is_closed()) ++closed_;
+    });
+  });
+  const CallResult unwatched =
+      caller_->sync("server", "endless", number_payload(0), {.deadline = in_a_minute()});
+  ASSERT_EQ(unwatched.kind, CallResult::Kind::kAnswer);
+  clock.advance(StreamServer::kWatchTime);
+  const auto watched = open("endless");
+  ASSERT_TRUE(test::eventually([&] { return streams_->count() == 2; }));
+  clock.advance(StreamServer::kWatchTime + std::chrono::seconds(1));
+  const auto next = open("endless");
+  EXPECT_TRUE(test::eventually([&] { return streams_->count() == 2 && closed_ == 1; }));
+  // Its caller, if it is only late, does not take it for a stream without values.
+  const Payload late = encode_stream_message(
+      {static_cast<std::uint64_t>(number_of(unwatched.payload)), StreamAsk::kNext, 0, {}});
+  const CallResult told =
+      caller_->sync("server", std::string(kStreamsFunction), late, {.deadline = in_a_minute()});
+  EXPECT_EQ(told.kind, CallResult::Kind::kRemoteError);
+}
+
 TEST_F(StreamTest, ClosingTheCallerEndsItsStreams) {
   const auto stream = open("count", 1000);
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());

@@ -1,6 +1,7 @@
 // Members in one process over real shared memory. group_test.cc and
 // tests/python/group_shared_memory_test.py test separate processes.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -369,6 +370,54 @@ TEST(SharedRoundsTest, RoundsWithoutRoomAreRefusedUntilThereIsRoom) {
   group.run(random);
   ASSERT_EQ(group.ended[0].size(), 3u);
   EXPECT_TRUE(group.ended[0][2].status.ok());
+}
+
+TEST(SharedRoundsTest, AThreadThatEndsARoundWakesOthersThatWaitForIt) {
+  ShareMembers all(2);
+  std::vector<std::uint32_t> seen(2);  // of the bell, as each member's round ended
+  std::vector<std::unique_ptr<SharedRounds>> rounds;
+  for (std::size_t m = 0; m < 2; ++m) {
+    rounds.push_back(std::make_unique<SharedRounds>(
+        all.segments[m], [&, m](const auto&) { seen[m] = all.segments[m]->seen(); }));
+  }
+  // It waits for the round, and does not work on it.
+  std::atomic<bool> is_waiting{false};
+  std::atomic<bool> is_over{false};
+  std::thread driver([&] {
+    rounds[0]->drive(
+        [&] {
+          is_waiting.store(true);
+          is_waiting.notify_all();
+          is_over.wait(false);
+          return true;
+        },
+        TimePoint::max());
+  });
+  is_waiting.wait(false);
+  const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 100, 2);
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  for (std::size_t m = 0; m < 2; ++m) {
+    buffers.push_back(share_buffer(layout->size_bytes()));
+    std::memset(buffers[m]->data(), 0, layout->size_bytes());
+    rounds[m]->begin({1, 99, layout, buffers[m], std::nullopt, false});
+  }
+  // The bell rings after the end on the member that has a waiting thread, and only there.
+  const auto end = [&](std::size_t m) {
+    if (seen[m] != 0) return true;
+    (void)rounds[m]->step();
+    if (seen[m] == 0) return false;
+    EXPECT_EQ(all.segments[m]->seen() != seen[m], m == 0) << "member " << m;
+    return true;
+  };
+  int turns = 0;
+  for (bool is_end = false; !is_end && turns < 100; ++turns) {
+    is_end = end(0);
+    is_end = end(1) && is_end;
+  }
+  EXPECT_LT(turns, 100);
+  is_over.store(true);
+  is_over.notify_all();
+  driver.join();
 }
 
 TEST(SharedRoundsTest, AreCompletedByWaitingAndServingThreads) {

@@ -164,7 +164,7 @@ void SharedRounds::forget(std::uint64_t id) {
   segment_->ring();  // for the thread that waits for it
 }
 
-bool SharedRounds::step() {
+bool SharedRounds::step_beside(int own_drivers) {
   std::vector<SharedRoundPtr> rounds;
   {
     MutexLock lock(mutex_);
@@ -191,7 +191,10 @@ bool SharedRounds::step() {
     active_.erase(place);
     active_count_.store(active_.size());
   }
-  if (!finished.empty()) finished_(std::move(finished));
+  if (finished.empty()) return has_moved;
+  finished_(std::move(finished));
+  // Another thread may sleep until one of these rounds is over.
+  if (drivers_.load() > own_drivers) segment_->ring();
   return has_moved;
 }
 
@@ -417,12 +420,12 @@ bool SharedRounds::is_whole(const SharedRound& one) const {
 
 // --- Threads.
 
-void SharedRounds::work(const std::function<bool()>& is_over, TimePoint until) {
+void SharedRounds::work(const std::function<bool()>& is_over, TimePoint until, int own_drivers) {
   static thread_local Spinner spinner;
   const Clock& clock = Clock::system();
   while (!is_over() && !is_closed_.load()) {
     const std::uint32_t seen = segment_->seen();
-    if (step()) continue;
+    if (step_beside(own_drivers)) continue;
     if (is_over() || is_closed_.load()) return;
     if (spins_ && spinner.look(clock, [&] { return segment_->seen() != seen; })) continue;
     const TimePoint now = clock.now();
@@ -433,7 +436,7 @@ void SharedRounds::work(const std::function<bool()>& is_over, TimePoint until) {
 
 void SharedRounds::drive(const std::function<bool()>& is_done, TimePoint until) {
   drivers_.fetch_add(1);
-  work(is_done, until);
+  work(is_done, until, 1);
   drivers_.fetch_sub(1);
 }
 
@@ -467,7 +470,7 @@ bool SharedRounds::wait_for_work() {
 
 void SharedRounds::serve() {
   while (wait_for_work()) {
-    work([this] { return drivers_.load() > 0 || active_count_.load() == 0; }, TimePoint::max());
+    work([this] { return drivers_.load() > 0 || active_count_.load() == 0; }, TimePoint::max(), 0);
   }
 }
 

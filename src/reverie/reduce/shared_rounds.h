@@ -83,7 +83,7 @@ class SharedRounds {
   void forget(std::uint64_t id);
 
   // Does the available work. False if there was none.
-  bool step();
+  bool step() { return step_beside(0); }
   // Works until `is_done()`, or `until`.
   void drive(const std::function<bool()>& is_done, TimePoint until);
   // Works while no thread drives, until close(). Runs on a separate thread.
@@ -94,7 +94,9 @@ class SharedRounds {
   struct SharedRound;
   using SharedRoundPtr = std::shared_ptr<SharedRound>;
 
-  void work(const std::function<bool()>& is_over, TimePoint until);
+  // `own_drivers` is 1 on a thread that drives, else 0.
+  bool step_beside(int own_drivers);
+  void work(const std::function<bool()>& is_over, TimePoint until, int own_drivers);
   bool wait_for_work();
   bool advance(SharedRound& one, std::optional<Finished>& finished);
   bool bring(SharedRound& one, std::optional<Finished>& finished);

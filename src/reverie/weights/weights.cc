@@ -100,7 +100,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     {
       MutexLock lock(mutex_);
       now = core_.held();
-      sends = core_.sends();
+      sends = core_.sends(clock_.now());
     }
     if (now.about && version <= now.about->version) {
       return invalid_argument("version is {}; '{}' has {} here, and versions must increase",

@@ -8,8 +8,10 @@ namespace reverie {
 namespace {
 
 constexpr Duration kRetry = std::chrono::milliseconds(50);
-// A child that has not asked for this long is dropped.
+// A child that has not asked for this long gives its place to another.
 constexpr Duration kChildSilence = std::chrono::seconds(10);
+// Versions are followed for a child that has not asked for this long: programs may pull rarely.
+constexpr Duration kFollowedSilence = std::chrono::minutes(2);
 // A following peer asks again at least this often, so that its parent keeps it as a child.
 constexpr Duration kFollowTime = std::chrono::seconds(3);
 // How long to try a peer without a connection.
@@ -34,7 +36,7 @@ WeightsCore::WeightsCore(Options options) : options_(std::move(options)) {}
 // --- What this peer wants.
 
 void WeightsCore::publish(HeldVersion version, TimePoint now) {
-  version.run = std::max(options_.run, held_.run);
+  version.run = std::max({options_.run, held_.run, run_floor_});
   take(std::move(version), now);
 }
 
@@ -76,6 +78,7 @@ void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
 
 void WeightsCore::advance(InquiryId id, TimePoint now) {
   Inquiry& inquiry = inquiries_.at(id);
+  if (inquiry.is_followed && !has_children(now) && waiters_.empty()) return end(id, {});
   // A peer that has a version already gets an error when its sources are lost.
   const bool may_try_others = !options_.sources.empty() && options_.others &&
                               (inquiry.waits || !held_.about) && !inquiry.has_asked_others &&
@@ -283,22 +286,28 @@ void WeightsCore::take(HeldVersion version, TimePoint now) {
     if (inquiry.waits && has_for(inquiry.run, inquiry.at_least)) over.push_back(id);
   }
   for (const InquiryId id : over) end(id, {});
+  answer_waiters();
+  follow(now);
+}
+
+// Answers those of the waiting peers that the held version is for.
+void WeightsCore::answer_waiters() {
   std::vector<Waiter> waiting;
-  for (Waiter& waiter : std::exchange(waiters_, {})) {
+  for (Waiter& waiter : waiters_) {
     if (has_for(waiter.ask.run, waiter.ask.at_least)) {
       serve(waiter.request, waiter.ask);
+    } else if (!waiter.ask.waits) {
+      answer(waiter.request, encode(WeightsAnswer{}));  // it came before this peer had a version
     } else {
       waiting.push_back(std::move(waiter));
     }
   }
-  waiters_.insert(waiters_.end(), std::make_move_iterator(waiting.begin()),
-                  std::make_move_iterator(waiting.end()));
-  follow(now);
+  waiters_ = std::move(waiting);
 }
 
 void WeightsCore::follow(TimePoint now) {
   if (follow_id_ != 0 || is_closed_ || options_.sources.empty()) return;
-  if (children_.empty() && waiters_.empty()) return;
+  if (!has_children(now) && waiters_.empty()) return;
   follow_id_ = ++last_inquiry_;
   Inquiry& inquiry = inquiries_[follow_id_];
   inquiry.at_least = held_.about ? held_.about->version + 1 : 0;
@@ -316,13 +325,27 @@ bool WeightsCore::is_mapped_by(const WeightsRequest& ask) const {
   return ask.maps && !ask.host.empty() && ask.host == options_.host;
 }
 
+// Drops children that have not asked for `silence`. One that waits need not ask again.
+void WeightsCore::drop_silent_children(TimePoint now, Duration silence) {
+  for (auto at = children_.begin(); at != children_.end();) {
+    const bool is_silent = at->second.heard + silence < now;
+    const bool waits = is_silent && std::ranges::count(waiters_, at->first, &Waiter::caller) > 0;
+    if (waits) at->second.heard = now;
+    at = is_silent && !waits ? children_.erase(at) : std::next(at);
+  }
+}
+
+bool WeightsCore::has_children(TimePoint now) {
+  drop_silent_children(now, kFollowedSilence);
+  return !children_.empty();
+}
+
 std::string WeightsCore::elsewhere(const std::string& caller, const WeightsRequest& ask,
                                    TimePoint now) {
   if (!ask.refused.empty()) children_.erase(ask.refused);
-  std::erase_if(children_, [&](const auto& child) {
-    return child.first != caller && child.second.heard + kChildSilence < now;
-  });
   const auto own = children_.find(caller);
+  if (own != children_.end()) own->second.heard = now;
+  drop_silent_children(now, kChildSilence);
   if (own != children_.end() || is_mapped_by(ask)) {
     // Peers that map count as children only if this peer has to follow for them.
     if (own == children_.end() && options_.sources.empty()) return {};
@@ -363,9 +386,7 @@ void WeightsCore::on_request(const Request& request, TimePoint now) {
     return this->answer(request.id, encode(answer));
   }
   has_map_requests_ = has_map_requests_ || is_mapped_by(ask);
-  // The clock of an earlier publisher's host was ahead: the only publisher has the latest run.
-  const bool is_publisher = options_.sources.empty() && held_.about;
-  if (is_publisher && held_.run < ask.run && ask.run < kRunMax) held_.run = ask.run + 1;
+  if (options_.sources.empty() && ask.run < kRunMax) note_run(ask.run);
   if (has_for(ask.run, ask.at_least)) {
     serve(request.id, ask);
   } else if (!ask.waits && (held_.about || options_.sources.empty())) {
@@ -377,6 +398,16 @@ void WeightsCore::on_request(const Request& request, TimePoint now) {
     waiters_.push_back({request.id, request.caller, ask});
   }
   follow(now);
+}
+
+// A peer has a version of `run`. If that is later than this publisher's, the clock of an earlier
+// publisher's host was ahead: the only publisher has the latest run, also before its first version.
+void WeightsCore::note_run(std::uint64_t run) {
+  if (run <= std::max({options_.run, held_.run, run_floor_})) return;
+  run_floor_ = run + 1;
+  if (!held_.about) return;
+  held_.run = run_floor_;
+  answer_waiters();
 }
 
 void WeightsCore::on_withdrawn(InboundId request) {

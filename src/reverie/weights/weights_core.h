@@ -80,7 +80,7 @@ class WeightsCore {
   const Options& options() const { return options_; }
   const HeldVersion& held() const { return held_; }
   // Whether versions are sent to others, so that finding changes is worthwhile.
-  bool sends() const { return !children_.empty() || has_unreachable_; }
+  bool sends(TimePoint now) { return has_children(now) || has_unreachable_; }
   // The number of peers that it sends to; at most kFanOut that others can be referred to.
   std::size_t child_count() const { return children_.size(); }
   // The peer that it was referred to; empty: it asks its sources.
@@ -141,9 +141,13 @@ class WeightsCore {
                  const Payload& payload, TimePoint now);
   void fail_over(InquiryId id, const std::string& from, Status why, TimePoint now);
   void take(HeldVersion version, TimePoint now);
+  void answer_waiters();
   void follow(TimePoint now);
   // The peer that an asker should ask instead; empty: this peer serves it.
   std::string elsewhere(const std::string& caller, const WeightsRequest& ask, TimePoint now);
+  void note_run(std::uint64_t run);
+  void drop_silent_children(TimePoint now, Duration silence);
+  bool has_children(TimePoint now);
   bool is_mapped_by(const WeightsRequest& ask) const;
   void serve(InboundId request, const WeightsRequest& ask);
   void answer(InboundId request, Payload payload);
@@ -151,6 +155,7 @@ class WeightsCore {
 
   const Options options_;
   HeldVersion held_;
+  std::uint64_t run_floor_ = 0;  // of the versions that it publishes
   std::string parent_;
   std::map<std::string, Child> children_;
   bool has_unreachable_ = false;

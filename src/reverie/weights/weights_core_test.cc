@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -187,6 +188,172 @@ TEST(WeightsCore, AWaitEndsWithTheFirstVersionOfARestartedPublisher) {
   both.publish(40);
   EXPECT_TRUE(both.has_ended(second));
   EXPECT_EQ(both.held(), 40u);
+}
+
+// A relay between a publisher and peers that ask it: what it sends, and what it was asked.
+class RelayTest : public ::testing::Test {
+ protected:
+  using Outgoing = WeightsCore::Outgoing;
+
+  static WeightsCore::Options relay_options() {
+    WeightsCore::Options options;
+    options.name = "policy";
+    options.self = "relay";
+    options.sources = {"learner"};
+    options.is_connected = [](const std::string&) { return true; };
+    return options;
+  }
+  void ask(const WeightsRequest& ask, std::uint64_t call, const std::string& caller = "actor") {
+    Request request;
+    request.id = {1, call};
+    request.caller = caller;
+    request.message.payload = encode(ask);
+    relay_.on_request(request, now_);
+  }
+  // The source answers what the relay asks, if it asks, with this version. False if it does not.
+  bool answer(std::uint64_t version) {
+    for (const Outgoing& out : take(Outgoing::Kind::kCall)) {
+      const WeightsVersion made = version_of(version, std::vector<std::uint8_t>(kSize));
+      WeightsAnswer answer;
+      answer.kind = WeightsAnswer::Kind::kSent;
+      answer.run = 1;
+      answer.version = version;
+      answer.head = made.value.head;
+      CallResult result;
+      result.kind = CallResult::Kind::kAnswer;
+      result.payload = encode(answer);
+      result.payload.bulk = made.value.bulk;
+      relay_.on_answered(out.ticket, result, now_);
+      return true;
+    }
+    return false;
+  }
+  // The source has no newer version within the time that the relay waits.
+  bool answer_late() {
+    for (const Outgoing& out : take(Outgoing::Kind::kCall)) {
+      CallResult result;
+      result.kind = CallResult::Kind::kFailed;
+      result.status = deadline_exceeded("none yet");
+      relay_.on_answered(out.ticket, result, now_);
+      return true;
+    }
+    return false;
+  }
+  std::vector<Outgoing> take(Outgoing::Kind kind) {
+    for (Outgoing& out : relay_.take_outgoing()) sent_.push_back(std::move(out));
+    std::vector<Outgoing> taken;
+    for (Outgoing& out : std::exchange(sent_, {})) {
+      (out.kind == kind ? taken : sent_).push_back(std::move(out));
+    }
+    return taken;
+  }
+
+  TimePoint now_ = TimePoint{} + std::chrono::hours(1);
+  WeightsCore relay_{relay_options()};
+  std::vector<Outgoing> sent_;
+};
+
+TEST_F(RelayTest, ARequestThatDoesNotWaitIsAnsweredWithTheFirstVersionEvenIfItIsTooOld) {
+  WeightsRequest pull;
+  pull.at_least = 8;
+  pull.waits = false;
+  ask(pull, 3);
+  EXPECT_TRUE(take(Outgoing::Kind::kAnswer).empty());
+  ASSERT_TRUE(answer(7));
+  const std::vector<Outgoing> answers = take(Outgoing::Kind::kAnswer);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].request, (InboundId{1, 3}));
+  const Result<WeightsAnswer> told = decode_weights_answer(answers[0].payload);
+  ASSERT_TRUE(told.ok()) << told.status().to_string();
+  EXPECT_EQ(told->kind, WeightsAnswer::Kind::kNothing);
+}
+
+TEST_F(RelayTest, DoesNotFollowForChildrenThatHaveLongBeenSilent) {
+  WeightsRequest pull;
+  pull.waits = false;
+  pull.is_reachable = true;
+  ask(pull, 3);
+  std::uint64_t version = 1;
+  ASSERT_TRUE(answer(version));
+  EXPECT_TRUE(relay_.sends(now_));
+  now_ = now_ + std::chrono::seconds(60);  // some programs pull this rarely
+  EXPECT_TRUE(answer(++version));
+  EXPECT_TRUE(relay_.sends(now_));
+  now_ = now_ + std::chrono::minutes(5);
+  EXPECT_TRUE(answer(++version)) << "which was asked for before";
+  EXPECT_FALSE(answer(++version));
+  EXPECT_FALSE(relay_.sends(now_));
+}
+
+TEST_F(RelayTest, StopsFollowingWhereNoVersionComesMeanwhile) {
+  WeightsRequest pull;
+  pull.waits = false;
+  pull.is_reachable = true;
+  ask(pull, 3);
+  ASSERT_TRUE(answer(1));
+  now_ = now_ + std::chrono::seconds(3);
+  ASSERT_TRUE(answer_late());
+  now_ = now_ + std::chrono::minutes(5);
+  EXPECT_TRUE(answer_late());
+  EXPECT_FALSE(answer_late());
+}
+
+TEST_F(RelayTest, FollowsForAChildThatWaitsHoweverLong) {
+  WeightsRequest wait;
+  wait.at_least = 5;
+  wait.waits = true;
+  wait.is_reachable = true;
+  ask(wait, 3);
+  ASSERT_TRUE(answer(1));
+  now_ = now_ + std::chrono::minutes(5);
+  EXPECT_TRUE(answer(2));
+  EXPECT_TRUE(relay_.sends(now_));
+  EXPECT_TRUE(answer(5));
+  EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u);
+}
+
+// Run 3 is on a host whose calendar is behind, and is asked before it has a version.
+TEST(WeightsCore, APublisherThatWasAskedBeforeItsFirstVersionHasTheLatestRun) {
+  PublisherAndTaker both;
+  both.restart_publisher(100);
+  both.publish(7);
+  EXPECT_EQ(both.pull(), 7u);
+  both.restart_publisher(3);
+  const WeightsCore::InquiryId waiting = both.ask(8, /*waits=*/true);
+  EXPECT_FALSE(both.has_ended(waiting));
+  both.publish(2);
+  EXPECT_TRUE(both.has_ended(waiting));
+  EXPECT_EQ(both.held(), 2u);
+}
+
+// Another peer has a version of a still later run; the first one waits meanwhile.
+TEST(WeightsCore, APublisherWhoseRunRisesAnswersThePeersThatWait) {
+  WeightsCore::Options options;
+  options.name = "policy";
+  options.self = "learner";
+  options.run = 50;
+  WeightsCore publisher(options);
+  HeldVersion made;
+  made.about =
+      std::make_shared<const WeightsVersion>(version_of(2, std::vector<std::uint8_t>(kSize)));
+  const auto ask = [&](std::uint64_t run, std::uint64_t call) {
+    WeightsRequest asked;
+    asked.at_least = 8;
+    asked.run = run;
+    asked.waits = true;
+    Request request;
+    request.id = {1, call};
+    request.caller = "actor";
+    request.message.payload = encode(asked);
+    publisher.on_request(request, {});
+  };
+  publisher.publish(std::move(made), {});
+  ask(50, 1);
+  EXPECT_TRUE(publisher.take_outgoing().empty());
+  ask(100, 2);
+  std::vector<std::uint64_t> answered;
+  for (const auto& out : publisher.take_outgoing()) answered.push_back(out.request.call);
+  EXPECT_EQ(answered, (std::vector<std::uint64_t>{1, 2}));
 }
 
 TEST(WeightsMessages, SurviveARoundTripAndInvalidOnesAreRefused) {
