@@ -138,8 +138,15 @@ void LinkPolls::exit() {
       for (const auto& link : watched_) is_quiet = link->arm() && is_quiet;
     }
     if (is_quiet) return;
-    (void)poll();
+    // What is left to read is in the hands of a thread that is here, too, or has yet to exit(), and
+    // may be long in a handler. It arms the links once it has read.
+    if (!poll() && !has_work()) return;
   }
+}
+
+bool LinkPolls::has_work() {
+  MutexLock lock(mutex_);
+  return std::ranges::any_of(watched_, [](const auto& link) { return link->has_work(); });
 }
 
 bool LinkPolls::poll() {

@@ -76,6 +76,8 @@ class LinkPolls final : public LoopWatch {
   void after_sleep() override { enter(); }
 
  private:
+  // Whether there is something to read, which no thread reads, or room that was waited for.
+  bool has_work();
   std::shared_ptr<SocketSet> set() const;
   bool handle(std::span<const SocketSet::Ready> ready);
 

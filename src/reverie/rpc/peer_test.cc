@@ -324,7 +324,8 @@ TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
                                                    : format("unix:@reverie-{}", random_seed())))
                   .ok());
   EXPECT_TRUE(test::eventually([&] {
-    EXPECT_EQ(caller->sync("reader", "take_long", {}, {}).kind, CallResult::Kind::kAnswer);
+    const CallResult result = caller->sync("reader", "take_long", {}, {});
+    EXPECT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
     return was_late.load();
   }));
   EXPECT_EQ(lost, 0);

@@ -370,7 +370,7 @@ const char* WireLink::transport() const {
 
 bool WireLink::has_work() const {
   if (is_over() || is_broken()) return false;
-  return (has_ring() && share_->in().has_input()) ||
+  return (has_ring() && share_->in().has_input() && !is_reading_.load()) ||
          (waits_for_room_.load(std::memory_order_acquire) && share_->out().has_room());
 }
 

@@ -126,7 +126,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
 
   // --- The rings, on any thread, under no lock.
   bool has_ring() const { return is_in_ring_.load(std::memory_order_acquire); }
-  bool has_work() const;
+  bool has_work() const;  // that no other thread does already
   // Reads, and continues writing. False if there was nothing to do.
   bool poll();
   // Reads an adopted socket; one thread at a time. False if nothing arrived.
