@@ -159,4 +159,4 @@ def set_max_threads(count: int) -> None:
     """How many handlers and callbacks of an Rpc run at the same time: of those there are, too."""
     DEFAULTS.max_threads = _checks.integer("count", count, 1, 1024)
     for made in list(rpcs):
-        made._pool.set_threads_max(count)  # it may be closed
+        made._pool.set_threads_max(DEFAULTS.max_threads)  # it may be closed
