@@ -312,6 +312,7 @@ def test_a_stream_that_is_not_watched_in_time_is_closed_once_another_one_begins(
     with client.stream("server", "endless", "watched") as watched:
         assert next(watched) == "watched"
         assert len(server._streams._served) == 2
+        eventually(lambda: list(server._streams._unwatched) == [number])
         monkeypatch.setattr(rpc_streams, "_WATCH_TIME_S", 0.0)
         next_one = client.stream("server", "endless", "next")
         eventually(lambda: len(server._streams._served) == 2)
