@@ -241,6 +241,10 @@ def _run_all(callbacks: Iterable[Callable[[], object]]) -> None:
         run_logged(callback)
 
 
+# A caller decides how many streams it opens, and so how many of these threads there are.
+WAITING_THREADS_MAX = 1024
+
+
 class ServingThreads:
     """The threads that serve an Rpc: one waits for the next task, others run what they took.
 
@@ -323,6 +327,18 @@ class ServingThreads:
             yield
         finally:
             self._change_waiting(-1)
+
+    def check_waiting(self) -> None:
+        """Refuses what may wait in `not_counted` once many threads do.
+
+        Raises:
+            ResourceExhaustedError: as many as may wait at the same time do.
+        """
+        if self._waiting >= WAITING_THREADS_MAX:
+            raise ResourceExhaustedError(
+                f"{self._waiting} streams wait for values, each with a thread; there may be "
+                f"{WAITING_THREADS_MAX}: finish or close some"
+            )
 
     def _change_waiting(self, by: int) -> None:
         with self._lock:

@@ -215,7 +215,9 @@ class Streams:
         """Serve the values of ``make(inbox)``, and send the stream's number to the caller."""
         inbox = Inbox()
         inbox._pool = answer._pool
-        if not takes_values:
+        if takes_values:
+            answer._pool.check_waiting()
+        else:
             inbox._finish(0)
         values = iter(make(inbox))  # type: ignore[call-overload]
         with self._lock:

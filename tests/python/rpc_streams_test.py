@@ -14,7 +14,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors, rpc_streams
+from reverie import errors, rpc_calls, rpc_streams
 
 DEADLINE_S = 30.0
 
@@ -266,6 +266,19 @@ def test_streams_that_wait_for_values_leave_a_thread_for_other_calls(pair):
     eventually(lambda: closed == [190] * 5)
     assert server._pool._waiting == 0
     eventually(lambda: server._pool._count <= 1)
+
+
+def test_streams_that_wait_for_values_have_a_bound_of_their_own(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc_calls, "WAITING_THREADS_MAX", 2)
+    server.define_stream("same", iter, takes_values=True)
+    streams = [client.stream("server", "same", timeout_s=DEADLINE_S) for _ in range(2)]
+    eventually(lambda: server._pool._waiting == 2)
+    with pytest.raises(errors.RemoteError, match="2 streams wait for values"):
+        client.stream("server", "same", timeout_s=DEADLINE_S)
+    streams[0].close()
+    eventually(lambda: server._pool._waiting == 1)
+    client.stream("server", "same", timeout_s=DEADLINE_S).close()
 
 
 def test_closing_an_rpc_ends_its_streams_and_their_threads(pair):
