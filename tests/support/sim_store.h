@@ -20,6 +20,7 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/sim/network.h"
 #include "reverie/sim/shrink.h"
+#include "tests/support/forwarding_service.h"
 #include "tests/support/items.h"
 
 namespace reverie::sim_store {
@@ -51,10 +52,10 @@ struct Oracle {
 };
 
 // A store whose inserts the oracle observes.
-class SeenService final : public ReplayService {
+class SeenService final : public testing::ForwardingService {
  public:
   SeenService(std::shared_ptr<ReplayService> inner, Oracle& oracle)
-      : inner_(std::move(inner)), oracle_(oracle) {}
+      : ForwardingService(std::move(inner)), oracle_(oracle) {}
 
   RequestId insert(InsertRequest request, Done<InsertResult> done) override {
     std::vector<ItemKey> keys = keys_of(request.items);
@@ -70,29 +71,6 @@ class SeenService final : public ReplayService {
     note(keys, count);
     return count;
   }
-  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
-    return inner_->sample(std::move(request), std::move(done));
-  }
-  std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) override {
-    return inner_->hand_back(table, batch);
-  }
-  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
-    return inner_->mutate(request, std::move(done));
-  }
-  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override {
-    return inner_->lookup(request, std::move(done));
-  }
-  RequestId reset(std::string_view table, Done<Status> done) override {
-    return inner_->reset(table, std::move(done));
-  }
-  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
-    return inner_->info(std::move(done));
-  }
-  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override {
-    return inner_->why_blocked(table, std::move(done));
-  }
-  void cancel(RequestId id) override { inner_->cancel(id); }
-  void close() override { inner_->close(); }
 
  private:
   static std::vector<ItemKey> keys_of(std::span<const Item> items) {
@@ -104,7 +82,6 @@ class SeenService final : public ReplayService {
     for (std::size_t i = 0; i < count; ++i) oracle_.note_in(keys[i]);
   }
 
-  const std::shared_ptr<ReplayService> inner_;
   Oracle& oracle_;
 };
 

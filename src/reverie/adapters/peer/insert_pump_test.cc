@@ -7,24 +7,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/items.h"
+#include "tests/support/silent_link.h"
 
 namespace reverie {
 namespace {
 
-// Takes whatever is sent.
-struct SilentLink final : StoreLink {
-  void start(std::string_view) override {}
-  void trust() override {}
-  void send(const FrameHeader&, std::shared_ptr<const Message>) override {}
-  void hang_up() override {}
-  bool has_room() const override { return true; }
-  bool is_over() const override { return false; }
-  std::string transport() override { return "nothing"; }
-  bool offer_map(const std::shared_ptr<SharedArena>&) override { return false; }
-  std::shared_ptr<const ArenaView> map() override { return nullptr; }
-  bool look(const std::function<bool()>& is_done) override { return is_done(); }
-  void post(std::function<void()>) override {}
-};
+using testing::SilentLink;
 
 store_wire::Inserted went_in(std::uint64_t number) {
   store_wire::Inserted inserted;

@@ -10,6 +10,7 @@
 
 #include "tests/support/fake_replay_service.h"
 #include "tests/support/flaky_service.h"
+#include "tests/support/silent_link.h"
 
 namespace reverie {
 namespace {
@@ -18,19 +19,13 @@ using store_wire::StoreCall;
 using testing::FlakyService;
 
 // Keeps what is sent and posted.
-struct RecordedLink final : StoreLink {
-  void start(std::string_view) override {}
-  void trust() override {}
+struct RecordedLink final : testing::SilentLink {
   void send(const FrameHeader& header, std::shared_ptr<const Message> message) override {
     sent.emplace_back(header, std::move(message));
   }
   void hang_up() override { is_ended = true; }
   bool has_room() const override { return is_roomy; }
   bool is_over() const override { return is_ended; }
-  std::string transport() override { return "nothing"; }
-  bool offer_map(const std::shared_ptr<SharedArena>&) override { return false; }
-  std::shared_ptr<const ArenaView> map() override { return nullptr; }
-  bool look(const std::function<bool()>& is_done) override { return is_done(); }
   void post(std::function<void()> work) override { posted.push_back(std::move(work)); }
 
   std::vector<std::pair<FrameHeader, std::shared_ptr<const Message>>> sent;

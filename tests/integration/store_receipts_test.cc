@@ -1,6 +1,5 @@
-// The server's side of one client of a store, over a link that calls the test.
-#include "reverie/adapters/peer/store_connection.h"
-
+// Receipts of one client of a real store; the rest is in
+// src/reverie/adapters/peer/store_connection_test.cc.
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,20 +8,23 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/adapters/peer/store_connection.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/forwarding_service.h"
 #include "tests/support/items.h"
+#include "tests/support/silent_link.h"
 
 namespace reverie {
 namespace {
 
 using store_wire::StoreCall;
 
-// A store that counts the draws whose receipt it awaits. Only samples come here.
-class CountedReceipts final : public ReplayService {
+// A store that counts the draws whose receipt it awaits.
+class CountedReceipts final : public testing::ForwardingService {
  public:
-  explicit CountedReceipts(std::shared_ptr<ReplayService> inner) : inner_(std::move(inner)) {}
+  using ForwardingService::ForwardingService;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override {
     return inner_->sample(std::move(request), [this, done = std::move(done)](SampleResult result) {
       open_draws += result.batch.size();
@@ -32,52 +34,16 @@ class CountedReceipts final : public ReplayService {
   void receive(std::string_view, std::span<const DrawId> draws) override {
     open_draws -= draws.size();
   }
-  RequestId insert(InsertRequest request, Done<InsertResult> done) override {
-    return inner_->insert(request, std::move(done));
-  }
-  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
-    return inner_->mutate(request, std::move(done));
-  }
-  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override {
-    return inner_->lookup(request, std::move(done));
-  }
-  RequestId reset(std::string_view table, Done<Status> done) override {
-    return inner_->reset(table, std::move(done));
-  }
-  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
-    return inner_->info(std::move(done));
-  }
-  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override {
-    return inner_->why_blocked(table, std::move(done));
-  }
-  RequestId new_client(Done<Result<std::uint64_t>> done) override {
-    return inner_->new_client(std::move(done));
-  }
-  void cancel(RequestId id) override { inner_->cancel(id); }
-  void close() override { inner_->close(); }
 
   std::size_t open_draws = 0;
-
- private:
-  const std::shared_ptr<ReplayService> inner_;
 };
 
-// A link whose other side does nothing.
-class HookedLink final : public StoreLink {
+// Calls the test with each answer.
+class HookedLink final : public testing::SilentLink {
  public:
-  void start(std::string_view) override {}
-  void trust() override {}
   void send(const FrameHeader& header, std::shared_ptr<const Message>) override {
     if (header.kind == FrameKind::kAnswer && when_answered) when_answered();
   }
-  void hang_up() override {}
-  bool has_room() const override { return true; }
-  bool is_over() const override { return false; }
-  std::string transport() override { return "nothing"; }
-  bool offer_map(const std::shared_ptr<SharedArena>&) override { return false; }
-  std::shared_ptr<const ArenaView> map() override { return nullptr; }
-  bool look(const std::function<bool()>& is_done) override { return is_done(); }
-  void post(std::function<void()>) override {}
 
   std::function<void()> when_answered;
 };
@@ -90,7 +56,7 @@ Frame frame_of(FrameKind kind, Message message) {
 }
 
 // A batch of two parts: the client is lost once the first has been sent, on the thread of the link.
-TEST(StoreConnection, DrawsThatAreSentWhileTheClientIsLostAreNotKeptForItsReceipt) {
+TEST(StoreReceipts, DrawsThatAreSentWhileTheClientIsLostAreNotKeptForItsReceipt) {
   constexpr std::size_t kCount = PackedWriter::kItemsMax + 1;
   const auto inner =
       LocalService::open(
