@@ -162,6 +162,40 @@ TEST(LocalService, AFullTableAtTheBudgetOnlyMakesRoomForItsOwnItems) {
   EXPECT_EQ(service->used_bytes(), 10 * item_bytes());
 }
 
+TEST(LocalService, ATableFromWhichItemsWereDeletedWaitsForRoom) {
+  StoreOptions options;
+  options.max_bytes = 10 * item_bytes();
+  const auto service = open({fifo("a", 1000)}, options);
+  ItemKey key = 0;
+  while (key < 10) ASSERT_TRUE(insert(*service, "a", make_item(++key, 1.0), TimePoint{0}).ok());
+  MutateRequest erase;
+  erase.table = "a";
+  const ItemKey first = 1;
+  erase.deletes = {&first, 1};
+  ASSERT_EQ(mutate_and_wait(*service, erase).deleted, 1u);
+  ASSERT_TRUE(insert(*service, "a", make_item(++key, 1.0), TimePoint{0}).ok());
+  EXPECT_EQ(insert(*service, "a", make_item(++key, 1.0), TimePoint{0}).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(info_and_wait(*service).value()[0].current_size, 10);
+}
+
+// To evict them frees next to nothing.
+TEST(LocalService, AFullTableDoesNotLoseItemsWhoseChunksAnotherOneHolds) {
+  constexpr std::int64_t kSize = 20;
+  StoreOptions options;
+  options.max_bytes = kSize * (item_bytes() + 128);
+  const auto service = open({fifo("a", kSize), fifo("b", 1000)}, options);
+  for (ItemKey key = 1; key <= kSize; ++key) {
+    const Ref<Chunk> chunk = testing::float_chunk(static_cast<float>(key), 1);
+    for (const char* table : {"a", "b"}) {
+      ASSERT_TRUE(
+          insert(*service, table, testing::item_over(*chunk, key, 1.0, 0, 1), TimePoint{0}).ok());
+    }
+  }
+  ASSERT_TRUE(insert(*service, "a", make_item(100, 1.0, 0, 50), TimePoint{0}).ok());
+  EXPECT_GE(info_and_wait(*service).value()[0].current_size, kSize - 1);
+}
+
 TEST(LocalService, AnIdleTableFreesMemoryWithTheLastReference) {
   const auto service = open({fifo("a", 10)});
   const Ref<Chunk> chunk = testing::float_chunk(0, 16);

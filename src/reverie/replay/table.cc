@@ -184,11 +184,11 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   const std::size_t wanted = std::min(request.count - request.batch.size(), kBreath);
   const std::uint64_t pin = core_->pin();  // before the draws remove items
   // Distinct draws are all from the table of the first ones.
-  if (request.wants_least && (!request.distinct || request.batch.empty())) {
-    request.batch.set_least_probability(core_->least_probability());
-  }
+  const bool takes_least = request.wants_least && (!request.distinct || request.batch.empty());
+  const double least = takes_least ? core_->least_probability() : 0;
   const std::size_t drawn =
       core_->sample(wanted, request.distinct, now, request.batch, effects.after);
+  if (takes_least && drawn > 0) request.batch.set_least_probability(least);
   if (drawn == 0) {
     core_->unpin(pin, effects.after);
   } else {

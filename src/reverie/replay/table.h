@@ -10,8 +10,9 @@
 // turn: even with a deadline of now, everything possible is done.
 //
 // No table has a thread of its own. A critical section handles at most a few hundred items (a
-// *breath*), except read(), and the first draw that asks for the least probability; copying,
-// checking, freeing and completing happen outside it.
+// *breath*), except read(), the first draw that asks for the least probability, and an insert that
+// evicts many items for a much larger one; copying, checking, freeing and completing happen outside
+// it.
 #pragma once
 
 #include <atomic>

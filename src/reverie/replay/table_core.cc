@@ -110,16 +110,16 @@ TableCore::KeyInsert TableCore::insert_key(ItemKey key, Slot slot) {
 
 Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   bool is_new = false;
-  std::optional<std::int64_t> bytes_max = chunks_.max_bytes();
-  if (bytes_max) bytes_max = makes_room() ? std::max(*bytes_max, chunks_.used_bytes()) : INT64_MAX;
+  const bool makes_room = chunks_.max_bytes() && this->makes_room();
+  const std::int64_t brought = makes_room ? ChunkStore::new_bytes(item.trajectory.view()) : 0;
   Status status = put_in(std::move(item), now, after, is_new);
   evicted_.clear();
   if (!is_new) return status;
+  const std::int64_t used = chunks_.used_bytes();
   // More than one if items were handed back meanwhile.
   while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
   while (is_over_bytes()) evict(after);
-  // Beyond the store's bound, only what this insert took. One item stays: it may be the new one.
-  while (bytes_max && size() > 1 && chunks_.used_bytes() > *bytes_max) evict(after);
+  if (makes_room) evict_for(brought - (used - chunks_.used_bytes()), after);
   return {};
 }
 
@@ -370,12 +370,29 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   state_->slots.give_back(slot);
 }
 
-void TableCore::evict(Aftermath& after) {
+// Only for what this insert took. An item whose chunks others hold, too, frees next to nothing, and
+// so would those after it; later inserts go on. One item stays: it may be the new one.
+void TableCore::evict_for(std::int64_t bytes, Aftermath& after) {
+  while (bytes > 0 && size() > 1 && !chunks_.has_room(0)) {
+    const std::int64_t used = chunks_.used_bytes();
+    const std::int64_t own = evict(after);
+    const std::int64_t freed = used - chunks_.used_bytes();
+    if (freed <= own) return;
+    bytes -= freed;
+  }
+}
+
+std::int64_t TableCore::evict(Aftermath& after) {
   Slot victim = kNoSlot;
   double probability = 0;
   state_->remover->draw({&victim, 1}, {&probability, 1});
   evicted_.push_back(victim);
+  has_evicted_ = true;
+  const ItemSlots& slots = state_->slots;
+  const std::int64_t own =
+      slots.is_lean(victim) ? 0 : ChunkStore::item_bytes(slots[victim].trajectory.view());
   remove(victim, after);
+  return own;
 }
 
 void TableCore::reset(Aftermath& after) {
@@ -393,6 +410,7 @@ void TableCore::reset(Aftermath& after) {
   account_ = make_ref<ByteAccount>();
   num_deleted_episodes_ = 0;
   num_unique_samples_ = 0;
+  has_evicted_ = false;
 }
 
 TableInfo TableCore::info() const {

@@ -195,7 +195,10 @@ class TableCore final : private TableAccess {
   // How many samples the limiter must not wait for once the item is gone.
   std::int64_t waived(const BriefItem& item) const;
   void remove(Slot slot, Aftermath& after);
-  void evict(Aftermath& after);
+  // Returns the bytes of the item without its chunks.
+  std::int64_t evict(Aftermath& after);
+  // Evicts items until that many bytes are free, while the store is beyond its bound.
+  void evict_for(std::int64_t bytes, Aftermath& after);
   // The part of insert_views() that may fail for lack of memory: then false, without effect. Puts
   // the items' slots into slots_, first the slots of the `leaving` items that leave.
   bool prepare_views(std::span<const TrajectoryView> items, std::size_t leaving, Aftermath& after);
@@ -231,8 +234,8 @@ class TableCore final : private TableAccess {
   // Whether an insert without room in the store evicts items of this table, and does not wait: a
   // full table would wait for ever. So would one that has evicted, if no samples remove its items.
   bool makes_room() const {
-    const bool has_evicted = options_.max_times_sampled < 1 && limiter_.deletes() > 0;
-    return size() > 0 && (has_evicted || size() >= static_cast<std::size_t>(options_.max_size));
+    const bool is_full = size() >= static_cast<std::size_t>(options_.max_size);
+    return size() > 0 && (is_full || (has_evicted_ && options_.max_times_sampled < 1));
   }
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
@@ -280,6 +283,7 @@ class TableCore final : private TableAccess {
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
   bool is_frozen_ = false;
+  bool has_evicted_ = false;
   // The effects of the last insert.
   Slot inserted_slot_ = kNoSlot;
   std::vector<Slot> evicted_;

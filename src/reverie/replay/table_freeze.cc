@@ -134,6 +134,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
                      options_.name, slots.size(), counts.inserts, counts.deletes);
   }
   limiter_.set_counts(counts);
+  has_evicted_ = counts.deletes > 0;  // which of them were evictions is not recorded
   REVERIE_RETURN_IF_ERROR(restore_selector(*state_->sampler, table.sampler, records, is_in)
                               .with_context(format("table '{}', sampler", options_.name)));
   REVERIE_RETURN_IF_ERROR(restore_selector(*state_->remover, table.remover, records, is_in)

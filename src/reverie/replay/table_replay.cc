@@ -25,6 +25,7 @@ Status TableCore::replay_insert(Item&& item, Slot slot, std::span<const Slot> ev
   }
   for (const Slot victim : evicted) {
     REVERIE_RETURN_IF_ERROR(check_in_use(victim));
+    has_evicted_ = true;
     remove(victim, after);
   }
   return {};

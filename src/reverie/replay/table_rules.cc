@@ -77,7 +77,15 @@ Status TableRules::check_item(const Item& item) const {
     }
   }
   if (!options_.max_bytes && !store_max_bytes_) return {};
-  const std::int64_t bytes = ChunkStore::new_bytes(item.trajectory.view(), /*all=*/true);
+  // At most: a chunk that pieces refer to by turns counts with each.
+  std::int64_t bytes = ChunkStore::item_bytes(item.trajectory.view());
+  for (const Piece& piece : item.trajectory.pieces()) {
+    bytes += static_cast<std::int64_t>(piece.chunk->size_bytes());
+  }
+  if (bytes >
+      std::min(options_.max_bytes.value_or(INT64_MAX), store_max_bytes_.value_or(INT64_MAX))) {
+    bytes = ChunkStore::new_bytes(item.trajectory.view(), /*all=*/true);
+  }
   const auto check = [&](const char* which, std::optional<std::int64_t> bound) -> Status {
     if (!bound || bytes <= *bound) return {};
     return invalid_argument(
