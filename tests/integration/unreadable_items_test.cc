@@ -137,6 +137,19 @@ TEST_F(UnreadableItems, AreNotRecordedInAJournalAsZeros) {
   EXPECT_FALSE(checkpoint::join(records, late, out));
 }
 
+// Those that are copied at once, since they are few bytes.
+TEST_F(UnreadableItems, OfASmallChunkAreNotRecordedInAJournalAsZeros) {
+  memory_->lose(*chunks_[kLost]);
+  for (const ItemKey key : {ItemKey{0}, kLost}) {
+    SCOPED_TRACE(key);
+    checkpoint::RecordWriter writer(
+        {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, 0);
+    writer.prepare(testing::item_over(*chunks_[key], key, 1.0, 0, 1));
+    EXPECT_TRUE(writer.late.empty());
+    EXPECT_EQ(writer.join(), key != kLost);
+  }
+}
+
 TEST_F(UnreadableItems, AreNeitherCheckpointedNorCompressedAsZeros) {
   memory_->lose(*chunks_[kLost]);
   sim::FileSystem files(1);

@@ -120,6 +120,7 @@ void Journal::take_records() {
     pending.first = last_outside_ring_ - pending.count + 1;
     pending.bytes = std::exchange(writer_.records, {});
     pending.late = writer_.take_late();
+    pending.has_lost_rows = std::exchange(writer_.has_lost_rows, false);
   }
   end_group();
 }
@@ -153,7 +154,7 @@ bool Journal::put_in_ring() {
     before->count += group.count;
     before->in_ring = {before->in_ring.data(), before->in_ring.size() + at.size()};
   } else {
-    pending_.push_back({file_, group.first, group.count, {}, {}, at});
+    pending_.push_back({.file = file_, .first = group.first, .count = group.count, .in_ring = at});
   }
   in_ring_.store(last, std::memory_order_release);
   update_kept();
@@ -316,12 +317,13 @@ Status Journal::write_group(Pending& pending, bool syncs) {
   if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
   if (!pending.in_ring.empty()) return open_->append(pending.in_ring);
   const bool is_joined = !pending.late.empty();
-  if (is_joined) {
-    const bool has_rows = join(pending.bytes, pending.late, joined_);
+  bool has_rows = !pending.has_lost_rows;
+  if (is_joined && has_rows) {
+    has_rows = join(pending.bytes, pending.late, joined_);
     pending.late.clear();
-    if (!has_rows) {
-      return data_loss("the disk of spill_folder could not read rows back that it is to record");
-    }
+  }
+  if (!has_rows) {
+    return data_loss("the disk of spill_folder could not read rows back that it is to record");
   }
   std::vector<std::byte>& bytes = is_joined ? joined_ : pending.bytes;
   complete_header(pending, syncs, bytes);
@@ -486,6 +488,7 @@ void Journal::close() {
 void Journal::drop_records() {
   writer_.records.clear();
   writer_.take_late();
+  writer_.has_lost_rows = false;
   begin_group();
   writer_.count = 0;
   largest_change_ = 0;

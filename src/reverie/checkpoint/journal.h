@@ -128,10 +128,11 @@ class Journal final : public StoreLog {
     std::uint64_t file = 0;
     std::uint64_t first = 0;
     std::uint32_t count = 0;
-    std::vector<std::byte> bytes;
-    std::vector<LateRows> late;  // what the bytes lack
+    std::vector<std::byte> bytes = {};
+    std::vector<LateRows> late = {};  // what the bytes lack
+    bool has_lost_rows = false;       // a disk could not read rows back
     // The bytes of one group or more, with their headers, if they are in the ring.
-    std::span<const std::byte> in_ring;
+    std::span<const std::byte> in_ring = {};
   };
   struct Waiter {
     std::uint64_t position = 0;

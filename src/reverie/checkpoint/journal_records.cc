@@ -12,6 +12,7 @@
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/durable_files/little_endian.h"
+#include "reverie/record/readable_rows.h"
 #include "reverie/replay/table_image.h"
 
 namespace reverie::checkpoint {
@@ -151,6 +152,7 @@ std::vector<std::size_t> ends_of_parts(const SampleBatch& batch, std::size_t beg
 }
 
 bool RecordWriter::join() {
+  if (has_lost_rows) return false;
   if (late.empty()) return true;
   if (!checkpoint::join(records, late, joined_)) return false;
   records.swap(joined_);
@@ -231,7 +233,7 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
     Record record(*this, RecordType::kChunk);
     describe(record.out, rows < chunk.capacity());
     write_raw_rows(chunk, rows, record.out);
-    return;
+    return check_read(chunk, 0, rows);
   }
   Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
   // Only raw rows of varying size could fail, for lack of memory.
@@ -240,6 +242,7 @@ void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   Record record(*this, RecordType::kChunk);
   describe(record.out, bytes->raw && rows < chunk.capacity());
   record.rows(chunk, std::move(*bytes));
+  check_read(chunk, 0, rows);
 }
 
 // Only rows that are still raw: a chunk that was encoded meanwhile has no new rows since its items
@@ -262,7 +265,12 @@ void RecordWriter::write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uin
     REVERIE_CHECK(encode_column(CodecId::kRaw, schema.column(c), spans, encoded).ok());
     record.out.u64(encoded.size()).raw(encoded);
   }
+  check_read(chunk, mark.rows, rows - mark.rows);
   mark.rows = rows & kRowsMask;
+}
+
+void RecordWriter::check_read(const Chunk& chunk, std::uint32_t first, std::uint32_t rows) {
+  if (!check_readable(chunk, first, rows).ok()) has_lost_rows = true;
 }
 
 std::uint32_t RecordWriter::chunk_number(const Chunk& chunk, std::uint32_t rows) {

@@ -92,10 +92,12 @@ class RecordWriter {
   // What `records` lack, in order, and its size.
   std::vector<LateRows> late;
   std::size_t late_bytes = 0;
+  // Whether a disk could not read back rows that are in `records`. Who takes these resets it.
+  bool has_lost_rows = false;
 
   // The size of the records and of what they lack.
   std::size_t size_bytes() const { return records.size() + late_bytes; }
-  // Puts into the records what they lack. False, and they lack it still, if the disk lost rows.
+  // Puts into the records what they lack. False, and they lack it still, if a disk lost rows.
   bool join();
   // Removes and returns what the records lack; the caller takes these too, or removes them.
   std::vector<LateRows> take_late();
@@ -146,6 +148,8 @@ class RecordWriter {
   Chunk::LogMark& mark_of(const Chunk& chunk);
   void write_chunk(const Chunk& chunk, Chunk::LogMark& mark);
   void write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uint32_t rows);
+  // After rows were read.
+  void check_read(const Chunk& chunk, std::uint32_t first, std::uint32_t rows);
   void define(const TrajectoryView& trajectory);
   std::uint32_t session_number(std::string_view session);
   void write_trajectory(const TrajectoryView& trajectory, ByteWriter& out);

@@ -1,8 +1,10 @@
 #include "reverie/service/update_queue.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <set>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "reverie/base/check.h"
@@ -78,20 +80,34 @@ void UpdateQueue::add(const MutateRequest& request) {
   waiting_.push_back({UpdateCall(request)});
 }
 
+std::size_t UpdateQueue::calls_in_progress() const {
+  return static_cast<std::size_t>(std::ranges::count(begun_, Begun::kInProgress, &Begun::state));
+}
+
+std::size_t UpdateQueue::first_ready() const {
+  const auto ready = std::ranges::find_if(waiting_, [&](const Waiting& waiting) {
+    return std::ranges::none_of(begun_, [&](const Begun& begun) {
+      return begun.state == Begun::kRefused && begun.call->table() == waiting.call.table();
+    });
+  });
+  return static_cast<std::size_t>(ready - waiting_.begin());
+}
+
 TimePoint UpdateQueue::due() const {
-  if (waiting_.empty() || has_refused()) return TimePoint::max();
-  const bool takes_more =
-      waiting_.size() == 1 && !waiting_.front().is_repeated && !waiting_.front().call.is_full();
-  if (calls_in_progress_ >= (takes_more ? 1 : kCallsMax)) return TimePoint::max();
+  const std::size_t ready = first_ready();
+  if (ready == waiting_.size()) return TimePoint::max();
+  const bool takes_more = ready + 1 == waiting_.size() && !waiting_[ready].is_repeated &&
+                          !waiting_[ready].call.is_full();
+  if (calls_in_progress() >= (takes_more ? 1 : kCallsMax)) return TimePoint::max();
   return takes_more ? next_at_ : TimePoint();
 }
 
 std::shared_ptr<const UpdateCall> UpdateQueue::next(TimePoint now, bool is_urgent) {
-  if (waiting_.empty() || has_refused() || (!is_urgent && due() > now)) return nullptr;
-  auto call = std::make_shared<const UpdateCall>(std::move(waiting_.front().call));
-  waiting_.pop_front();
+  const std::size_t ready = first_ready();
+  if (ready == waiting_.size() || (!is_urgent && due() > now)) return nullptr;
+  auto call = std::make_shared<const UpdateCall>(std::move(waiting_[ready].call));
+  waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(ready));
   begun_.push_back({call});
-  ++calls_in_progress_;
   next_at_ = now + pace_;
   return call;
 }
@@ -100,48 +116,53 @@ void UpdateQueue::end(const UpdateCall& call, const Status& status) {
   const auto begun =
       std::ranges::find_if(begun_, [&](const Begun& other) { return other.call.get() == &call; });
   REVERIE_CHECK(begun != begun_.end() && begun->state == Begun::kInProgress);
-  --calls_in_progress_;
   if (status.code() == StatusCode::kInvalidArgument && call.update_count() > 1) {
     begun->state = Begun::kRefused;
   } else if (status.ok()) {
     begun->state = Begun::kDone;
   } else {
+    // Not repeated: a fault is its own, and after a lost connection it may have taken effect.
     update_count_ -= call.update_count();
     if (!failure_) failure_ = {status, call.table()};
-    begun_.erase(begun);  // nothing of it has taken effect, and it is not repeated
+    begun_.erase(begun);
   }
   settle();
 }
 
-bool UpdateQueue::has_refused() const {
-  return std::ranges::find(begun_, Begun::kRefused, &Begun::state) != begun_.end();
-}
-
 void UpdateQueue::settle() {
-  while (!begun_.empty() && begun_.front().state == Begun::kDone) {
-    update_count_ -= begun_.front().call->update_count();
-    begun_.pop_front();
+  std::set<std::string> behind;  // the tables of earlier calls that stay
+  std::deque<Begun> left;
+  for (Begun& begun : begun_) {
+    if (begun.state == Begun::kDone && !behind.contains(begun.call->table())) {
+      update_count_ -= begun.call->update_count();
+    } else {
+      behind.insert(begun.call->table());
+      left.push_back(std::move(begun));
+    }
   }
-  if (calls_in_progress_ == 0 && !begun_.empty()) repeat();
+  begun_ = std::move(left);
+  for (const Begun& begun : begun_) {
+    if (begun.state == Begun::kInProgress) behind.erase(begun.call->table());
+  }
+  for (const std::string& table : behind) repeat(table);
 }
 
-void UpdateQueue::repeat() {
+void UpdateQueue::repeat(const std::string& table) {
   std::deque<Waiting> repeated;
-  std::set<std::string_view> tables;  // of refused calls
-  for (const Begun& begun : begun_) {
-    if (begun.state == Begun::kRefused) {
-      tables.insert(begun.call->table());
+  std::deque<Begun> left;
+  for (Begun& begun : begun_) {
+    if (begun.call->table() != table) {
+      left.push_back(std::move(begun));
+    } else if (begun.state == Begun::kRefused) {
       for (UpdateCall& part : begun.call->split()) {
         repeated.push_back({std::move(part), /*is_repeated=*/true});
       }
-    } else if (tables.contains(begun.call->table())) {
+    } else {
       // Its priorities are newer than those that will be set again before it.
       repeated.push_back({*begun.call, /*is_repeated=*/true});
-    } else {
-      update_count_ -= begun.call->update_count();
     }
   }
-  begun_.clear();
+  begun_ = std::move(left);
   waiting_.insert(waiting_.begin(), std::make_move_iterator(repeated.begin()),
                   std::make_move_iterator(repeated.end()));
 }

@@ -6,10 +6,10 @@
 // of a fast learner share calls: the next one begins when the last one has ended and began at least
 // `pace` ago, or when it is full. The first update after a pause is not delayed.
 //
-// Updates take effect in their order, if calls in progress do. A store refuses a call as a whole; a
-// call of several updates is then repeated update by update, so that only the faulty one is lost.
-// Later calls may be in progress by then: once they have ended, those of the same table are
-// repeated too, behind it, and nothing else begins before.
+// The updates of a table take effect in their order, if calls in progress do. A store refuses a
+// call as a whole; a call of several updates is then repeated update by update, so that only the
+// faulty one is lost. Later calls of its table may be in progress by then: once they have ended,
+// they are repeated too, behind it, and until then nothing else of this table begins.
 #pragma once
 
 #include <cstddef>
@@ -64,8 +64,8 @@ class UpdateQueue {
 
   // Requires an update without deletes.
   void add(const MutateRequest& request);
-  // The call to begin now; null: none yet. With `is_urgent` all calls that wait begin, except while
-  // a refused call waits to be repeated.
+  // The call to begin now; null: none yet. With `is_urgent` all calls that wait begin, except those
+  // of a table of which a refused call waits to be repeated.
   std::shared_ptr<const UpdateCall> next(TimePoint now, bool is_urgent);
   // When next() will have a call, if no call in progress ends before; TimePoint::max(): not before
   // one ends.
@@ -94,17 +94,19 @@ class UpdateQueue {
     enum { kInProgress, kRefused, kDone } state = kInProgress;
   };
 
-  bool has_refused() const;
+  std::size_t calls_in_progress() const;
+  // The place in waiting_ of the first call that waits for nothing but its time; else the size.
+  std::size_t first_ready() const;
   // Forgets what has ended, once nothing can make it necessary to repeat it.
   void settle();
-  // Requires that every call has ended, and that the first one was refused.
-  void repeat();
+  // Requires that all calls of the table have ended, and that the first one was refused.
+  void repeat(const std::string& table);
 
   const Duration pace_;
   std::deque<Waiting> waiting_;
-  // In their order. One that has ended stays while an earlier one is in progress or refused.
+  // In their order. One that has ended stays while an earlier one of its table is in progress or
+  // refused.
   std::deque<Begun> begun_;
-  std::size_t calls_in_progress_ = 0;
   std::size_t update_count_ = 0;
   TimePoint next_at_ = {};
   std::optional<Failure> failure_;

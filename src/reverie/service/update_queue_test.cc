@@ -153,12 +153,11 @@ TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedBeforeTheLaterCallsOfItsTable) {
   ASSERT_TRUE(other);
   add_keys(9'000, 1, "t", 6);
   queue.end(*refused, invalid_argument("negative"));
-  EXPECT_FALSE(next(/*is_urgent=*/true)) << "while later calls are in progress";
+  EXPECT_FALSE(next(/*is_urgent=*/true)) << "while a later call of this table is in progress";
   EXPECT_EQ(queue.due(), TimePoint::max());
-  queue.end(*other, {});
-  EXPECT_FALSE(next(/*is_urgent=*/true));
   queue.end(*newer, {});
-  EXPECT_LE(queue.due(), now);
+  EXPECT_LE(queue.due(), now) << "whatever is in progress for other tables";
+  queue.end(*other, {});
   std::vector<std::pair<ItemKey, double>> firsts;
   while (const Call call = next(/*is_urgent=*/true)) {
     firsts.emplace_back(call->request().keys[0], call->request().key_priorities[0]);
@@ -169,6 +168,25 @@ TEST_F(UpdateQueueTest, ARefusedCallIsRepeatedBeforeTheLaterCallsOfItsTable) {
             (std::vector<std::pair<ItemKey, double>>{{1, -1}, {9'000, 2}, {9'000, 3}, {9'000, 6}}));
   EXPECT_EQ(queue.update_count(), 0u);
   EXPECT_TRUE(queue.take_failure());
+}
+
+TEST_F(UpdateQueueTest, ARefusedCallHoldsBackItsOwnTableAlone) {
+  constexpr std::size_t kHalf = UpdateCall::kPrioritiesMax / 2;
+  add_keys(1, kHalf, "t", -1);
+  add_keys(1, kHalf, "t", 2);
+  add_keys(1, kHalf + 1, "t", 3);
+  const Call refused = next();
+  const Call newer = next(/*is_urgent=*/true);
+  ASSERT_TRUE(refused && newer);
+  queue.end(*refused, invalid_argument("negative"));
+  add_keys(7, 1, "t", 4);
+  add_keys(8, 1, "u", 5);
+  const Call other = next(/*is_urgent=*/true);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->table(), "u");
+  EXPECT_FALSE(next(/*is_urgent=*/true));
+  queue.end(*other, {});
+  EXPECT_EQ(queue.update_count(), 4u) << "that one is done, although others wait";
 }
 
 TEST_F(UpdateQueueTest, OtherErrorsFailAllUpdatesOfACall) {
@@ -182,8 +200,9 @@ TEST_F(UpdateQueueTest, OtherErrorsFailAllUpdatesOfACall) {
 // The model is a map to which every update is written at once, except the faulty ones.
 TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
   Random random(7);
-  std::map<ItemKey, double> model;
-  std::map<ItemKey, double> store;
+  using Priorities = std::map<std::pair<std::string, ItemKey>, double>;
+  Priorities model;
+  Priorities store;
   std::deque<std::pair<Call, Status>> in_progress;
   // Calls on one connection take effect in order.
   const auto run = [&](Call call) {
@@ -193,7 +212,7 @@ TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
       status = invalid_argument("negative");
     }
     for (std::size_t i = 0; status.ok() && i < request.keys.size(); ++i) {
-      store[request.keys[i]] = request.key_priorities[i];
+      store[{call->table(), request.keys[i]}] = request.key_priorities[i];
     }
     in_progress.emplace_back(std::move(call), std::move(status));
   };
@@ -206,8 +225,9 @@ TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
     const ItemKey key = random.below(8);
     const auto count = static_cast<std::size_t>(1 + random.below(4));
     const bool is_faulty = random.below(50) == 0;
-    add_keys(key, count, "t", is_faulty ? -1 : step);
-    for (std::size_t i = 0; !is_faulty && i < count; ++i) model[key + i] = step;
+    const std::string table = random.below(4) == 0 ? "u" : "t";
+    add_keys(key, count, table, is_faulty ? -1 : step);
+    for (std::size_t i = 0; !is_faulty && i < count; ++i) model[{table, key + i}] = step;
     now = now + random.below(400) * std::chrono::microseconds(1);
     const bool is_urgent = random.below(20) == 0;
     while (Call call = next(is_urgent)) run(std::move(call));

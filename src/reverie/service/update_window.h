@@ -21,7 +21,8 @@
 
 namespace reverie {
 
-// Thread-safe. May be destroyed while updates are in progress: they continue.
+// Thread-safe. May be destroyed while updates are in progress: they continue, but a call that is
+// refused after that is not repeated update by update. flush() before prevents that.
 class UpdateWindow {
  public:
   // Updates that have not ended.

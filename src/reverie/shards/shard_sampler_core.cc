@@ -409,6 +409,7 @@ void ShardSamplerCore::on_reset(std::string_view table, ShardIndex shard, Work& 
   if (found == pools_.end()) return;
   Pool& pool = *found->second;
   ++pool.epochs[shard];
+  pool.sizes[shard] = 0;
   for (Pool::Leftover& leftover : pool.leftovers) {
     if (leftover.shard == shard) work.dropped.push_back(std::move(leftover.batch));
   }

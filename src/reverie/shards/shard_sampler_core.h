@@ -115,8 +115,9 @@ class ShardSamplerCore {
   // A shard went down or came up.
   void on_shards_changed(Work& work);
 
-  // A shard's table was reset. Its samples that wait are dropped, and so are those that were
-  // requested before and have no request that waits for them: they may be of items that are gone.
+  // A shard's table was reset, or may have been. Its samples that wait are dropped, and so are
+  // those that were requested before and have no request that waits for them: they may be of items
+  // that are gone. Its size is not known until it answers again.
   void on_reset(std::string_view table, ShardIndex shard, Work& work);
 
   // A request is cancelled in two steps, so that calls that complete at once when they are

@@ -366,9 +366,27 @@ TEST_F(ShardSamplerCoreTest, SamplesRequestedBeforeAResetGoToNoRequestAfterIt) {
   answer(work.queries[0], 2, {}, 0.1, 10);
   ASSERT_TRUE(result_);
   EXPECT_EQ(given(), (Counts{2, 0}));
-  EXPECT_EQ(result_->batch.table_size(), 10) << "without the size before the reset";
+  EXPECT_EQ(result_->batch.table_size(), 10) << "without a size from before the reset";
   result_.reset();
   EXPECT_EQ(asked(sample(4)), (Counts{2, 2})) << "nothing is left over, and the shard is free";
+}
+
+TEST_F(ShardSamplerCoreTest, TheSizeOfAShardIsNotKnownAfterItsReset) {
+  open(2);
+  Work work = sample(4);
+  answer(work.queries[0], 2, {}, 0.1, 1'000);
+  answer(work.queries[1], 2, {}, 0.1, 1'000);
+  EXPECT_EQ(result_->batch.table_size(), 2'000);
+  reset(0);
+  reset(1);
+  result_.reset();
+  work = sample(2, in(50 * kMillisecond));
+  ASSERT_EQ(asked(work), (Counts{1, 1}));
+  work = answer(work.queries[0], 1, {}, 0.1, 10);
+  clock_.advance(1'000 * kMillisecond);
+  alarm_after(Duration::zero());
+  ASSERT_TRUE(result_) << "the other one is silent";
+  EXPECT_EQ(result_->batch.table_size(), 10);
 }
 
 TEST_F(ShardSamplerCoreTest, ARequestThatWaitsDuringAResetGetsItsAnswers) {

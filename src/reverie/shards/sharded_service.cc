@@ -390,16 +390,15 @@ RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
   }
   return fan_out<Status>(
       0, up,
-      [&](ShardIndex, ReplayService& service, Done<Status> answered) {
-        return service.reset(table, std::move(answered));
+      [&](ShardIndex shard, ReplayService& service, Done<Status> answered) {
+        // With any status: a shard whose answer was lost may have done it, too.
+        return service.reset(table, [this, shard, name = std::string(table),
+                                     answered = std::move(answered)](const Status& status) {
+          sampler_.on_reset(name, shard);
+          answered(status);
+        });
       },
-      [this, undone, table = std::string(table),
-       done = std::move(done)](const std::vector<std::optional<Status>>& results) {
-        for (std::size_t s = 0; s < results.size(); ++s) {
-          if (results[s] && results[s]->ok()) {
-            sampler_.on_reset(table, static_cast<ShardIndex>(s));
-          }
-        }
+      [undone, done = std::move(done)](const std::vector<std::optional<Status>>& results) {
         const Status status = worst(results, [](const Status& result) { return result; });
         done(status.ok() ? undone : status);
       });
