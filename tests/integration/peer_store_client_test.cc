@@ -33,7 +33,7 @@ class ScriptedStore final : public StoreLinkEvents,
  public:
   struct Asked {
     std::uint64_t id = 0;
-    std::uint64_t received = 0;
+    std::vector<std::uint64_t> received;
   };
 
   void serve(LinkLoops& loops, AcceptedConnection incoming) {
@@ -160,6 +160,7 @@ class PeerStoreClientTest : public ::testing::Test {
 };
 
 TEST_F(PeerStoreClientTest, ASampleThatHasNotArrivedIsNotAcknowledged) {
+  using Ids = std::vector<std::uint64_t>;
   const RequestId waits = sample(2);
   const RequestId quick = sample(1);
   ASSERT_TRUE(eventually([&] { return server_->asked_count() == 2; }));
@@ -167,7 +168,7 @@ TEST_F(PeerStoreClientTest, ASampleThatHasNotArrivedIsNotAcknowledged) {
   ASSERT_TRUE(eventually([&] { return result_count() == 1; }));
   (void)sample(1);
   ASSERT_TRUE(eventually([&] { return server_->asked_count() == 3; }));
-  EXPECT_LT(server_->asked(2).received, waits) << "an earlier request that is answered later";
+  EXPECT_EQ(server_->asked(2).received, (Ids{quick})) << "although an earlier one waits";
 
   server_->answer(waits, 1, /*is_last=*/false);
   const RequestId last = server_->asked(2).id;
@@ -175,13 +176,13 @@ TEST_F(PeerStoreClientTest, ASampleThatHasNotArrivedIsNotAcknowledged) {
   ASSERT_TRUE(eventually([&] { return result_count() == 2; })) << "both parts have been read";
   (void)sample(1);
   ASSERT_TRUE(eventually([&] { return server_->asked_count() == 4; }));
-  EXPECT_LT(server_->asked(3).received, waits) << "its last part has not arrived";
+  EXPECT_EQ(server_->asked(3).received, (Ids{last})) << "the other one's last part has not arrived";
 
   server_->answer(waits, 1, /*is_last=*/true);
   ASSERT_TRUE(eventually([&] { return result_count() == 3; }));
   (void)sample(1);
   ASSERT_TRUE(eventually([&] { return server_->asked_count() == 5; }));
-  EXPECT_EQ(server_->asked(4).received, last);
+  EXPECT_EQ(server_->asked(4).received, (Ids{waits}));
 }
 
 // The loop's thread reads one part after another, so one request is nearly always being read while

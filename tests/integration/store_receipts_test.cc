@@ -2,7 +2,9 @@
 // src/reverie/adapters/peer/store_connection_test.cc.
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,48 +57,74 @@ Frame frame_of(FrameKind kind, Message message) {
   return frame;
 }
 
-// A batch of two parts: the client is lost once the first has been sent, on the thread of the link.
-TEST(StoreReceipts, DrawsThatAreSentWhileTheClientIsLostAreNotKeptForItsReceipt) {
-  constexpr std::size_t kCount = PackedWriter::kItemsMax + 1;
-  const auto inner =
-      LocalService::open(
-          {testing::table_options("t", "Fifo", "Fifo", 10, RateLimiter::min_size(1))}, {})
-          .value();
-  Item item = testing::make_item(1, 1.0);
-  ASSERT_TRUE(insert_and_wait(*inner, {"t", {&item, 1}}).status.ok());
-  const auto service = std::make_shared<CountedReceipts>(inner);
-  const auto store = std::make_shared<PeerStore>(service, Clock::system());
-  store->tables["t"].keeps_receipts = true;
-  std::shared_ptr<HookedLink> link;
-  const auto connection = StoreConnection::make(
-      store,
-      [&](const std::weak_ptr<StoreLinkEvents>&, const FrameLimits&) {
-        link = std::make_shared<HookedLink>();
-        return link;
-      },
-      nullptr, nullptr);
+class StoreReceipts : public ::testing::Test {
+ protected:
+  StoreReceipts() {
+    for (ItemKey key = 1; key <= 3; ++key) {
+      Item item = testing::make_item(key, 1.0);
+      EXPECT_TRUE(insert_and_wait(*inner_, {"t", {&item, 1}}).status.ok());
+    }
+    store_->tables["t"].keeps_receipts = true;
+    store_->tables["empty"].keeps_receipts = true;
+    Greeting greeting;
+    greeting.name = std::string(store_wire::kClientName);
+    connection_->on_frames({frame_of(FrameKind::kHello, encode(greeting))});
+    Resumption resumption;
+    resumption.session = 1;
+    connection_->on_frames({frame_of(FrameKind::kResume, encode(resumption))});
+    EXPECT_TRUE(connection_->is_open());
+  }
+  ~StoreReceipts() override {
+    connection_->on_lost(unavailable("the client is gone"));
+    service_->close();
+  }
+  void sample(std::uint64_t id, std::string_view table, std::size_t count,
+              std::vector<std::uint64_t> received = {}) {
+    store_wire::SampleMessage ask;
+    ask.table = table;
+    ask.count = ask.min_count = count;
+    ask.received = std::move(received);
+    Frame asked =
+        frame_of(FrameKind::kCall, *store_wire::message_of(store_wire::write_sample(ask)));
+    asked.header.sequence = static_cast<std::uint64_t>(StoreCall::kSample);
+    asked.header.call = id;
+    connection_->on_frames({asked});
+  }
 
-  Greeting greeting;
-  greeting.name = std::string(store_wire::kClientName);
-  connection->on_frames({frame_of(FrameKind::kHello, encode(greeting))});
-  Resumption resumption;
-  resumption.session = 1;
-  connection->on_frames({frame_of(FrameKind::kResume, encode(resumption))});
-  ASSERT_TRUE(connection->is_open());
+  const std::shared_ptr<LocalService> inner_ =
+      LocalService::open(
+          {testing::table_options("t", "Fifo", "Fifo", 10, RateLimiter::min_size(1)),
+           testing::table_options("empty", "Fifo", "Fifo", 10, RateLimiter::min_size(1))},
+          {})
+          .value();
+  const std::shared_ptr<CountedReceipts> service_ = std::make_shared<CountedReceipts>(inner_);
+  const std::shared_ptr<PeerStore> store_ = std::make_shared<PeerStore>(service_, Clock::system());
+  const std::shared_ptr<HookedLink> link_ = std::make_shared<HookedLink>();
+  const std::shared_ptr<StoreConnection> connection_ = StoreConnection::make(
+      store_, [this](const std::weak_ptr<StoreLinkEvents>&, const FrameLimits&) { return link_; },
+      nullptr, nullptr);
+};
+
+// A batch of two parts: the client is lost once the first has been sent, on the thread of the link.
+TEST_F(StoreReceipts, DrawsThatAreSentWhileTheClientIsLostAreNotKeptForItsReceipt) {
   int answers = 0;
-  link->when_answered = [&] {
-    if (++answers == 1) connection->on_lost(unavailable("the client is gone"));
+  link_->when_answered = [&] {
+    if (++answers == 1) connection_->on_lost(unavailable("the client is gone"));
   };
-  store_wire::SampleMessage ask;
-  ask.table = "t";
-  ask.count = ask.min_count = kCount;
-  Frame asked = frame_of(FrameKind::kCall, *store_wire::message_of(store_wire::write_sample(ask)));
-  asked.header.sequence = static_cast<std::uint64_t>(StoreCall::kSample);
-  asked.header.call = 1;
-  connection->on_frames({asked});
+  sample(1, "t", PackedWriter::kItemsMax + 1);
   EXPECT_GE(answers, 1);
-  EXPECT_EQ(service->open_draws, 0u);
-  service->close();
+  EXPECT_EQ(service_->open_draws, 0u);
+}
+
+TEST_F(StoreReceipts, ASampleThatWaitsHoldsBackNoReceiptOfLaterOnes) {
+  sample(1, "empty", 1);
+  sample(2, "t", 1);
+  sample(3, "t", 1);
+  EXPECT_EQ(service_->open_draws, 2u);
+  sample(4, "t", 1, {3});
+  EXPECT_EQ(service_->open_draws, 2u) << "those of 2 and 4";
+  sample(5, "t", 1, {2, 4, 1, 77});
+  EXPECT_EQ(service_->open_draws, 1u);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ constexpr auto kSampleFields = [](auto& fields, auto& ask) {
   fields.flag(ask.wants_least);
   fields.flag(ask.wants_names);
   fields.optional(ask.timeout, kDurationFields);
-  fields.number(ask.received);
+  fields.array(ask.received);
   fields.array(ask.returned);
 };
 

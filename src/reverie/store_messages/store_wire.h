@@ -29,8 +29,8 @@
 namespace reverie::store_wire {
 
 // The names of the two ends; the number is the version of this protocol.
-inline constexpr std::string_view kClientName = "reverie.store.client/4";
-inline constexpr std::string_view kServerName = "reverie.store/4";
+inline constexpr std::string_view kClientName = "reverie.store.client/5";
+inline constexpr std::string_view kServerName = "reverie.store/5";
 // The first bytes of every link of peers.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 
@@ -73,8 +73,10 @@ struct SampleMessage {
   bool wants_least = false;
   bool wants_names = false;                        // whether to send the column names of the table
   std::optional<Duration> timeout = std::nullopt;  // empty: no limit
-  std::uint64_t received = 0;  // all samples of requests up to this one have arrived; 0 for none
-  std::vector<std::uint64_t> returned = {};  // requests whose samples are no longer used
+  // Requests whose samples have arrived, since the last such list; and those whose samples are no
+  // longer used.
+  std::vector<std::uint64_t> received = {};
+  std::vector<std::uint64_t> returned = {};
 };
 Payload write_sample(const SampleMessage& ask);
 Result<SampleMessage> read_sample(const Payload& payload);

@@ -18,7 +18,7 @@ TEST(StoreWire, ASampleRequestSurvivesARoundTrip) {
   ask.is_distinct = true;
   ask.wants_names = true;
   ask.timeout = std::chrono::milliseconds(7);
-  ask.received = 41;
+  ask.received = {41, 38};
   ask.returned = {39, 40};
   const Payload payload = write_sample(ask);
   const SampleMessage read = read_sample(payload).value();
@@ -29,7 +29,7 @@ TEST(StoreWire, ASampleRequestSurvivesARoundTrip) {
   EXPECT_FALSE(read.wants_least);
   EXPECT_TRUE(read.wants_names);
   EXPECT_EQ(read.timeout, Duration(std::chrono::milliseconds(7)));
-  EXPECT_EQ(read.received, 41u);
+  EXPECT_EQ(read.received, ask.received);
   EXPECT_EQ(read.returned, ask.returned);
 }
 

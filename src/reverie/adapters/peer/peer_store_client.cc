@@ -167,7 +167,7 @@ std::shared_ptr<const Message> PeerStoreClient::sample_message(Sampling& samplin
   const auto found = names_.find(sampling.table);
   sampling.names = found == names_.end() ? nullptr : found->second;
   sampling.ask.wants_names = sampling.names == nullptr;
-  sampling.ask.received = received_up_to();
+  sampling.ask.received = std::exchange(received_, {});
   sampling.ask.returned = session_->returns->take();
   return store_wire::message_of(store_wire::write_sample(sampling.ask));
 }
@@ -213,14 +213,6 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   };
   pending.sampling = std::move(sampling);
   return ask(std::move(pending));
-}
-
-// The server acknowledges everything up to this number, and answers requests in any order.
-std::uint64_t PeerStoreClient::received_up_to() const {
-  for (const auto& [id, pending] : pending_) {
-    if (pending.sampling) return std::min(received_, id - 1);
-  }
-  return received_;
 }
 
 template <typename T>
@@ -427,7 +419,7 @@ void PeerStoreClient::cancel(RequestId id) {
       // It completes with what the server has done by then.
       pending.late_with = cancelled("the call was cancelled");
       pending.answer_by = until;
-      if (session_) {
+      if (session_ && session_->stage == Session::Stage::kOpen) {
         session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
       }
     }

@@ -125,8 +125,6 @@ class PeerStoreClient final : public ReplayService,
   // Ends all requests, except those that are being read: their reader ends them.
   void fail_all(const Status& why, Outcome& outcome) REVERIE_REQUIRES(mutex_);
   std::shared_ptr<const Message> sample_message(Sampling& sampling) REVERIE_REQUIRES(mutex_);
-  // The highest number up to which no sample is still to arrive.
-  std::uint64_t received_up_to() const REVERIE_REQUIRES(mutex_);
   std::shared_ptr<InsertPump> pump_of(std::string_view table, std::uint64_t writer,
                                       RequestId& base);
   std::shared_ptr<InsertPump> make_pump(RequestId& base) REVERIE_REQUIRES(mutex_);
@@ -150,7 +148,8 @@ class PeerStoreClient final : public ReplayService,
                const Frame& frame);
   void read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
                   const store_wire::SamplePart& part, const Payload& payload, Status& status);
-  static void end_orphan(const Session& session, RequestId id, const Frame& frame);
+  void end_orphan(const SessionPtr& session, RequestId id, const Frame& frame)
+      REVERIE_REQUIRES(mutex_);
   void on_inserted(const Session& session, const Payload& payload);
 
   void watch(TimePoint due) { alarm_.set(due); }
@@ -178,7 +177,8 @@ class PeerStoreClient final : public ReplayService,
   // By table of the connected server.
   std::map<std::string, std::shared_ptr<const wire::ColumnNames>, std::less<>> names_
       REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the highest sample that arrived
+  // Sample requests of this connection whose last part has arrived, since the last one was sent.
+  std::vector<std::uint64_t> received_ REVERIE_GUARDED_BY(mutex_);
   bool is_connecting_ REVERIE_GUARDED_BY(mutex_) = false;
   SessionPtr session_ REVERIE_GUARDED_BY(mutex_);
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();

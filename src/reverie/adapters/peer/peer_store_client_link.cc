@@ -235,6 +235,7 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
     is_logged_ = false;
     all = pumps();
     names_.clear();  // the server may be another one
+    received_.clear();
     for (auto& [id, pending] : pending_) {
       if (pending.is_reading) continue;
       send(id, pending);
@@ -356,7 +357,7 @@ void PeerStoreClient::on_answer(const SessionPtr& session, const Frame& frame) {
     const auto found = pending_.find(id);
     if (session_ != session || found == pending_.end() || found->second.kind != kind) {
       // The rest of a sample whose request was cancelled.
-      if (kind == store_wire::StoreCall::kSample) end_orphan(*session, id, frame);
+      if (kind == store_wire::StoreCall::kSample) end_orphan(session, id, frame);
       return;
     }
     sampling = found->second.sampling;
@@ -369,9 +370,10 @@ void PeerStoreClient::on_answer(const SessionPtr& session, const Frame& frame) {
   answer({}, &frame.message.payload);
 }
 
-void PeerStoreClient::end_orphan(const Session& session, RequestId id, const Frame& frame) {
+void PeerStoreClient::end_orphan(const SessionPtr& session, RequestId id, const Frame& frame) {
   if (frame.header.received == store_wire::kMoreFollows) return;
-  if (session.returns->begin()) session.returns->end(id);
+  if (session_ == session) received_.push_back(id);
+  if (session->returns->begin()) session->returns->end(id);
 }
 
 // While its batch is written to, the request is marked, so that nothing else ends it.
@@ -410,7 +412,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
-    if (is_last) received_ = std::max(received_, id);
+    if (is_last && session_ == session) received_.push_back(id);
     if (!is_done && session_ != session) {
       // The connection has ended meanwhile, on another thread, which left the request here.
       status = is_closed_ ? cancelled("the client is closed")

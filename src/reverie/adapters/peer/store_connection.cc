@@ -117,9 +117,11 @@ void StoreConnection::on_lost(const Status&) {
   std::vector<RequestId> ids;
   std::deque<Drawn> unsent;
   std::map<std::uint64_t, Lease> leases;
+  std::multimap<std::uint64_t, Sent> sent;
   {
     MutexLock lock(mutex_);
     is_over_ = true;
+    sent.swap(sent_);
     for (const auto& [id, draw] : draws_) {
       if (draw != 0) ids.push_back(draw);
     }
@@ -138,18 +140,19 @@ void StoreConnection::on_lost(const Status&) {
   for (const RequestId id : ids) store_->service->cancel(id);
   for (const auto& [number, writer] : writers_) writer->end();
   writers_.clear();
-  receive_up_to(UINT64_MAX);
+  for (const auto& [id, sent] : sent) store_->service->receive(sent.table, sent.draws);
   place_ = nullptr;
   if (on_end_) std::exchange(on_end_, nullptr)(this);
 }
 
-void StoreConnection::receive_up_to(std::uint64_t id) {
-  std::deque<Sent> received;
+void StoreConnection::receive(std::span<const std::uint64_t> ids) {
+  std::vector<Sent> received;
   {
     MutexLock lock(mutex_);
-    while (!sent_.empty() && sent_.front().id <= id) {
-      received.push_back(std::move(sent_.front()));
-      sent_.pop_front();
+    for (const std::uint64_t id : ids) {
+      const auto [begin, end] = sent_.equal_range(id);
+      for (auto sent = begin; sent != end; ++sent) received.push_back(std::move(sent->second));
+      sent_.erase(begin, end);
     }
   }
   for (const Sent& sent : received) store_->service->receive(sent.table, sent.draws);

@@ -95,7 +95,6 @@ class StoreConnection final : public StoreLinkEvents,
     std::vector<std::pair<Ref<const Chunk>, RawRows>> chunks = {};
   };
   struct Sent {
-    std::uint64_t id = 0;
     std::string table;
     std::vector<DrawId> draws;
   };
@@ -118,7 +117,8 @@ class StoreConnection final : public StoreLinkEvents,
   void drop_unsent(const std::string& table, SampleBatch batch);
   // Keeps the draws of a batch until the client has received them.
   void keep_sent(const Drawn& drawn);
-  void receive_up_to(std::uint64_t id);
+  // The samples of these requests have arrived.
+  void receive(std::span<const std::uint64_t> ids);
   void lend(std::uint64_t id, MappedChunks mapped);
   void take_back(std::span<const std::uint64_t> ids);
   void answer(std::uint64_t id, store_wire::StoreCall kind, Payload payload);
@@ -149,7 +149,8 @@ class StoreConnection final : public StoreLinkEvents,
   std::map<std::uint64_t, RequestId> draws_ REVERIE_GUARDED_BY(mutex_);  // by our number
   std::deque<WaitingDraw> waiting_draws_ REVERIE_GUARDED_BY(mutex_);  // requests that wait for room
   std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);               // batches that wait for room
-  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // of tables that keep receipts
+  // By our number, of tables that keep receipts.
+  std::multimap<std::uint64_t, Sent> sent_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Lease> leases_ REVERIE_GUARDED_BY(mutex_);  // by our number
   std::size_t leased_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<SampleBatch> spare_ REVERIE_GUARDED_BY(mutex_);

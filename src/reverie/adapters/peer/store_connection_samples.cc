@@ -55,7 +55,7 @@ void StoreConnection::drop_unsent(const std::string& table, SampleBatch batch) {
 
 Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const store_wire::SampleMessage ask, store_wire::read_sample(payload));
-  receive_up_to(ask.received);
+  receive(ask.received);
   take_back(ask.returned);
   if (ask.count > store_wire::kRequestSamplesMax) {
     store_wire::SamplePart part;
@@ -208,11 +208,11 @@ bool StoreConnection::send_parts(Drawn& drawn) {
 
 // The client may have been lost since its samples were drawn: then it sends no receipt.
 void StoreConnection::keep_sent(const Drawn& drawn) {
-  Sent sent{drawn.id, drawn.table, draws_of(drawn.batch)};
+  Sent sent{drawn.table, draws_of(drawn.batch)};
   {
     MutexLock lock(mutex_);
     if (!is_over_) {
-      sent_.push_back(std::move(sent));
+      sent_.emplace(drawn.id, std::move(sent));
       return;
     }
   }
