@@ -8,10 +8,6 @@ namespace reverie {
 namespace {
 
 constexpr Duration kRetry = std::chrono::milliseconds(50);
-// A child that has not asked for this long gives its place to another.
-constexpr Duration kChildSilence = std::chrono::seconds(10);
-// Versions are followed for a child that has not asked for this long: programs may pull rarely.
-constexpr Duration kFollowedSilence = std::chrono::minutes(2);
 // A following peer asks again at least this often, so that its parent keeps it as a child.
 constexpr Duration kFollowTime = std::chrono::seconds(3);
 // How long to try a peer without a connection.
@@ -21,8 +17,6 @@ constexpr int kDetoursMax = 8;
 constexpr Duration kFailedTime = std::chrono::seconds(5);
 // After this many failures in a row to map its memory, a source counts as on another host.
 constexpr int kFailedMapsMax = 3;
-constexpr std::size_t kWaitersMax = 65'536;
-constexpr std::uint64_t kRunMax = std::uint64_t{1} << 63;  // no run that is not hostile reaches it
 
 bool is_transient(StatusCode code) {
   return code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
@@ -95,6 +89,7 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
       inquiry.last = unavailable("weights '{}' have no source here; name the peers that have them",
                                  options_.name);
     }
+    if (inquiry.is_followed) wait_on(inquiry);
     const bool is_retry =
         inquiry.waits && (is_transient(inquiry.last.code()) || options_.sources.empty());
     if (!is_retry) return end(id, inquiry.last);
@@ -227,6 +222,10 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
   failed_.erase(from);
   if (from != parent_) parent_.clear();
   if (answer.kind == Kind::kNothing) {
+    if (inquiry.is_followed && !inquiry.waits) {
+      wait_on(inquiry);
+      return advance(id, now);
+    }
     if (!inquiry.waits) return end(id, {});
     return fail_over(id, from, unavailable("'{}' does not wait for a version", from), now);
   }
@@ -278,6 +277,7 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
 void WeightsCore::take(HeldVersion version, TimePoint now) {
   if (held_.about &&
       std::tie(held_.run, held_.about->version) >= std::tie(version.run, version.about->version)) {
+    answer_waiters();
     return follow(now);
   }
   held_ = std::move(version);
@@ -290,6 +290,11 @@ void WeightsCore::take(HeldVersion version, TimePoint now) {
   follow(now);
 }
 
+// The sources have been asked whether the held version is the newest.
+void WeightsCore::wait_on(Inquiry& followed) {
+  if (!std::exchange(followed.waits, true)) answer_waiters();
+}
+
 // Answers those of the waiting peers that the held version is for.
 void WeightsCore::answer_waiters() {
   std::vector<Waiter> waiting;
@@ -297,7 +302,7 @@ void WeightsCore::answer_waiters() {
     if (has_for(waiter.ask.run, waiter.ask.at_least)) {
       serve(waiter.request, waiter.ask);
     } else if (!waiter.ask.waits) {
-      answer(waiter.request, encode(WeightsAnswer{}));  // it came before this peer had a version
+      answer(waiter.request, encode(WeightsAnswer{}));
     } else {
       waiting.push_back(std::move(waiter));
     }
@@ -305,161 +310,18 @@ void WeightsCore::answer_waiters() {
   waiters_ = std::move(waiting);
 }
 
-void WeightsCore::follow(TimePoint now) {
+void WeightsCore::follow(TimePoint now, bool waits) {
   if (follow_id_ != 0 || is_closed_ || options_.sources.empty()) return;
   if (!has_children(now) && waiters_.empty()) return;
   follow_id_ = ++last_inquiry_;
   Inquiry& inquiry = inquiries_[follow_id_];
   inquiry.at_least = held_.about ? held_.about->version + 1 : 0;
   inquiry.run = held_.run;
-  inquiry.waits = true;
+  inquiry.waits = waits;
   inquiry.is_followed = true;
   inquiry.deadline = TimePoint::max();
   begin(inquiry, now);
   advance(follow_id_, now);
-}
-
-// --- Requests.
-
-bool WeightsCore::is_mapped_by(const WeightsRequest& ask) const {
-  return ask.maps && !ask.host.empty() && ask.host == options_.host;
-}
-
-// Drops children that have not asked for `silence`. One that waits need not ask again.
-void WeightsCore::drop_silent_children(TimePoint now, Duration silence) {
-  for (auto at = children_.begin(); at != children_.end();) {
-    const bool is_silent = at->second.heard + silence < now;
-    const bool waits = is_silent && std::ranges::count(waiters_, at->first, &Waiter::caller) > 0;
-    if (waits) at->second.heard = now;
-    at = is_silent && !waits ? children_.erase(at) : std::next(at);
-  }
-}
-
-bool WeightsCore::has_children(TimePoint now) {
-  drop_silent_children(now, kFollowedSilence);
-  return !children_.empty();
-}
-
-std::string WeightsCore::elsewhere(const std::string& caller, const WeightsRequest& ask,
-                                   TimePoint now) {
-  if (!ask.refused.empty()) children_.erase(ask.refused);
-  const auto own = children_.find(caller);
-  if (own != children_.end()) own->second.heard = now;
-  drop_silent_children(now, kChildSilence);
-  if (own != children_.end() || is_mapped_by(ask)) {
-    // Peers that map count as children only if this peer has to follow for them.
-    if (own == children_.end() && options_.sources.empty()) return {};
-    children_[caller] = {ask.host, now};
-    return {};
-  }
-  if (!ask.is_reachable && children_.empty()) {
-    has_unreachable_ = true;
-    return {};
-  }
-  std::vector<std::string> sent_to;
-  for (const auto& [name, child] : children_) {
-    if (!child.host.empty() && child.host == options_.host) continue;  // those map
-    if (ask.maps && child.host == ask.host && !child.host.empty()) return name;
-    sent_to.push_back(name);
-  }
-  if (ask.is_reachable && sent_to.size() < kFanOut) {
-    children_[caller] = {ask.host, now};
-    return {};
-  }
-  if (sent_to.empty()) {
-    has_unreachable_ = true;
-    return {};
-  }
-  return sent_to[std::hash<std::string>()(caller) % sent_to.size()];
-}
-
-void WeightsCore::on_request(const Request& request, TimePoint now) {
-  const Result<WeightsRequest> decoded = decode_weights_request(request.message.payload);
-  if (!decoded.ok()) return refuse(request.id, decoded.status());
-  if (is_closed_) return refuse(request.id, unavailable("these weights are no longer served"));
-  const WeightsRequest& ask = *decoded;
-  const std::string other = elsewhere(request.caller, ask, now);
-  if (!other.empty() && (ask.waits || held_.about)) {
-    WeightsAnswer answer;
-    answer.kind = WeightsAnswer::Kind::kElsewhere;
-    answer.peer = other;
-    return this->answer(request.id, encode(answer));
-  }
-  has_map_requests_ = has_map_requests_ || is_mapped_by(ask);
-  if (options_.sources.empty() && ask.run < kRunMax) note_run(ask.run);
-  if (has_for(ask.run, ask.at_least)) {
-    serve(request.id, ask);
-  } else if (!ask.waits && (held_.about || options_.sources.empty())) {
-    answer(request.id, encode(WeightsAnswer{}));
-  } else if (waiters_.size() >= kWaitersMax) {
-    refuse(request.id,
-           resource_exhausted("{} peers wait for weights '{}'", waiters_.size(), options_.name));
-  } else {
-    waiters_.push_back({request.id, request.caller, ask});
-  }
-  follow(now);
-}
-
-// A peer has a version of `run`. If that is later than this publisher's, the clock of an earlier
-// publisher's host was ahead: the only publisher has the latest run, also before its first version.
-void WeightsCore::note_run(std::uint64_t run) {
-  if (run <= std::max({options_.run, held_.run, run_floor_})) return;
-  run_floor_ = run + 1;
-  if (!held_.about) return;
-  held_.run = run_floor_;
-  answer_waiters();
-}
-
-void WeightsCore::on_withdrawn(InboundId request) {
-  std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.request == request; });
-}
-
-bool WeightsCore::has_for(std::uint64_t run, std::uint64_t at_least) const {
-  if (!held_.about) return false;
-  const bool is_same_run = run == 0 || run == held_.run;
-  return is_same_run ? held_.about->version >= at_least : held_.run > run;
-}
-
-void WeightsCore::serve(InboundId request, const WeightsRequest& ask) {
-  WeightsAnswer answer;
-  answer.run = held_.run;
-  answer.version = held_.about->version;
-  if (is_mapped_by(ask) && held_.place.fd >= 0) {
-    answer.kind = WeightsAnswer::Kind::kMemory;
-    answer.place = held_.place;
-    return this->answer(request, encode(answer));
-  }
-  if (held_.changes && ask.has_version && ask.run == held_.run &&
-      ask.version == held_.changes->base) {
-    answer.kind = WeightsAnswer::Kind::kChanged;
-    answer.base = held_.changes->base;
-    answer.checksum = held_.changes->checksum;
-    answer.blocks = held_.changes->blocks;
-    Payload payload = encode(answer);
-    if (!held_.changes->bytes.bytes.empty()) payload.bulk.push_back(held_.changes->bytes);
-    return this->answer(request, std::move(payload));
-  }
-  answer.kind = WeightsAnswer::Kind::kSent;
-  answer.head = held_.about->value.head;
-  Payload payload = encode(answer);
-  payload.bulk = held_.about->value.bulk;
-  this->answer(request, std::move(payload));
-}
-
-void WeightsCore::answer(InboundId request, Payload payload) {
-  Outgoing out;
-  out.kind = Outgoing::Kind::kAnswer;
-  out.request = request;
-  out.payload = std::move(payload);
-  outgoing_.push_back(std::move(out));
-}
-
-void WeightsCore::refuse(InboundId request, const Status& status) {
-  Outgoing out;
-  out.kind = Outgoing::Kind::kFail;
-  out.request = request;
-  out.error = {status.code(), "", status.message(), ""};
-  outgoing_.push_back(std::move(out));
 }
 
 // --- Time.

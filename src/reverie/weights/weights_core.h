@@ -11,7 +11,8 @@
 //   name of one of them, and the asker asks that one from then on. So a tree forms. Peers of one
 //   host are referred to the peer of their host that is in the tree.
 // - A peer that others ask requests each next version by itself, so that those below it get it
-//   whatever its program does.
+//   whatever its program does. It stops once none has asked for two minutes; the next one that does
+//   not wait is answered when the sources have been asked for a newer one.
 // - A peer that cannot reach the peer it was referred to returns to its sources, and says so: the
 //   source refers it elsewhere, or serves it.
 // - Versions are complete and only grow: a version older than the peer's is dropped.
@@ -142,7 +143,10 @@ class WeightsCore {
   void fail_over(InquiryId id, const std::string& from, Status why, TimePoint now);
   void take(HeldVersion version, TimePoint now);
   void answer_waiters();
-  void follow(TimePoint now);
+  // Without `waits` it begins by asking whether the held version is the newest.
+  void follow(TimePoint now, bool waits = true);
+  bool is_following() const { return follow_id_ != 0 && inquiries_.at(follow_id_).waits; }
+  void wait_on(Inquiry& followed);
   // The peer that an asker should ask instead; empty: this peer serves it.
   std::string elsewhere(const std::string& caller, const WeightsRequest& ask, TimePoint now);
   void note_run(std::uint64_t run);

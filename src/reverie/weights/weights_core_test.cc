@@ -285,6 +285,55 @@ TEST_F(RelayTest, DoesNotFollowForChildrenThatHaveLongBeenSilent) {
   EXPECT_FALSE(relay_.sends(now_));
 }
 
+TEST_F(RelayTest, AnswersAPullWithTheNewestVersionAfterItHasStoppedFollowing) {
+  WeightsRequest pull;
+  pull.waits = false;
+  pull.is_reachable = true;
+  ask(pull, 3);
+  ASSERT_TRUE(answer(1));
+  EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u);
+  now_ = now_ + std::chrono::minutes(5);
+  ASSERT_TRUE(answer(2));
+  ASSERT_FALSE(answer(3)) << "it follows no longer";
+  pull.run = 1;
+  pull.at_least = 2;
+  ask(pull, 4);
+  EXPECT_TRUE(take(Outgoing::Kind::kAnswer).empty()) << "version 2 may be old";
+  ASSERT_TRUE(answer(9));
+  const std::vector<Outgoing> answers = take(Outgoing::Kind::kAnswer);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(decode_weights_answer(answers[0].payload).value().version, 9u);
+  ask(pull, 5);
+  EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u) << "at once, since it follows again";
+}
+
+TEST_F(RelayTest, AnswersAPullWithWhatItHasIfItsSourceHasNothingNewerOrIsLost) {
+  WeightsRequest pull;
+  pull.waits = false;
+  pull.is_reachable = true;
+  ask(pull, 3);
+  ASSERT_TRUE(answer(1));
+  EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u);
+  for (const bool is_lost : {false, true}) {
+    SCOPED_TRACE(is_lost);
+    now_ = now_ + std::chrono::minutes(5);
+    ASSERT_TRUE(answer_late());
+    ASSERT_FALSE(answer_late()) << "it follows no longer";
+    ask(pull, 4);
+    EXPECT_TRUE(take(Outgoing::Kind::kAnswer).empty());
+    CallResult result;
+    result.kind = is_lost ? CallResult::Kind::kFailed : CallResult::Kind::kAnswer;
+    result.status = is_lost ? unavailable("no connection") : Status();
+    if (!is_lost) result.payload = encode(WeightsAnswer{});
+    const std::vector<Outgoing> calls = take(Outgoing::Kind::kCall);
+    ASSERT_EQ(calls.size(), 1u);
+    relay_.on_answered(calls[0].ticket, result, now_);
+    const std::vector<Outgoing> answers = take(Outgoing::Kind::kAnswer);
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(decode_weights_answer(answers[0].payload).value().version, 1u);
+  }
+}
+
 TEST_F(RelayTest, StopsFollowingWhereNoVersionComesMeanwhile) {
   WeightsRequest pull;
   pull.waits = false;
