@@ -241,10 +241,6 @@ def _run_all(callbacks: Iterable[Callable[[], object]]) -> None:
         run_logged(callback)
 
 
-# A caller decides how many streams it opens, and so how many of these threads there are.
-WAITING_THREADS_MAX = 1024
-
-
 class ServingThreads:
     """The threads that serve an Rpc: one waits for the next task, others run what they took.
 
@@ -328,18 +324,6 @@ class ServingThreads:
         finally:
             self._change_waiting(-1)
 
-    def check_waiting(self) -> None:
-        """Refuses what may wait in `not_counted` once many threads do.
-
-        Raises:
-            ResourceExhaustedError: as many as may wait at the same time do.
-        """
-        if self._waiting >= WAITING_THREADS_MAX:
-            raise ResourceExhaustedError(
-                f"{self._waiting} streams wait for values, each with a thread; there may be "
-                f"{WAITING_THREADS_MAX}: finish or close some"
-            )
-
     def _change_waiting(self, by: int) -> None:
         with self._lock:
             self._waiting += by
@@ -416,11 +400,13 @@ class ServingThreads:
                 answer.fail(error)
 
 
-def run_logged(callback: Callable[[], object]) -> None:
+def run_logged(
+    callback: Callable[[], object], *, catches: type[BaseException] = BaseException
+) -> None:
     """Run it; exceptions are logged, SystemExit too: the thread serves others."""
     try:
         callback()
-    except BaseException:
+    except catches:
         import logging
 
         logging.getLogger("reverie").exception("a callback of a call raised")

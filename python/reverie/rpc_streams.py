@@ -41,9 +41,12 @@ if TYPE_CHECKING:
 # The function that all streams of a peer use.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
-# A stream that its caller does not watch by then is closed once another one begins: the caller was
-# lost, or gave up, before it had the stream's number.
-_WATCH_TIME_S = 30.0
+# A stream that its caller does not watch by then is marked once another one begins, and closed once
+# one begins as long after that: the caller was lost, or gave up, before it had the stream's number.
+# If the caller is only served late, the message that watches it comes before the second one.
+_WATCH_TIME_S = 15.0
+# A caller decides how many streams it opens, and each that takes values may keep a thread waiting.
+TAKING_STREAMS_MAX = 1024
 
 
 def checked_name(name: object) -> str:
@@ -205,29 +208,45 @@ class Streams:
         self._lock = threading.Lock()
         self._served: dict[int, _Served] = {}
         self._owners: dict[int, str] = {}
-        self._unwatched: dict[int, float] = {}  # when they began
+        self._taking: set[int] = set()  # those that take values
+        self._unwatched: dict[int, float] = {}  # when to mark or close them
+        self._marked: set[int] = set()
         self._lost: deque[int] = deque(maxlen=1024)
         self._next = 1
 
     def begin(
         self, answer: DeferredReturn, make: Callable[[Inbox], object], *, takes_values: bool
     ) -> None:
-        """Serve the values of ``make(inbox)``, and send the stream's number to the caller."""
+        """Serve the values of ``make(inbox)``, and send the stream's number to the caller.
+
+        Raises:
+            ResourceExhaustedError: too many streams that take values are open.
+        """
         inbox = Inbox()
         inbox._pool = answer._pool
-        if takes_values:
-            answer._pool.check_waiting()
-        else:
-            inbox._finish(0)
-        values = iter(make(inbox))  # type: ignore[call-overload]
         with self._lock:
             lost = self._take_unwatched()
             number = self._next
             self._next += 1
-            served = _Served(values, inbox, lambda: self._forget(number))
+            if takes_values:
+                if len(self._taking) >= TAKING_STREAMS_MAX:
+                    raise ResourceExhaustedError(
+                        f"{len(self._taking)} streams that take values are open; there may be "
+                        f"{TAKING_STREAMS_MAX}: finish or close some"
+                    )
+                self._taking.add(number)
+        try:
+            if not takes_values:
+                inbox._finish(0)
+            values = iter(make(inbox))  # type: ignore[call-overload]
+        except BaseException:
+            self._forget(number)
+            raise
+        served = _Served(values, inbox, lambda: self._forget(number))
+        with self._lock:
             self._served[number] = served
             self._owners[number] = answer.caller
-            self._unwatched[number] = time.monotonic()
+            self._unwatched[number] = time.monotonic() + _WATCH_TIME_S
         answer.when_withdrawn(served.close)  # the caller gave up, so it will not watch the stream
         answer(number)
         for earlier in lost:
@@ -241,12 +260,13 @@ class Streams:
                 served = None
             if served is not None and what == "watch":
                 self._unwatched.pop(stream, None)
+                self._marked.discard(stream)
             is_lost = stream in self._lost
         if is_lost and what == "next":
             # Without an error the caller would take it for a stream without values.
             answer.fail(
-                f"the stream's number was not used within {_WATCH_TIME_S} s, so the stream was "
-                "closed; begin it again"
+                f"the stream's number was not used within {2 * _WATCH_TIME_S:g} s, so the stream "
+                "was closed; begin it again"
             )
         elif served is None:
             answer((_END, None))
@@ -266,24 +286,33 @@ class Streams:
             answer.fail(f"{what!r} is nothing that a stream knows")
 
     def close(self) -> None:
-        """Close all streams: the peer is closed."""
-        for served in list(self._served.values()):
-            run_logged(served.close)
+        """Close all streams: the peer is closed. Raises Ctrl-C, once all are closed."""
+        with contextlib.ExitStack() as all_closed:
+            for served in list(self._served.values()):
+                all_closed.callback(run_logged, served.close, catches=Exception)
 
     def _take_unwatched(self) -> list[_Served]:
         """The streams that were not watched in time. REQUIRES: the lock."""
-        before = time.monotonic() - _WATCH_TIME_S
-        lost = [number for number, begun in self._unwatched.items() if begun < before]
-        for number in lost:
-            del self._unwatched[number]
+        now = time.monotonic()
+        lost = []
+        for number in [number for number, due in self._unwatched.items() if due <= now]:
+            if number in self._marked:
+                del self._unwatched[number]
+                self._marked.discard(number)
+                lost.append(number)
+            else:
+                self._marked.add(number)
+                self._unwatched[number] = now + _WATCH_TIME_S
         self._lost.extend(lost)
         return [self._served[number] for number in lost]
 
     def _forget(self, number: int) -> None:
         with self._lock:
             self._unwatched.pop(number, None)
+            self._marked.discard(number)
             self._served.pop(number, None)
             self._owners.pop(number, None)
+            self._taking.discard(number)
 
 
 class _OneThread:

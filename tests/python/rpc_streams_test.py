@@ -14,7 +14,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors, rpc_calls, rpc_streams
+from reverie import errors, rpc_streams
 
 DEADLINE_S = 30.0
 
@@ -268,17 +268,52 @@ def test_streams_that_wait_for_values_leave_a_thread_for_other_calls(pair):
     eventually(lambda: server._pool._count <= 1)
 
 
-def test_streams_that_wait_for_values_have_a_bound_of_their_own(pair, monkeypatch):
+def test_streams_that_take_values_have_a_bound_of_their_own(pair, monkeypatch):
     server, client = pair
-    monkeypatch.setattr(rpc_calls, "WAITING_THREADS_MAX", 2)
-    server.define_stream("same", iter, takes_values=True)
-    streams = [client.stream("server", "same", timeout_s=DEADLINE_S) for _ in range(2)]
-    eventually(lambda: server._pool._waiting == 2)
-    with pytest.raises(errors.RemoteError, match="2 streams wait for values"):
+    monkeypatch.setattr(rpc_streams, "TAKING_STREAMS_MAX", 2)
+
+    def same(inbox):
+        yield "ready"  # nothing waits for a value yet
+        yield from inbox
+
+    def broken(_inbox):
+        raise ValueError("no such thing")
+
+    server.define_stream("same", same, takes_values=True)
+    server.define_stream("broken", broken, takes_values=True)
+    server.define_stream("plain", lambda: range(3))
+    for _ in range(3):
+        with pytest.raises(errors.RemoteError, match="no such thing"):
+            client.stream("server", "broken", timeout_s=DEADLINE_S)
+    streams = [client.stream("server", "same", timeout_s=DEADLINE_S, window=1) for _ in range(2)]
+    with pytest.raises(errors.RemoteError, match="2 streams that take values are open"):
         client.stream("server", "same", timeout_s=DEADLINE_S)
+    assert list(client.stream("server", "plain")) == [0, 1, 2]
     streams[0].close()
-    eventually(lambda: server._pool._waiting == 1)
+    eventually(lambda: len(server._streams._taking) == 1)
     client.stream("server", "same", timeout_s=DEADLINE_S).close()
+
+
+def test_ctrl_c_while_an_rpc_closes_its_streams_is_raised(pair):
+    server, client = pair
+    closed = []
+
+    def endless(name):
+        try:
+            while True:
+                yield name
+        finally:
+            closed.append(name)
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+
+    server.define_stream("endless", endless)
+    streams = [client.stream("server", "endless", name, window=1) for name in "ab"]
+    assert [next(stream) for stream in streams] == ["a", "b"]
+    with pytest.raises(KeyboardInterrupt):
+        server._streams.close()
+    assert sorted(closed) == ["a", "b"]
+    server.close()
 
 
 def test_closing_an_rpc_ends_its_streams_and_their_threads(pair):
@@ -308,7 +343,7 @@ def test_closing_an_rpc_ends_its_streams_and_their_threads(pair):
         eventually(lambda: server._pool._count == 0)
 
 
-def test_a_stream_that_is_not_watched_in_time_is_closed_once_another_one_begins(pair, monkeypatch):
+def test_a_stream_that_is_not_watched_in_time_is_closed_once_others_begin(pair):
     """Its caller was lost between the stream's number and the call that watches it."""
     server, client = pair
     closed = []
@@ -326,10 +361,14 @@ def test_a_stream_that_is_not_watched_in_time_is_closed_once_another_one_begins(
         assert next(watched) == "watched"
         assert len(server._streams._served) == 2
         eventually(lambda: list(server._streams._unwatched) == [number])
-        monkeypatch.setattr(rpc_streams, "_WATCH_TIME_S", 0.0)
+        server._streams._unwatched[number] = 0.0
+        second = client.stream("server", "endless", "second")
+        # Its caller may be served late: the message that watches the stream may be in the queue.
+        assert len(server._streams._served) == 3
+        server._streams._unwatched[number] = 0.0
         next_one = client.stream("server", "endless", "next")
+        second.close()
         eventually(lambda: len(server._streams._served) == 2)
-        monkeypatch.undo()
         assert next(watched) == "watched"
         next_one.close()
         # Its caller, if it is only late, does not take it for a stream without values.
