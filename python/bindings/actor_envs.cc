@@ -74,7 +74,7 @@ class PyActorEnvs final : public ActorEnvs {
       const auto* const begin = reinterpret_cast<const std::byte*>(bytes.c_str());
       return std::vector<std::byte>(begin, begin + bytes.size());
     } catch (nb::python_error& error) {
-      return internal_error("{}", error.what());
+      return failed(error);
     }
   }
   Status resume(std::span<const std::byte> state) override {
@@ -95,7 +95,18 @@ class PyActorEnvs final : public ActorEnvs {
       if (text.is_none()) return {};
       return internal_error("{}", nb::cast<std::string>(text));
     } catch (nb::python_error& error) {
-      return internal_error("{}", error.what());
+      return failed(error);
+    }
+  }
+  // Ctrl-C may come at the beginning of a method, before it handles errors itself: it is kept as
+  // one that came later.
+  Status failed(nb::python_error& error) {
+    if (error.matches(PyExc_Exception)) return internal_error("{}", error.what());
+    try {
+      const nb::object text = envs_.get().attr("_owner").attr("keep")(error.value());
+      return internal_error("{}", nb::cast<std::string>(text));
+    } catch (nb::python_error& another) {
+      return internal_error("{}", another.what());
     }
   }
 

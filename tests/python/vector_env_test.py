@@ -498,6 +498,21 @@ def test_after_ctrl_c_in_the_middle_of_a_step_the_environments_must_be_reset():
     model.close()
 
 
+def test_after_ctrl_c_in_another_request_the_environments_go_on():
+    class Slow(Scripted):
+        def render(self):
+            raise KeyboardInterrupt
+
+    envs = ours([Slow] * COUNT, num_workers=0)
+    envs.reset(seed=1)
+    before = envs.get_attr("unwrapped")
+    with pytest.raises(KeyboardInterrupt):
+        envs.call("render")
+    envs.step(np.zeros(COUNT, int))
+    assert all(a is b for a, b in zip(before, envs.get_attr("unwrapped"), strict=True))
+    envs.close()
+
+
 def test_the_error_for_an_environment_that_cannot_be_created_names_it():
     def broken():
         raise RuntimeError("no such level")

@@ -29,6 +29,7 @@ from reverie.errors import (
     DataLossError,
     DeadlineExceededError,
     EnvError,
+    FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
     UnsupportedTypeError,
@@ -64,6 +65,7 @@ class PoolEnvs:
         self._played = PlayedActions(count)
         # The actions of the last step, and which episodes it ended: not in _played yet.
         self._last: tuple[np.ndarray, np.ndarray] | None = None
+        self._is_recording = False  # and still after it, if Ctrl-C has ended that
         self.obs = np.zeros((count, width), np.float32)
         self.final_obs = np.zeros((count, width), np.float32)
         self.rewards = np.zeros(count, np.float32)
@@ -96,6 +98,11 @@ class PoolEnvs:
         try:
             if has_last_step:
                 self._keep_last()
+            if self._is_recording:
+                raise FailedPreconditionError(
+                    "Ctrl-C came while a step was recorded, so the environments cannot be saved; "
+                    "use the last checkpoint"
+                )
             described = {"seed": self.seed, "played": self._played.state()}
             return json.dumps(described).encode()
         except BaseException as error:
@@ -118,6 +125,7 @@ class PoolEnvs:
         rows = self._rows(self._spaces.env_actions(self.actions))
         self._played = PlayedActions(self.count, played, rows)
         self._last = None
+        self._is_recording = False
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
     def _open(self, count: int, played: Mapping[int, Played]) -> EnvPool:
@@ -160,9 +168,11 @@ class PoolEnvs:
         return actions.reshape(self.actions.shape)
 
     def _keep_last(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
+        if self._last is not None:
+            self._is_recording = True
+            last, self._last = self._last, None
             self._played.add(*last)
+            self._is_recording = False
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0

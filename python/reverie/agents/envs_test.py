@@ -11,11 +11,12 @@ import pytest
 from reverie.__main__ import main
 from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train, tune_cores
 from reverie.agents.checkpoints import CHECKPOINTS
-from reverie.agents.envs import env_source
+from reverie.agents.envs import PoolEnvs, env_source
 from reverie.agents.episodes import PlayedActions, SeededEpisodes, environment_seed, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     UnsupportedTypeError,
@@ -185,7 +186,26 @@ def test_ctrl_c_in_a_checkpoint_ends_the_call_as_such(tmp_path, monkeypatch):
             patch.setattr(PlayedActions, "state", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 trainer.save(tmp_path / "it")
+        with monkeypatch.context() as patch:  # before anything there could handle it
+            patch.setattr(PoolEnvs, "state", lambda *_: interrupted(None))
+            with pytest.raises(KeyboardInterrupt):
+                trainer.save(tmp_path / "it")
         trainer.save(tmp_path / "it")
+
+
+def test_a_step_whose_recording_ctrl_c_has_ended_is_not_saved(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with Trainer("ddqn", "CartPole-v1", SHORT, env_backend="thread") as trainer:
+        trainer.start()
+        trainer.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(PlayedActions, "add", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                trainer.save(tmp_path / "it")
+        with pytest.raises(FailedPreconditionError, match="use the last checkpoint"):
+            trainer.save(tmp_path / "it")
 
 
 def test_actors_on_threads_train_with_worker_processes():

@@ -585,6 +585,22 @@ def test_a_running_pytorch_training_is_evaluated_by_its_newest_checkpoint(tmp_pa
 
 
 @pytest.mark.usefixtures("one_torch_thread")
+def test_a_pytorch_training_is_not_evaluated_by_the_checkpoint_of_the_one_before(tmp_path):
+    given = {"learner": "torch", "out": tmp_path / "run", "final_episodes": 1}
+    train("ddqn", "CartPole-v1", SHORT, checkpoint_every_s=0.01, **given)
+    assert has_checkpoint(tmp_path / "run")
+
+    def report(_):
+        with pytest.raises(FailedPreconditionError, match="seed was 3 and is 4"):
+            evaluate(tmp_path / "run", episodes=2)
+        raise Stopped
+
+    settings = TrainSettings(**{**vars(SHORT), "seed": 4, "steps": 10**9, "actors": 1})
+    with pytest.raises(Stopped):
+        train("ddqn", "CartPole-v1", settings, report=report, checkpoint_every_s=1e6, **given)
+
+
+@pytest.mark.usefixtures("one_torch_thread")
 def test_an_interrupted_pytorch_training_resumes_from_its_folder(tmp_path):
     settings = TrainSettings(**{**vars(SHORT), "steps": 4_000, "actors": 1})
     given = {"learner": "torch", "out": tmp_path / "run", "final_episodes": 1}

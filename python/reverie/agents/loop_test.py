@@ -13,6 +13,7 @@ import reverie
 from eventually import eventually
 from reverie.__main__ import main
 from reverie.agents import Loop, TrainSettings, evaluate, loop_envs, train, tune_cores
+from reverie.agents.episodes import environment_seed
 from reverie.errors import (
     EnvError,
     FailedPreconditionError,
@@ -174,6 +175,42 @@ def test_batches_can_be_arrays_of_jax():
     assert loop.progress().batches == 300
     assert loop.episodes() == run(plain).episodes()
     np.testing.assert_array_equal(agent.weights, plain.weights)
+
+
+def test_each_evaluation_has_episodes_of_its_own_whatever_the_seed(monkeypatch):
+    seeds = []
+
+    def kept(_, episodes, seed, is_stopped):  # noqa: ARG001
+        seeds.append(environment_seed(seed))
+        return [0.0]
+
+    monkeypatch.setattr(Loop, "_greedy_returns", kept)
+    changed = {"seed": 2**50 + 3, "evaluation_interval": 100, "evaluation_episodes": 1}
+    run(Tabular(), TrainSettings(**{**vars(SHORT), **changed}))
+    assert len(set(seeds)) == len(seeds) == 4
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_what_the_learner_knows_about_its_gradients_ends_the_training(actors):
+    class Checked(Tabular):
+        def _check_finite(self):
+            raise InvalidArgumentError("the last gradient was not finite")
+
+    settings = TrainSettings(**{**vars(SHORT), "actors": actors})
+    with pytest.raises(InvalidArgumentError, match="the last gradient"):
+        run(Checked(), settings)
+
+
+def test_errors_may_be_of_half_precision():
+    torch = pytest.importorskip("torch")
+
+    class Half(Tabular):
+        def learn(self, batch, *, progress):
+            return torch.from_numpy(super().learn(batch, progress=progress)).bfloat16()
+
+    for prioritized in (False, True):
+        settings = TrainSettings(**{**vars(SHORT), "prioritized": prioritized})
+        assert run(Half(), settings).progress().end == "all steps"
 
 
 def test_stop_ends_every_thread():

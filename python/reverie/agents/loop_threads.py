@@ -248,8 +248,9 @@ class LoopThreads:
             elif self._steps < self._s["steps"]:
                 self._act_once()
             else:
-                return
+                break
             self._rest()
+        self._check_learner()
 
     def _run_actor(self) -> None:
         self._evaluate_when_due()
@@ -355,7 +356,7 @@ class LoopThreads:
         number = self._steps // interval
         returns = self._greedy_returns(
             self._s["evaluation_episodes"],
-            self._seed + 7919 * number,
+            self._seed % 2**31 + 7919 * number,
             lambda: self._end != "running",
         )
         if returns is None:
@@ -418,7 +419,7 @@ class LoopThreads:
         tickets, errors = pending
         with self._calling("what the learner gave"):
             is_tensor = hasattr(errors, "detach")
-            values = errors.detach().cpu().numpy() if is_tensor else np.asarray(errors)
+            values = errors.detach().float().cpu().numpy() if is_tensor else np.asarray(errors)
         if not np.isfinite(values).all():
             self._check_learner()
             raise InvalidArgumentError(
@@ -432,7 +433,7 @@ class LoopThreads:
 
     def _check_learner(self) -> None:
         """Raises what a learner of PyTorch knows about its gradients."""
-        getattr(self._learner, "check_finite", lambda: None)()
+        getattr(self._learner, "_check_finite", lambda: None)()
 
     def _put(self, item: Any) -> None:  # noqa: ANN401
         while self._end == "running":

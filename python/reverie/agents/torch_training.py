@@ -166,8 +166,8 @@ class TorchTrainer(ProcessBound, Scoped):
         with device_errors(self.device):
             self.agent.keep_best()
 
-    def check_finite(self) -> None:
-        """See `TorchAgent.check_finite`."""
+    def _check_finite(self) -> None:
+        """See `TorchAgent.check_finite`. For the loop."""
         with device_errors(self.device):
             self.agent.check_finite()
 
@@ -277,9 +277,20 @@ def evaluate_saved(
         # Only what is attached: the replay is not needed, and the folder may be a running
         # training's.
         kept = _reverie.ReplayBuffer._arguments_of(str(folder / CHECKPOINTS))  # type: ignore[attr-defined]
-        loop_checkpoint.restore(
-            "learner", agent, loop_checkpoint.unpack(kept["attached"])[1], as_torch=True
-        )
+        saved_loop, arrays = loop_checkpoint.unpack(kept["attached"])
+        asked = {
+            "algorithm": described["algorithm"],
+            "env": env,
+            "env_options": options,
+            "settings": described["settings"],
+        }
+        difference = loop_checkpoint.first_difference(saved_loop, asked)
+        if difference is not None:
+            raise FailedPreconditionError(
+                f"the training in {folder} has no checkpoint yet, and the one that is there is of "
+                f"the training before: {difference}; wait for the first checkpoint"
+            )
+        loop_checkpoint.restore("learner", agent, arrays, as_torch=True)
         policy = TorchPolicy(agent.policy_state())
     agent.load_policy(policy.state)
     with Loop(

@@ -42,7 +42,8 @@ class VectorPool:
         seed: seeds the first reset: batch b gets ``seed + b * num_envs``.
         timeout_s: how long a step may take.
         info: names of numeric entries of the environments' info that become columns, those of the
-            last step where an episode ended; see ``EnvPool``.
+            last step where an episode ended, or of the next reset if only that has them; see
+            ``EnvPool``.
         refuse_nan: makes an observation with a NaN an ``EnvError``.
         copy: gives each result arrays of its own. Else they are those of the vector environment,
             which may use them again.
