@@ -30,7 +30,14 @@ void LinkPolls::watch(const std::shared_ptr<WireLink>& link) {
     watched_.push_back(link);
     watched_count_.store(watched_.size(), std::memory_order_relaxed);
   }
-  while (oldest && !oldest->arm()) oldest->poll();
+  if (oldest) arm_unwatched(*oldest);
+}
+
+// What is left to read may be in the hands of a thread that is long in a handler: it calls this,
+// too, once it has read.
+void LinkPolls::arm_unwatched(WireLink& link) {
+  while (!link.arm() && (link.poll() || link.has_work())) {
+  }
 }
 
 void LinkPolls::unwatch(const WireLink* link) {
@@ -114,6 +121,7 @@ bool LinkPolls::handle(std::span<const SocketSet::Ready> ready) {
     }
     if (one.can_write) link->on_writable();
     if (one.can_read) (void)link->read_socket();
+    if (link->is_ending()) remove(*link);  // its end can be read again and again
   }
   return !ready.empty();
 }
@@ -161,7 +169,9 @@ bool LinkPolls::poll() {
     // The next poll begins with another link.
     if (watched_.size() > 1) std::rotate(place, place + 1, watched_.end());
   }
-  return busy->poll();
+  const bool has_moved = busy->poll();
+  if (!busy->is_watched.load()) arm_unwatched(*busy);
+  return has_moved;
 }
 
 bool LinkPolls::wait(const Clock& clock, const std::function<bool()>& is_done, TimePoint until,

@@ -78,6 +78,7 @@ class LinkPolls final : public LoopWatch {
  private:
   // Whether there is something to read, which no thread reads, or room that was waited for.
   bool has_work();
+  static void arm_unwatched(WireLink& link);
   std::shared_ptr<SocketSet> set() const;
   bool handle(std::span<const SocketSet::Ready> ready);
 

@@ -34,6 +34,15 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
 
+void let_pass(Duration time) {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(mutex);
+  const TimePoint until = Clock::system().now() + time;
+  while (Clock::system().wait_until(never, mutex, until)) {
+  }
+}
+
 // Collects the results of calls.
 class Results {
  public:
@@ -306,13 +315,7 @@ TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
                            [&](Request request) {
                              // The I/O thread reads for moments in which no other thread does.
                              if (std::this_thread::get_id() == late_thread) {
-                               Mutex mutex;
-                               CondVar never;
-                               MutexLock lock(mutex);
-                               const TimePoint until =
-                                   Clock::system().now() + std::chrono::milliseconds(2500);
-                               while (Clock::system().wait_until(never, mutex, until)) {
-                               }
+                               let_pass(std::chrono::milliseconds(2500));
                                was_late = true;
                              }
                              reader->answer(request.id, {});
@@ -328,6 +331,60 @@ TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
     EXPECT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
     return was_late.load();
   }));
+  EXPECT_EQ(lost, 0);
+  is_over = true;
+  reader->wake();
+}
+
+// It has written more, which no thread reads before its end is seen.
+TEST_P(PeerSuite, ACallerThatIsLostWhileItsCallTakesLongCostsNoOtherPeer) {
+  const auto patient = [this](const std::string& name) {
+    Peer::Options made = options(name);
+    made.dead_after = std::chrono::milliseconds(1500);
+    return make_peer(made);
+  };
+  const std::unique_ptr<Peer> reader = patient("reader");
+  const std::unique_ptr<Peer> other = patient("other");
+  std::atomic<int> lost{0};
+  other->set_on_event([&](Peer::EventKind kind, const std::string&) {
+    if (kind == Peer::EventKind::kLost) ++lost;
+  });
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> is_late{false};
+  std::jthread waits([&] {
+    while (!is_over) {
+      (void)reader->wait([&] { return is_over.load(); }, TimePoint::max());
+    }
+  });
+  const std::thread::id late_thread = waits.get_id();
+  const auto take_long = [&](const Request& request) {
+    if (std::this_thread::get_id() == late_thread && !is_late.exchange(true)) {
+      let_pass(std::chrono::milliseconds(2500));
+    }
+    reader->answer(request.id, {});
+  };
+  EXPECT_TRUE(reader->define("take_long", take_long).ok());
+  const std::string address = listening(
+      *reader, GetParam() == "tcp" ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed()));
+  EXPECT_TRUE(other->connect(address).ok());
+  EXPECT_TRUE(test::eventually([&] {
+    return other->sync("reader", "take_long", {}, {}).kind == CallResult::Kind::kAnswer;
+  }));
+  is_late = false;
+  EXPECT_TRUE(test::eventually([&] {
+    const std::unique_ptr<Peer> caller = patient("caller");
+    EXPECT_TRUE(caller->connect(address).ok());
+    Results results;
+    EXPECT_TRUE(caller->call("reader", "take_long", {}, {}, results.next()).ok());
+    for (int i = 0; i < 30 && !is_late; ++i) let_pass(std::chrono::milliseconds(10));
+    for (int i = 0; is_late && i < 10; ++i) {
+      EXPECT_TRUE(caller->call("reader", "take_long", {}, {}, results.next()).ok());
+    }
+    caller->close();
+    (void)results.all();
+    return is_late.load();
+  }));
+  let_pass(std::chrono::milliseconds(2600));
   EXPECT_EQ(lost, 0);
   is_over = true;
   reader->wake();

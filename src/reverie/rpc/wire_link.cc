@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "reverie/base/check.h"
-#include "reverie/base/cpu_pause.h"
 #include "reverie/net/shared_socket.h"
 
 namespace reverie {
@@ -382,9 +381,11 @@ bool WireLink::poll() {
     has_moved = true;
   }
   if (!has_ring() || !share_->in().has_input() || is_over()) return has_moved;
-  if (is_reading_.exchange(true, std::memory_order_acquire)) return has_moved;
+  if (is_reading_.exchange(true)) return has_moved;
   read_ring();
-  is_reading_.store(false, std::memory_order_release);
+  // In one order with what other threads look at after it: one of both sees what the other did.
+  is_reading_.store(false);
+  if (is_ending_.load()) end_once_read();
   return true;
 }
 
@@ -436,12 +437,16 @@ void WireLink::read_ring() {
   lose(status);
 }
 
-// What the other side wrote before it hung up; a ring at most.
-void WireLink::drain_ring() {
+// Reads what the other side wrote before it hung up, a ring at most. If another thread reads, it
+// may be long in a handler: then it does this afterwards.
+void WireLink::end_once_read() {
   for (int i = 0; i < kRingReadsAtOnce && has_ring() && !is_over() && !is_broken(); ++i) {
-    while (!poll() && share_->in().has_input() && !is_over() && !is_broken()) cpu_pause();
-    if (!share_->in().has_input()) return;
+    if (!share_->in().has_input()) break;
+    if (is_reading_.exchange(true)) return;
+    read_ring();
+    is_reading_.store(false);
   }
+  if (!is_over()) lose(end_);
 }
 
 // --- In.
@@ -546,17 +551,19 @@ bool WireLink::read_frames(std::span<std::byte> scratch) {
   if (is_over()) return has_arrived;
   if (has_arrived) deliver(std::move(frames), /*is_socket=*/true);
   if (is_over()) return has_arrived;
-  if (is_end || !status.ok()) drain_ring();
-  if (is_over()) return has_arrived;
   if (is_end) status = unavailable("{} has hung up", connection_->peer());
-  if (!status.ok()) lose(status);
+  if (!status.ok() && !is_ending_.load()) {
+    end_ = std::move(status);
+    is_ending_.store(true);
+    end_once_read();
+  }
   return has_arrived;
 }
 
 void WireLink::on_readable() {
   const auto self = shared_from_this();
   (void)read_into(connection_->loop().scratch());
-  if (is_over()) return;
+  if (is_over() || is_ending()) return;
   const bool is_adopted = has_trusted_limits_ && connection_->can_read_on_any_thread() &&
                           events_.adopts && events_.adopts(id_);
   if (!is_adopted) connection_->want_read();

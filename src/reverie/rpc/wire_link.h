@@ -139,6 +139,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void disarm();
   // Whether the other side wrote invalid data: its memory is no longer used.
   bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
+  // Whether the socket has ended, and the link does once a thread that is long in a handler has
+  // read the ring. The socket is read no more.
+  bool is_ending() const { return is_ending_.load(); }
   // Whether the polling threads read this link. Set by its owner.
   std::atomic<bool> is_watched{false};
   // Counts the connection at the door that accepted it.
@@ -177,7 +180,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool read_into(std::span<std::byte> scratch);
   bool read_frames(std::span<std::byte> scratch);
   void read_ring();
-  void drain_ring();
+  void end_once_read();
   void deliver(std::vector<Frame> frames, bool is_socket);
   void lose(const Status& why) { events_.lost(id_, why); }
 
@@ -215,6 +218,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> is_reading_{false};  // the ring
   std::atomic<bool> is_reading_socket_{false};
   std::atomic<bool> is_broken_{false};
+  Status end_;                          // of the socket; written before is_ending_
+  std::atomic<bool> is_ending_{false};  // once the ring is read
   FrameReader ring_frames_;
 };
 

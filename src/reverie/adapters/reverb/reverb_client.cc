@@ -336,11 +336,10 @@ RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
     return 0;
   }
   return unary("ServerInfo", "", /*is_repeatable=*/true,
-               [this, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+               [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  if (!response.ok()) return done(response.status());
                  auto infos = wire::read_info_response((*response)->bytes());
                  if (!infos.ok()) return done(infos.status());
-                 learn(infos->tables);
                  done(std::move(infos->tables));
                });
 }

@@ -122,7 +122,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   GrpcCallOptions patient() const;
   Names names_of(std::string_view table);
   // Returns the names of `table`; null if it is not among them.
-  Names learn(const std::vector<TableInfo>& infos, std::string_view table = {});
+  Names learn(const std::vector<TableInfo>& infos, std::string_view table);
   void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
                     Done<SampleResult> done);
   void ask(SampleChannel::Request request, RequestId follows = 0);
