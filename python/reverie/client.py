@@ -601,7 +601,9 @@ class Client(Closing):
                 time, and count as samples. None: 2, or 0 if samples remove items from the table (a
                 queue). Unused ones are returned to such a table when the dataset is closed or
                 dropped; a server gets them as its newest items. If some cannot be returned, a
-                warning gives their number.
+                warning gives their number. A server takes whole items back, and no single samples:
+                with ``max_times_sampled`` above 1 an item may then be sampled more, or less, often
+                than that.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``: the library of the arrays in ``data``,
                 ``weights`` and ``lengths``. Tensors of PyTorch, and JAX arrays on the CPU where JAX
                 lets it, share the batch's memory.

@@ -236,6 +236,28 @@ TEST_F(PeerStoreTest, ABatchOutlivesItsClientInTheServersMemory) {
   EXPECT_TRUE(eventually([&] { return server_->peers().connections == 1; }));
 }
 
+// Items that are handed back are inserted from there.
+TEST_F(PeerStoreTest, TheItemsOfARetainedBatchKeepTheirMemory) {
+  for (const bool is_mapped : {true, false}) {
+    SCOPED_TRACE(is_mapped);
+    ServerOptions options;
+    if (!is_mapped) options.peers_leased_bytes_max = 0;
+    serve(std::move(options));
+    const auto peer = client();
+    insert_large(*peer, 1, 20);
+    if (is_mapped) map_memory(*peer);
+    SampleResult result = sample(*peer, 20);
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
+    result.batch.retain();
+    ASSERT_FALSE(result.batch.has_pin());
+    if (is_mapped) EXPECT_GT(server_->peers().leased_bytes, 0u);
+    for (int i = 0; i < 5; ++i) (void)sample(*peer, 20);  // these may take the same memory
+    server_.reset();
+    peer->close();
+    expect_large(result.batch);
+  }
+}
+
 TEST_F(PeerStoreTest, ABatchOutlivesItsServer) {
   serve();
   const auto peer = client();

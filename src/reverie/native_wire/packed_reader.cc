@@ -300,7 +300,7 @@ class Reading {
       Buffer storage;
       if (chunk.is_mapped()) {
         const std::size_t size = chunk.is_raw() ? chunk.size_bytes : chunk.mapped.size();
-        storage = Buffer(chunk.mapped.data(), size, nullptr);
+        storage = view_(chunk.mapped.first(size));
         samples_.is_mapped = true;
       } else {
         const auto bytes = bytes_.take_array(chunk.size_bytes, 1);

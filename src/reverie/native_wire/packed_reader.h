@@ -19,7 +19,7 @@
 
 namespace reverie {
 
-// Owns the memory of the trajectories of one message: keep it as long as they are used.
+// Owns the chunks of the trajectories of one message: keep it as long as they are used.
 struct PackedSamples {
   std::vector<Ref<const ChunkSchema>> schemas;
   std::vector<Ref<const Layout>> layouts;
@@ -28,12 +28,11 @@ struct PackedSamples {
   bool is_mapped = false;  // some chunks lie in the store's memory
 };
 
-// Turns a part of the packed bytes into a chunk's storage: a view that keeps its memory alive, or
-// one whose memory is kept otherwise.
+// Turns a part of the packed bytes, or of the store's memory, into a chunk's storage: a view that
+// keeps its memory alive, since a chunk may outlive its batch.
 using ViewPart = std::function<Buffer(std::span<const std::byte> part)>;
 
-// Memory of the store that this process maps. Its owner keeps it unchanged as long as the batch
-// lives.
+// Memory of the store that this process maps. It stays unchanged as long as a view of it lives.
 using FindMapped = std::function<Result<std::span<std::byte>>(const packed::Mapped& mapped)>;
 
 // Appends the samples in `packed` to the batch; at most `count_max`. Columns get `names`, as for

@@ -49,8 +49,7 @@ enum class StoreCall : std::uint64_t {
   kOpenWriter = 11,
   kEndWriter = 12,
   kWithdraw = 13,
-  kReceived = 14,
-  kReturned = 15,
+  kReturned = 14,
 };
 inline constexpr std::uint64_t kMoreFollows = 1;  // in `received` of an answer
 

@@ -436,17 +436,16 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
                                  const store_wire::SamplePart& part, const Payload& payload,
                                  Status& status) {
   static const auto* const no_names = new wire::ColumnNames;
-  Sampling::Held& held = *sampling.held;
+  Sampling::Rows& rows = *sampling.held->rows;
   const std::size_t before = sampling.batch.size();
-  const auto view = [](std::span<const std::byte> bytes) {
-    return Buffer(const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr);
-  };
+  const auto view = [&](std::span<const std::byte> bytes) { return rows.view(bytes); };
   const auto find_mapped = [&](const packed::Mapped& at) -> Result<std::span<std::byte>> {
-    if (!held.map) held.map = session->link->map();
-    if (!held.map) return data_loss("samples are in memory that the server has not shared");
-    return held.map->bytes({held.map->id(), at.offset, at.size_bytes, at.generation});
+    if (!rows.map) rows.map = session->link->map();
+    if (!rows.map) return data_loss("samples are in memory that the server has not shared");
+    return rows.map->bytes({rows.map->id(), at.offset, at.size_bytes, at.generation});
   };
-  PackedSamples& packed = held.packed.emplace_back();
+  for (const BulkPiece& piece : payload.bulk) rows.bytes.push_back(piece.keep);
+  PackedSamples& packed = sampling.held->packed.emplace_back();
   Status read =
       read_packed(payload.bulk.empty() ? std::span<const std::byte>() : payload.bulk.front().bytes,
                   view, sampling.names ? *sampling.names : *no_names, sampling.count - before,
@@ -455,10 +454,10 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
     read = data_loss("the server sent {} samples with {} tickets", sampling.batch.size() - before,
                      part.tickets.size());
   }
-  if ((packed.is_mapped || !read.ok()) && !held.returns) {
+  if ((packed.is_mapped || !read.ok()) && !rows.returns) {
     if (session->returns->begin()) {
-      held.returns = session->returns;
-      held.id = id;
+      rows.returns = session->returns;
+      rows.id = id;
     } else if (read.ok()) {
       read = cancelled("the client is closed");
     }
@@ -468,7 +467,6 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
     return;
   }
   std::ranges::copy(part.tickets, sampling.batch.rows().tickets + before);
-  for (const BulkPiece& piece : payload.bulk) held.bytes.push_back(piece.keep);
 }
 
 void PeerStoreClient::on_inserted(const Session& session, const Payload& payload) {

@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/base/ref.h"
 #include "reverie/native_wire/packed_reader.h"
+#include "reverie/tensor/buffer.h"
 
 namespace reverie {
 
@@ -74,22 +77,32 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
 };
 
 struct PeerStoreClient::Sampling {
-  // The memory of a batch's trajectories, held by its pin.
-  class Held final : public PinOwner {
+  // Where the rows of a sample lie. Each chunk has a share in it, since it may outlive the batch.
+  class Rows final : public RefCounted<Rows>, public BufferOwner {
    public:
-    Held() = default;
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-    ~Held() {
+    Rows() = default;
+    ~Rows() override {
       if (returns) returns->end(id);
     }
-    void unpin(std::uint64_t) noexcept override {}
+    Buffer view(std::span<const std::byte> part) {
+      add_ref();
+      return {const_cast<std::byte*>(part.data()), part.size(), this};
+    }
+    void take_back(std::byte*, std::size_t) noexcept override { release(); }
+
     // Set for samples in the server's memory.
     std::uint64_t id = 0;
     std::shared_ptr<Returns> returns;
     std::shared_ptr<const ArenaView> map;
-    std::vector<PackedSamples> packed;
     std::vector<std::shared_ptr<const void>> bytes;
+  };
+  // What a batch's pin holds.
+  class Held final : public PinOwner {
+   public:
+    void unpin(std::uint64_t) noexcept override {}
+
+    const Ref<Rows> rows = Ref<Rows>::adopt(new Rows);
+    std::vector<PackedSamples> packed;
   };
 
   std::string table;

@@ -297,11 +297,6 @@ Status StoreConnection::take(Frame frame) {
 }
 
 Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
-  if (kind == StoreCall::kReceived) {
-    REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));
-    receive_up_to(note.first);
-    return {};
-  }
   if (kind == StoreCall::kReturned) {
     REVERIE_ASSIGN_OR_RETURN(const auto ids, store_wire::read_returned(payload));
     take_back(ids);
