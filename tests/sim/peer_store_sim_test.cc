@@ -298,7 +298,10 @@ class SamplerNode final : public ClientNode {
       : ClientNode(network, node), oracle_(oracle), withdraws_(draws.uniform() < 0.5) {}
 
  private:
-  void on_open(const std::shared_ptr<StoreLink>&) override { ask(); }
+  void on_open(const std::shared_ptr<StoreLink>&) override {
+    received_.clear();
+    ask();
+  }
   void on_lost() override { asked_ = 0; }
 
   void ask() {
@@ -308,7 +311,7 @@ class SamplerNode final : public ClientNode {
     ask.table = "q";
     ask.count = 1 + network().random().below(4);
     ask.min_count = 1 + network().random().below(ask.count);
-    ask.received = received_;
+    ask.received = std::exchange(received_, {});
     link().send({FrameKind::kCall, static_cast<std::uint64_t>(StoreCall::kSample), 0, asked_},
                 store_wire::message_of(store_wire::write_sample(ask)));
     if (!withdraws_ || network().random().below(4) != 0) return;
@@ -344,9 +347,8 @@ class SamplerNode final : public ClientNode {
       }
       batch.clear();
     }
-    received_ = std::max(received_, asked_);
     if (frame.header.received == store_wire::kMoreFollows) return;
-    asked_ = 0;
+    received_.push_back(std::exchange(asked_, 0));
     const Duration pause(static_cast<std::int64_t>(network().random().below(20'000'000)));
     network().at(node(), now() + pause, [this] { ask(); });
   }
@@ -355,7 +357,7 @@ class SamplerNode final : public ClientNode {
   const bool withdraws_;
   std::uint64_t last_id_ = 0;
   std::uint64_t asked_ = 0;  // the open request, or 0
-  std::uint64_t received_ = 0;
+  std::vector<std::uint64_t> received_;
 };
 
 struct PeerDoor {
