@@ -250,7 +250,9 @@ TEST_F(PeerStoreTest, TheItemsOfARetainedBatchKeepTheirMemory) {
     ASSERT_TRUE(result.status.ok()) << result.status.message();
     result.batch.retain();
     ASSERT_FALSE(result.batch.has_pin());
-    if (is_mapped) EXPECT_GT(server_->peers().leased_bytes, 0u);
+    if (is_mapped) {
+      EXPECT_GT(server_->peers().leased_bytes, 0u);
+    }
     for (int i = 0; i < 5; ++i) (void)sample(*peer, 20);  // these may take the same memory
     server_.reset();
     peer->close();
