@@ -332,6 +332,31 @@ def test_the_first_step_of_a_pool_resets():
         assert batch.reward.tolist() == [0, 0]
 
 
+class Forgetful(Counter):
+    """Observes the seed of its last reset, -1 without one."""
+
+    def reset(self, *, seed=None, **_options):
+        return super().reset(seed=-1 if seed is None else seed)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_the_seed_of_a_pool_seeds_a_first_step_too(backend):
+    options = {"num_workers": 2, "backend": backend, "seed": 40}
+
+    def seeds(future):
+        return future.result().observation[:, 0].tolist()
+
+    with reverie.EnvPool(Forgetful, 3, num_batches=2, **options) as pool:
+        assert seeds(pool.step([1] * 3, 1)) == [43, 44, 45]
+        assert seeds(pool.reset(batch=1)) == [-1] * 3  # the seed is used
+        assert seeds(pool.reset()) == [40, 41, 42]
+        assert seeds(pool.reset()) == [-1] * 3
+        assert seeds(pool.reset(7)) == [7, 8, 9]
+    with reverie.EnvPool(Forgetful, 3, batch_size=1, **options) as pool:
+        assert seeds(pool.step([1], env_ids=[2])) == [42]
+        assert seeds(pool.step([1], env_ids=[0])) == [40]
+
+
 def test_a_result_can_be_polled_with_done():
     with alone(Counter) as pool:
         future = pool.reset()

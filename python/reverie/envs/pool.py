@@ -43,7 +43,8 @@ class EnvPool(ProcessBound, Closing):
             processes. ``"thread"`` is for environments that wait rather than compute: threads of
             this process, one per environment but at most 32 unless ``num_workers`` is given.
         env_kwargs: keyword arguments of the environment.
-        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds the first reset, or the step that resets instead: environment i of batch b gets
+            ``seed + b * num_envs + i``.
         batch_size: less than ``num_envs``: a result then has the first ``batch_size`` environments
             that are ready, named in ``env_ids``, and ``step(actions, env_ids=ids)`` steps some.
         timeout_s: how long a step may take, and a worker to start.

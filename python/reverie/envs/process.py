@@ -45,7 +45,8 @@ class ProcessPool:
         num_workers: processes; each has its share of every batch. ``None`` takes as many as this
             process may use processors, at most ``num_envs``.
         env_kwargs: keyword arguments of ``env``, of plain values.
-        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds each environment's first reset, which a step may be: environment i of batch b
+            gets ``seed + b * num_envs + i``.
         batch_size: makes a result hold the first ``batch_size`` environments that are ready.
         timeout_s: how long a worker may take to start, and a step to be done.
         info: names of numeric entries of the environments' info ("episode/r" for nested ones),
@@ -94,7 +95,6 @@ class ProcessPool:
         self.batch_size = batch_size
         self.restart_count = 0
         self._restarts_left = restarts
-        self._seed = seed
         self._timeout_s = timeout_s
         self._spin_s = _SPIN_S if count < cores and self._spins else 0.0
         self._task = {
@@ -104,6 +104,7 @@ class ProcessPool:
             # With more workers than processors a spinning one keeps another from its work.
             "spin_s": self._spin_s,
             "refuse_nan": refuse_nan,
+            "seed": seed,
             "rows": rows_mode,
         }
         self.mails: list[rows.Mail | rows.ThreadMail] = []
@@ -112,7 +113,6 @@ class ProcessPool:
             (name, spec.dtype_name, [-1 if n is None else n for n in spec.shape])
             for name, spec in spaces.info_columns(info)
         ]
-        self._seeded: set[int] = set()
         self._workers = _reverie.WorkerProcesses(count)
         try:
             self._core = self._start()
@@ -124,17 +124,10 @@ class ProcessPool:
         self.spec = spaces.env_spec(self._described)
         self._core.set_results(EnvBatch, self._described["structure"], copy)
         self.step = self._core.step
+        self.reset = self._core.reset
         self._finalizer = weakref.finalize(self, *self._ending())
 
-    # --- Stepping. ``step`` is the core's own method: set in ``_start``.
-
-    def reset(self, seed: int | None = None, *, batch: int = 0) -> _reverie.EnvFuture:
-        """Reset every environment of a batch; environment i gets the seed ``seed + i``."""
-        if seed is None and self._seed is not None and batch not in self._seeded:
-            seed = self._seed + batch * self.num_envs
-        future = self._core.reset(seed, batch=batch)
-        self._seeded.add(batch)
-        return future
+    # --- Stepping: ``step`` and ``reset`` are the core's own methods.
 
     @property
     def worker_pids(self) -> list[int | None]:

@@ -135,6 +135,7 @@ def run(
             "start" in action,
             action.get("start", 0),
             task["refuse_nan"],
+            task["seed"],
         )
         os.close(memory_fd)
         worker.run(envs, lambda _batch, env: make(env))
