@@ -18,6 +18,7 @@ import pytest
 
 import reverie
 from eventually import eventually
+from reverie.envs import worker
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -543,6 +544,19 @@ def test_a_value_that_cannot_be_sent_is_refused_with_the_reason():
         alone(lambda: None)
 
 
+def test_a_definition_with_too_much_data_is_refused_with_a_remedy():
+    with pytest.raises(InvalidArgumentError, match=r"68\d{6} bytes.* 67108864 .*load .* inside"):
+        alone(Counter, env_kwargs={"length": "x" * (65 << 20)})
+
+
+def test_a_worker_that_ends_before_it_has_read_its_task_is_an_env_error(monkeypatch):
+    monkeypatch.setattr(worker, "command", lambda: [sys.executable, "-c", ""])
+    text = "x" * (8 << 20)  # more than a socket keeps
+    with pytest.raises(EnvError, match="worker 0 ended before") as caught:
+        alone(Counter, env_kwargs={"length": text})
+    assert caught.value.worker == 0
+
+
 def test_without_cloudpickle_a_local_function_is_refused_with_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
 
@@ -678,6 +692,24 @@ def test_the_error_has_the_traceback_of_the_worker():
             pool.step([1, 9]).result()
         assert "in fail" in caught.value.traceback_text
         assert "env_pool_test.py" in caught.value.traceback_text
+
+
+class Wordy(Counter):
+    """Raises a long text of characters of four bytes, with `action` characters of one byte."""
+
+    def step(self, action):
+        raise ValueError("\N{GRINNING FACE}" * 8000 + "x" * int(action))
+
+
+def test_a_long_traceback_is_cut_between_characters():
+    with alone(Wordy, 1) as pool:
+        pool.reset().result()
+        for action in range(4):
+            with pytest.raises(EnvError) as caught:
+                pool.step([action]).result()
+            text = "\N{GRINNING FACE}" * 4000 + "x" * action + "\n"
+            assert caught.value.traceback_text.endswith(text)
+            pool.reset().result()
 
 
 def test_a_reset_recreates_an_environment_that_raised():

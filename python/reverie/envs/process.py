@@ -32,6 +32,7 @@ from reverie.errors import (
 # For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
 _SPIN_S = 50e-6
 _CLOSE_S = 2.0
+_ENDED = "worker {} ended before its environments could be stepped: see what it printed"
 _SOCKET_WAIT_MAX_S = 1e6  # sockets take no number of seconds that is much larger
 
 
@@ -162,7 +163,7 @@ class ProcessPool:
             with self._launch(index) as connection:
                 self._check_same(self._spec_from(connection, index, self._deadline()), index)
                 self._core.restart(index)
-                messages.send(connection, self._shape, [self._core.memory_fd])
+                self._send(connection, index, self._shape, [self._core.memory_fd])
             self.restart_count += 1
 
     def close(self) -> None:
@@ -193,8 +194,8 @@ class ProcessPool:
             for index, connection in enumerate(connections[1:], start=1):
                 self._check_same(self._spec_from(connection, index, until), index)
             core = self._make_core()
-            for connection in connections:
-                messages.send(connection, self._shape, [core.memory_fd])
+            for index, connection in enumerate(connections):
+                self._send(connection, index, self._shape, [core.memory_fd])
         return core
 
     def _source(
@@ -218,9 +219,21 @@ class ProcessPool:
             mail = self._mail()
             self.mails[index : index + 1] = [mail]
         ours, theirs = socket.socketpair()
-        self._start_worker(index, task, theirs, mail)
-        messages.send(ours, self._task_message(task), mail.descriptors() if mail else ())
+        try:
+            self._start_worker(index, task, theirs, mail)
+            self._send(ours, index, self._task_message(task), mail.descriptors() if mail else ())
+        except BaseException:
+            ours.close()
+            raise
         return ours
+
+    def _send(
+        self, connection: socket.socket, index: int, message: object, descriptors: Sequence[int]
+    ) -> None:
+        try:
+            messages.send(connection, message, descriptors)
+        except ConnectionError:
+            raise _env_error(_ENDED.format(index), index) from None
 
     def _task_message(self, task: dict[str, Any]) -> dict[str, Any]:
         """What is sent to a worker first."""
@@ -247,10 +260,7 @@ class ProcessPool:
                 "what they wait for"
             ) from None
         except (EOFError, ConnectionError):
-            raise _env_error(
-                f"worker {index} ended before its environments were made: see what it printed",
-                index,
-            ) from None
+            raise _env_error(_ENDED.format(index), index) from None
         connection.settimeout(min(self._timeout_s, _SOCKET_WAIT_MAX_S))
         if "error" not in answer:
             described = dict(answer["spec"])
