@@ -723,6 +723,46 @@ def test_a_reset_recreates_an_environment_that_raised():
         assert pool.worker_pids == pids
 
 
+class Logged(Counter):
+    """Appends to a file what happens to it; the second that is made fails."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = Path(file)
+        self.number = self.file.read_text().count("made") if self.file.exists() else 0
+        self.write("made")
+        if self.number == 1:
+            raise ValueError("no more")
+
+    def write(self, what):
+        with self.file.open("a") as file:
+            file.write(f"{what} {self.number}\n")
+
+    def step(self, action):
+        if action == 9:
+            raise ValueError("nine")
+        return super().step(action)
+
+    def close(self):
+        self.write("closed")
+        raise ValueError("closing")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_each_environment_is_closed_once_and_before_its_successor_is_made(backend, tmp_path):
+    file = tmp_path / "log"
+    with reverie.EnvPool(Logged, 1, backend=backend, env_kwargs={"file": str(file)}) as pool:
+        pool.reset().result()
+        with pytest.raises(EnvError, match="nine"):
+            pool.step([9]).result()
+        with pytest.raises(EnvError, match="no more"):
+            pool.reset().result()
+        pool.reset().result()
+        told = ["made 0", "closed 0", "made 1", "made 2"]
+        assert file.read_text().splitlines() == told
+    assert file.read_text().splitlines() == [*told, "closed 2"]
+
+
 def test_nan_is_returned_unless_refuse_nan_is_set():
     with faulty("nan") as pool:
         pool.reset().result()
