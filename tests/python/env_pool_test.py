@@ -903,11 +903,11 @@ def test_workers_killed_while_stepping_raise_typed_errors_and_are_replaced(batch
 # --- Whole programs.
 
 
-def run_program(text, folder, **options):
+def run_program(text, folder, *arguments, **options):
     program = folder / "program.py"
     program.write_text(textwrap.dedent(text))
     return subprocess.Popen(
-        [sys.executable, str(program)],
+        [sys.executable, str(program), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -100,6 +101,7 @@ class ProcessPool:
         self._spin_s = _SPIN_S if count < cores and self._spins else 0.0
         self._task = {
             "parent": os.getpid(),
+            "argv": [str(argument) for argument in sys.argv],
             "env": self._source(env, env_kwargs, wrappers),
             "num_batches": num_batches,
             # With more workers than processors a spinning one keeps another from its work.

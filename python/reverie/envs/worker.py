@@ -45,6 +45,8 @@ def main() -> None:
             _reverie.exit_with_parent(task["parent"])
         except RuntimeError:
             os._exit(0)  # it ended meanwhile
+        # As multiprocessing does: the program's modules may read them when they are imported.
+        sys.argv[:] = task["argv"]
         mail = rows.Mail((descriptors[0], descriptors[1])) if descriptors else None
         is_starting = True
         try:
