@@ -511,6 +511,26 @@ def test_local_functions_are_sent_to_workers_by_value():
     assert ends == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
 
 
+class Sized(Counter):
+    """Made by a class method, which subclasses inherit."""
+
+    SIZE = 4
+
+    @classmethod
+    def make(cls):
+        return cls(size=cls.SIZE)
+
+
+class Wide(Sized):
+    SIZE = 6
+
+
+def test_an_inherited_class_method_makes_environments_of_the_subclass():
+    for made, size in ((Sized, 4), (Wide, 6)):
+        with alone(made.make) as pool:
+            assert pool.reset().result().observation.shape == (2, size)
+
+
 def test_a_module_that_workers_cannot_import_is_sent_to_them(tmp_path):
     file = tmp_path / "of_a_plugin.py"
     file.write_text(
