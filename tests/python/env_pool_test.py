@@ -985,6 +985,35 @@ def test_ctrl_c_during_a_step_ends_the_program_and_its_workers_quietly(tmp_path)
     eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
+def test_workers_have_the_arguments_of_the_program(tmp_path):
+    text = """
+        import argparse
+        import sys
+        import numpy as np
+        import reverie
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--size", type=int, required=True)
+        size = parser.parse_args().size
+        name_size = len(sys.argv[0])
+
+        class Env:
+            def reset(self, *, seed=None, **_options):
+                return np.full(size, name_size), {}
+
+            def step(self, action):
+                return np.full(size, name_size), 1.0, False, False, {}
+
+        if __name__ == "__main__":
+            with reverie.EnvPool(Env, 2, num_workers=2, backend="process") as pool:
+                observation = pool.reset().result().observation
+            print(observation.shape, (observation == len(sys.argv[0])).all())
+    """
+    program = run_program(text, tmp_path, "--size", "3")
+    printed, said = program.communicate(timeout=300)
+    assert (program.returncode, printed) == (0, "(2, 3) True\n"), said
+
+
 def test_a_program_without_a_main_guard_gets_an_explanation(tmp_path):
     program = run_program(_PROGRAM + "main()\n", tmp_path)
     _, said = program.communicate(timeout=300)
