@@ -213,7 +213,7 @@ std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structur
   const Column* first = nullptr;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Column& column = open.columns[i];
-    LeafView& view = sources[i].view;
+    const LeafView& view = sources[i].view;
     if (column.framework == Framework::kNone) continue;
     if (view.framework == Framework::kNone) {
       raise_type_error(format("{} is a {}; the first item of the batch has an array",
@@ -234,16 +234,27 @@ std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structur
                  "torch.Tensor",
                  column_text(column.fill.item.name), type_name_of(sources[i].leaf)));
     }
-    if (!view.is_on_cpu) {
-      nb::object copied = nb::borrow(sources[i].leaf).attr("detach")().attr("cpu")();
-      LeafView near = reader_.read(copied.ptr(), "");
-      view.data = near.data;
-      view.keep = near.keep.is_valid() ? std::move(near.keep) : std::move(copied);
-      view.is_on_cpu = true;
-    }
-    if (view.dtype != column.fill.item.dtype) view = converted(view, column.fill.item);
+    sources[i].data = fitted(sources[i], column.fill.item);
   }
   return rows;
+}
+
+const std::byte* Batcher::fitted(Source& source, const TensorSpec& wanted) {
+  const auto fits = [&](const LeafView& view) {
+    return view.framework != Framework::kNone && view.is_on_cpu && view.dtype == wanted.dtype;
+  };
+  if (fits(source.view)) return source.view.data;
+  if (fits(source.fitted)) return source.fitted.data;
+  LeafView near = source.view;
+  if (!near.is_on_cpu) {
+    nb::object copied = nb::borrow(source.leaf).attr("detach")().attr("cpu")();
+    LeafView read = reader_.read(copied.ptr(), "");
+    near.data = read.data;
+    near.keep = read.keep.is_valid() ? std::move(read.keep) : std::move(copied);
+    near.is_on_cpu = true;
+  }
+  source.fitted = near.dtype == wanted.dtype ? std::move(near) : converted(near, wanted);
+  return source.fitted.data;
 }
 
 void Batcher::copy_on_device(const Column& column, const Source& source, std::size_t at,
@@ -256,7 +267,7 @@ void Batcher::copy_on_device(const Column& column, const Source& source, std::si
   to.attr("copy_")(from.attr("detach")(), nb::arg("non_blocking") = true);
 }
 
-void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_rows,
+void Batcher::copy(Open& open, const std::vector<Source>& sources, std::size_t item_rows,
                    std::size_t item_begin, std::size_t count) {
   const std::size_t at = open.filled;
   open.filled += count;
@@ -281,8 +292,8 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const Column& column = open.columns[i];
       if (column.data == nullptr) continue;
-      copy_fill(column.fill, sources[i].view.data, item_rows, item_begin, column.data,
-                options_.size, at, count);
+      copy_fill(column.fill, sources[i].data, item_rows, item_begin, column.data, options_.size, at,
+                count);
     }
   };
   if (bytes < kLargeBytes) return copy_all();

@@ -123,9 +123,12 @@ class Batcher {
     Nest::Node root;                 // with its keys in the order that came last
     std::vector<std::size_t> column_of_leaf;
   };
+  // A leaf of an item.
   struct Source {
-    LeafView view;
+    LeafView view;  // of the item itself: it determines the batch that the item begins
     PyObject* leaf = nullptr;
+    LeafView fitted;                  // the same as the open batch needs it, if the view is not
+    const std::byte* data = nullptr;  // the elements to copy, found by check()
   };
 
   void add(FillMode mode, nb::handle nest);
@@ -145,12 +148,15 @@ class Batcher {
   // A finished batch of the same kind, whose columns the next one takes over; else null.
   std::shared_ptr<Open> spent(FillMode mode, std::size_t structure,
                               const std::vector<Source>& sources);
-  // Checks an item against the open batch and converts it to its types. Returns its row count.
+  // Checks an item against the open batch, and finds or makes its elements in the batch's types.
+  // Returns its row count.
   std::size_t check(const Open& open, FillMode mode, std::size_t structure,
                     std::vector<Source>& sources);
+  // The elements of an array on the CPU, in the type of `wanted`.
+  const std::byte* fitted(Source& source, const TensorSpec& wanted);
   void make_target(Column& column, const LeafView& first);
-  void copy(Open& open, std::vector<Source>& sources, std::size_t item_rows, std::size_t item_begin,
-            std::size_t count);
+  void copy(Open& open, const std::vector<Source>& sources, std::size_t item_rows,
+            std::size_t item_begin, std::size_t count);
   void copy_on_device(const Column& column, const Source& source, std::size_t at,
                       std::size_t item_begin, std::size_t count) const;
   // The batch that was gathered, on its device.

@@ -57,7 +57,7 @@ void init_core(EnvPoolCore* self, std::shared_ptr<PoolWorkers> workers, nb::dict
 
 void init_worker(EnvWorker* self, int memory_fd, nb::dict shape, std::size_t worker, double spin_s,
                  std::string structure, bool is_discrete, std::int64_t action_start,
-                 bool refuses_nan) {
+                 bool refuses_nan, nb::object seed) {
   SharedLayout layout = layout_of(shape);
   SharedMemory memory = unwrap(SharedMemory::open(memory_fd));
   if (memory.bytes().size() < layout.size_bytes()) {
@@ -67,7 +67,7 @@ void init_worker(EnvWorker* self, int memory_fd, nb::dict shape, std::size_t wor
                             memory.bytes().size(), layout.size_bytes()));
   }
   new (self) EnvWorker(std::move(memory), std::move(layout), worker, seconds(spin_s),
-                       {std::move(structure), is_discrete, action_start, refuses_nan});
+                       {std::move(structure), is_discrete, action_start, refuses_nan, seed});
 }
 
 nb::object future_of(nb::handle pool, nb::handle batch, std::uint32_t sequence) {
@@ -159,10 +159,10 @@ void bind_env_pool(nb::module_& m) {
   bind_core(m);
   nb::class_<EnvWorker>(m, "EnvWorker", "The loop of a worker process of ``reverie.EnvPool``.")
       .def("__init__", &init_worker, "memory_fd"_a, "shape"_a, "worker"_a, "spin_s"_a,
-           "structure"_a, "is_discrete"_a, "action_start"_a, "refuses_nan"_a,
+           "structure"_a, "is_discrete"_a, "action_start"_a, "refuses_nan"_a, "seed"_a.none(),
            nb::sig("def __init__(self, memory_fd: int, shape: dict[str, typing.Any], worker: int, "
                    "spin_s: float, structure: str, is_discrete: bool, action_start: int, "
-                   "refuses_nan: bool) -> None"))
+                   "refuses_nan: bool, seed: int | None) -> None"))
       .def("run", &EnvWorker::run, "envs"_a, "make"_a,
            nb::sig(
                "def run(self, envs: list[list[typing.Any]], make: collections.abc.Callable[[int, "

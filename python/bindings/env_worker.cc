@@ -163,10 +163,9 @@ void EnvWorker::serve(const PoolCommand& command) {
     try {
       if (command.op == PoolOp::kReset) {
         const BatchBlock& block = view().batch(batch);
-        nb::object seed = nb::none();
-        if (block.has_seed.load() != 0) {
-          seed = nb::int_(block.seed.load() + static_cast<std::int64_t>(env));
-        }
+        const nb::object seed = block.has_seed.load() == 0
+                                    ? seed_of_reset(batch, env)
+                                    : nb::int_(block.seed.load() + static_cast<std::int64_t>(env));
         reset(batch, env, seed);
       } else {
         step(command, env);
@@ -203,7 +202,7 @@ void EnvWorker::step(const PoolCommand& command, std::size_t env) {
   if (state == EnvState::kLost) {
     return port_.is_complete(command, env) ? keep_outcome(batch, env) : begin_anew(batch, env);
   }
-  if (state == EnvState::kNew) return reset(batch, env, nb::none());
+  if (state == EnvState::kNew) return reset(batch, env, seed_of_reset(batch, env));
   Rows& rows = rows_at(batch, env);
   const nb::object taken = action(batch, env);
   const nb::object result = owned(PyObject_CallOneArg(env_at(batch, env).step.ptr(), taken.ptr()));
@@ -254,6 +253,11 @@ void EnvWorker::reset(std::size_t batch, std::size_t env, nb::handle seed) {
   write_info(info, rows_at(batch, env));
   set_outcome(batch, env, 0.0f, false, false);
   view().set_state(batch, env, EnvState::kRunning);
+}
+
+nb::object EnvWorker::seed_of_reset(std::size_t batch, std::size_t env) const {
+  if (options_.seed.is_none() || view().state(batch, env) != EnvState::kNew) return nb::none();
+  return options_.seed + nb::int_(batch * view().shape().env_count + env);
 }
 
 nb::object EnvWorker::begin_episode(std::size_t batch, std::size_t env, nb::handle seed) {

@@ -20,6 +20,7 @@ struct EnvWorkerOptions {
   bool is_discrete = false;
   std::int64_t action_start = 0;  // the environment's name for action 0
   bool refuses_nan = false;
+  nb::object seed = nb::none();  // the pool's, an integer or None
 };
 
 // For one thread, which holds the interpreter's lock.
@@ -51,6 +52,8 @@ class EnvWorker {
   void begin_anew(std::size_t batch, std::size_t env);
   void keep_outcome(std::size_t batch, std::size_t env);
   void copy_to_final_observation(std::size_t batch, std::size_t env);
+  // The seed for a reset that was given none: the pool's, if it is the environment's first reset.
+  nb::object seed_of_reset(std::size_t batch, std::size_t env) const;
   // Resets and writes the first observation. Returns the info.
   nb::object begin_episode(std::size_t batch, std::size_t env, nb::handle seed);
   nb::object action(std::size_t batch, std::size_t env) const;

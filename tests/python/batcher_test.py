@@ -127,6 +127,22 @@ def test_arrays_of_any_layout_and_convertible_type_are_accepted():
     np.testing.assert_array_equal(batcher.get(), [square, square.T, square[::-1]])
 
 
+def test_rows_that_begin_the_next_batch_keep_their_own_type():
+    batcher = reverie.Batcher(4, queue_size=10)
+    batcher.cat({"x": np.zeros(3, np.int32), "y": np.zeros(3)})
+    batcher.cat({"x": np.full(8, 2**40), "y": np.arange(8, dtype=np.float32)})
+    batcher.cat({"x": np.ones(1, np.int8), "y": np.ones(1)})
+    first, second, third = (batcher.get() for _ in range(3))
+    assert (first["x"].dtype, first["y"].dtype) == (np.int32, np.float64)
+    assert first["y"].tolist() == [0, 0, 0, 0]
+    for batch in (second, third):
+        assert (batch["x"].dtype, batch["y"].dtype) == (np.int64, np.float32)
+    assert second["x"].tolist() == [2**40] * 4
+    assert second["y"].tolist() == [1, 2, 3, 4]
+    assert third["x"].tolist() == [2**40] * 3 + [1]
+    assert third["y"].tolist() == [5, 6, 7, 1]
+
+
 def test_torch_tensors_are_batched_into_torch_tensors():
     torch = pytest.importorskip("torch")
     batcher = reverie.Batcher(3, dim=1)
@@ -323,6 +339,15 @@ def test_batches_can_be_built_on_a_gpu():
     near.stack(items[1].cuda())
     near.stack(items[2].cuda())
     np.testing.assert_array_equal(near.get(), torch.stack(items[1:3]).numpy())
+    rows = torch.arange(9)
+    for output in (None, "numpy"):
+        batcher = reverie.Batcher(4, output=output)
+        batcher.cat(torch.zeros(3, dtype=torch.int32))
+        batcher.cat(rows.cuda())  # its first row goes to the CPU
+        batches = [torch.as_tensor(batcher.get()) for _ in range(3)]
+        assert [batch.dtype for batch in batches] == [torch.int32, torch.int64, torch.int64]
+        assert [batch.is_cuda for batch in batches] == [False, output is None, output is None]
+        assert torch.equal(torch.cat([batch.cpu() for batch in batches[1:]]), rows[1:])
 
 
 @pytest.fixture

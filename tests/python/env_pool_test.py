@@ -18,6 +18,7 @@ import pytest
 
 import reverie
 from eventually import eventually
+from reverie.envs import worker
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -332,6 +333,31 @@ def test_the_first_step_of_a_pool_resets():
         assert batch.reward.tolist() == [0, 0]
 
 
+class Forgetful(Counter):
+    """Observes the seed of its last reset, -1 without one."""
+
+    def reset(self, *, seed=None, **_options):
+        return super().reset(seed=-1 if seed is None else seed)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_the_seed_of_a_pool_seeds_a_first_step_too(backend):
+    options = {"num_workers": 2, "backend": backend, "seed": 40}
+
+    def seeds(future):
+        return future.result().observation[:, 0].tolist()
+
+    with reverie.EnvPool(Forgetful, 3, num_batches=2, **options) as pool:
+        assert seeds(pool.step([1] * 3, 1)) == [43, 44, 45]
+        assert seeds(pool.reset(batch=1)) == [-1] * 3  # the seed is used
+        assert seeds(pool.reset()) == [40, 41, 42]
+        assert seeds(pool.reset()) == [-1] * 3
+        assert seeds(pool.reset(7)) == [7, 8, 9]
+    with reverie.EnvPool(Forgetful, 3, batch_size=1, **options) as pool:
+        assert seeds(pool.step([1], env_ids=[2])) == [42]
+        assert seeds(pool.step([1], env_ids=[0])) == [40]
+
+
 def test_a_result_can_be_polled_with_done():
     with alone(Counter) as pool:
         future = pool.reset()
@@ -485,6 +511,26 @@ def test_local_functions_are_sent_to_workers_by_value():
     assert ends == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
 
 
+class Sized(Counter):
+    """Made by a class method, which subclasses inherit."""
+
+    SIZE = 4
+
+    @classmethod
+    def make(cls):
+        return cls(size=cls.SIZE)
+
+
+class Wide(Sized):
+    SIZE = 6
+
+
+def test_an_inherited_class_method_makes_environments_of_the_subclass():
+    for made, size in ((Sized, 4), (Wide, 6)):
+        with alone(made.make) as pool:
+            assert pool.reset().result().observation.shape == (2, size)
+
+
 def test_a_module_that_workers_cannot_import_is_sent_to_them(tmp_path):
     file = tmp_path / "of_a_plugin.py"
     file.write_text(
@@ -516,6 +562,19 @@ def test_a_value_that_cannot_be_sent_is_refused_with_the_reason():
         alone(Counter, env_kwargs={"length": lock})
     with pytest.raises(UnsupportedTypeError, match=r"makes a NoneType, None, which has no reset"):
         alone(lambda: None)
+
+
+def test_a_definition_with_too_much_data_is_refused_with_a_remedy():
+    with pytest.raises(InvalidArgumentError, match=r"68\d{6} bytes.* 67108864 .*load .* inside"):
+        alone(Counter, env_kwargs={"length": "x" * (65 << 20)})
+
+
+def test_a_worker_that_ends_before_it_has_read_its_task_is_an_env_error(monkeypatch):
+    monkeypatch.setattr(worker, "command", lambda: [sys.executable, "-c", ""])
+    text = "x" * (8 << 20)  # more than a socket keeps
+    with pytest.raises(EnvError, match="worker 0 ended before") as caught:
+        alone(Counter, env_kwargs={"length": text})
+    assert caught.value.worker == 0
 
 
 def test_without_cloudpickle_a_local_function_is_refused_with_a_remedy(monkeypatch):
@@ -655,6 +714,24 @@ def test_the_error_has_the_traceback_of_the_worker():
         assert "env_pool_test.py" in caught.value.traceback_text
 
 
+class Wordy(Counter):
+    """Raises a long text of characters of four bytes, with `action` characters of one byte."""
+
+    def step(self, action):
+        raise ValueError("\N{GRINNING FACE}" * 8000 + "x" * int(action))
+
+
+def test_a_long_traceback_is_cut_between_characters():
+    with alone(Wordy, 1) as pool:
+        pool.reset().result()
+        for action in range(4):
+            with pytest.raises(EnvError) as caught:
+                pool.step([action]).result()
+            text = "\N{GRINNING FACE}" * 4000 + "x" * action + "\n"
+            assert caught.value.traceback_text.endswith(text)
+            pool.reset().result()
+
+
 def test_a_reset_recreates_an_environment_that_raised():
     with faulty("raises") as pool:
         pids = pool.worker_pids
@@ -664,6 +741,46 @@ def test_a_reset_recreates_an_environment_that_raised():
         assert pool.reset().result().observation[:, 2].tolist() == [0, 0]
         assert pool.step([1, 1]).result().observation[:, 2].tolist() == [1, 1]
         assert pool.worker_pids == pids
+
+
+class Logged(Counter):
+    """Appends to a file what happens to it; the second that is made fails."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = Path(file)
+        self.number = self.file.read_text().count("made") if self.file.exists() else 0
+        self.write("made")
+        if self.number == 1:
+            raise ValueError("no more")
+
+    def write(self, what):
+        with self.file.open("a") as file:
+            file.write(f"{what} {self.number}\n")
+
+    def step(self, action):
+        if action == 9:
+            raise ValueError("nine")
+        return super().step(action)
+
+    def close(self):
+        self.write("closed")
+        raise ValueError("closing")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_each_environment_is_closed_once_and_before_its_successor_is_made(backend, tmp_path):
+    file = tmp_path / "log"
+    with reverie.EnvPool(Logged, 1, backend=backend, env_kwargs={"file": str(file)}) as pool:
+        pool.reset().result()
+        with pytest.raises(EnvError, match="nine"):
+            pool.step([9]).result()
+        with pytest.raises(EnvError, match="no more"):
+            pool.reset().result()
+        pool.reset().result()
+        told = ["made 0", "closed 0", "made 1", "made 2"]
+        assert file.read_text().splitlines() == told
+    assert file.read_text().splitlines() == [*told, "closed 2"]
 
 
 def test_nan_is_returned_unless_refuse_nan_is_set():
@@ -806,11 +923,11 @@ def test_workers_killed_while_stepping_raise_typed_errors_and_are_replaced(batch
 # --- Whole programs.
 
 
-def run_program(text, folder, **options):
+def run_program(text, folder, *arguments, **options):
     program = folder / "program.py"
     program.write_text(textwrap.dedent(text))
     return subprocess.Popen(
-        [sys.executable, str(program)],
+        [sys.executable, str(program), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -866,6 +983,35 @@ def test_ctrl_c_during_a_step_ends_the_program_and_its_workers_quietly(tmp_path)
     assert said.count("Traceback") == 1
     assert "KeyboardInterrupt" in said
     eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def test_workers_have_the_arguments_of_the_program(tmp_path):
+    text = """
+        import argparse
+        import sys
+        import numpy as np
+        import reverie
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--size", type=int, required=True)
+        size = parser.parse_args().size
+        name_size = len(sys.argv[0])
+
+        class Env:
+            def reset(self, *, seed=None, **_options):
+                return np.full(size, name_size), {}
+
+            def step(self, action):
+                return np.full(size, name_size), 1.0, False, False, {}
+
+        if __name__ == "__main__":
+            with reverie.EnvPool(Env, 2, num_workers=2, backend="process") as pool:
+                observation = pool.reset().result().observation
+            print(observation.shape, (observation == len(sys.argv[0])).all())
+    """
+    program = run_program(text, tmp_path, "--size", "3")
+    printed, said = program.communicate(timeout=300)
+    assert (program.returncode, printed) == (0, "(2, 3) True\n"), said
 
 
 def test_a_program_without_a_main_guard_gets_an_explanation(tmp_path):

@@ -13,6 +13,7 @@ from reverie.errors import (
     DeadlineExceededError,
     EnvError,
     FailedPreconditionError,
+    InvalidArgumentError,
     UnimplementedError,
 )
 
@@ -73,6 +74,11 @@ def test_a_hanging_step_times_out_and_a_raising_one_is_named():
         assert pool.worker_pids == []
     with pytest.raises(FailedPreconditionError, match="closed"):
         pool.step([1, 2, 3])
+
+
+def test_restarts_are_refused_since_threads_cannot_be_replaced():
+    with pytest.raises(InvalidArgumentError, match='restarts is 2; backend="thread"'):
+        reverie.EnvPool(Meets, 1, backend="thread", restarts=2)
 
 
 def test_a_program_exits_although_an_environment_hangs_in_a_step():

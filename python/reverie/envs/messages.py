@@ -12,13 +12,25 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from reverie.errors import InvalidArgumentError
+
 _HEAD = struct.Struct("<Q")
 _SIZE_MAX = 64 << 20
 
 
 def send(connection: socket.socket, message: object, descriptors: Sequence[int] = ()) -> None:
-    """Sends one message, with descriptors of this process for the other."""
+    """Sends one message, with descriptors of this process for the other.
+
+    Raises:
+        InvalidArgumentError: it is too long; nothing was sent.
+        ConnectionError: the other side has ended.
+    """
     body = json.dumps(message).encode()
+    if len(body) > _SIZE_MAX:
+        raise InvalidArgumentError(
+            f"env, env_kwargs and wrappers take {len(body)} bytes as a message to a worker, and at "
+            f"most {_SIZE_MAX} are sent; load large data inside of env instead of passing it"
+        )
     if descriptors:
         socket.send_fds(connection, [_HEAD.pack(len(body))], list(descriptors))
     else:

@@ -43,7 +43,8 @@ class EnvPool(ProcessBound, Closing):
             processes. ``"thread"`` is for environments that wait rather than compute: threads of
             this process, one per environment but at most 32 unless ``num_workers`` is given.
         env_kwargs: keyword arguments of the environment.
-        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds the first reset, or the step that resets instead: environment i of batch b gets
+            ``seed + b * num_envs + i``.
         batch_size: less than ``num_envs``: a result then has the first ``batch_size`` environments
             that are ready, named in ``env_ids``, and ``step(actions, env_ids=ids)`` steps some.
         timeout_s: how long a step may take, and a worker to start.
@@ -53,7 +54,8 @@ class EnvPool(ProcessBound, Closing):
         info: names of numeric entries of the environments' info that become columns of float64
             (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
         refuse_nan: makes an observation with a NaN an ``EnvError``; else it is passed on.
-        restarts: how many times a failed worker process is replaced automatically.
+        restarts: how many times a failed worker process is replaced automatically. Threads cannot
+            be replaced: 0 with ``backend="thread"``.
         copy: gives each result its own arrays, which no later step changes. ``False`` avoids the
             copy: arrays are views of the pool's memory, which the next step of the batch
             overwrites, and a replay buffer or writer refuses a NumPy view that was overwritten.
@@ -178,6 +180,11 @@ class EnvPool(ProcessBound, Closing):
             from reverie.envs.thread import ThreadPool
 
             self.backend = "thread" if backend == "thread" else "process"
+            if backend == "thread" and restarts > 0:
+                raise InvalidArgumentError(
+                    f'restarts is {restarts}; backend="thread" cannot replace a worker: leave it '
+                    'out, or use backend="process"'
+                )
             made = (ThreadPool if backend == "thread" else ProcessPool)(
                 env,
                 num_envs,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -32,6 +33,7 @@ from reverie.errors import (
 # For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
 _SPIN_S = 50e-6
 _CLOSE_S = 2.0
+_ENDED = "worker {} ended before its environments could be stepped: see what it printed"
 _SOCKET_WAIT_MAX_S = 1e6  # sockets take no number of seconds that is much larger
 
 
@@ -45,7 +47,8 @@ class ProcessPool:
         num_workers: processes; each has its share of every batch. ``None`` takes as many as this
             process may use processors, at most ``num_envs``.
         env_kwargs: keyword arguments of ``env``, of plain values.
-        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds each environment's first reset, which a step may be: environment i of batch b
+            gets ``seed + b * num_envs + i``.
         batch_size: makes a result hold the first ``batch_size`` environments that are ready.
         timeout_s: how long a worker may take to start, and a step to be done.
         info: names of numeric entries of the environments' info ("episode/r" for nested ones),
@@ -94,16 +97,17 @@ class ProcessPool:
         self.batch_size = batch_size
         self.restart_count = 0
         self._restarts_left = restarts
-        self._seed = seed
         self._timeout_s = timeout_s
         self._spin_s = _SPIN_S if count < cores and self._spins else 0.0
         self._task = {
             "parent": os.getpid(),
+            "argv": [str(argument) for argument in sys.argv],
             "env": self._source(env, env_kwargs, wrappers),
             "num_batches": num_batches,
             # With more workers than processors a spinning one keeps another from its work.
             "spin_s": self._spin_s,
             "refuse_nan": refuse_nan,
+            "seed": seed,
             "rows": rows_mode,
         }
         self.mails: list[rows.Mail | rows.ThreadMail] = []
@@ -112,7 +116,6 @@ class ProcessPool:
             (name, spec.dtype_name, [-1 if n is None else n for n in spec.shape])
             for name, spec in spaces.info_columns(info)
         ]
-        self._seeded: set[int] = set()
         self._workers = _reverie.WorkerProcesses(count)
         try:
             self._core = self._start()
@@ -124,17 +127,10 @@ class ProcessPool:
         self.spec = spaces.env_spec(self._described)
         self._core.set_results(EnvBatch, self._described["structure"], copy)
         self.step = self._core.step
+        self.reset = self._core.reset
         self._finalizer = weakref.finalize(self, *self._ending())
 
-    # --- Stepping. ``step`` is the core's own method: set in ``_start``.
-
-    def reset(self, seed: int | None = None, *, batch: int = 0) -> _reverie.EnvFuture:
-        """Reset every environment of a batch; environment i gets the seed ``seed + i``."""
-        if seed is None and self._seed is not None and batch not in self._seeded:
-            seed = self._seed + batch * self.num_envs
-        future = self._core.reset(seed, batch=batch)
-        self._seeded.add(batch)
-        return future
+    # --- Stepping: ``step`` and ``reset`` are the core's own methods.
 
     @property
     def worker_pids(self) -> list[int | None]:
@@ -169,7 +165,7 @@ class ProcessPool:
             with self._launch(index) as connection:
                 self._check_same(self._spec_from(connection, index, self._deadline()), index)
                 self._core.restart(index)
-                messages.send(connection, self._shape, [self._core.memory_fd])
+                self._send(connection, index, self._shape, [self._core.memory_fd])
             self.restart_count += 1
 
     def close(self) -> None:
@@ -200,8 +196,8 @@ class ProcessPool:
             for index, connection in enumerate(connections[1:], start=1):
                 self._check_same(self._spec_from(connection, index, until), index)
             core = self._make_core()
-            for connection in connections:
-                messages.send(connection, self._shape, [core.memory_fd])
+            for index, connection in enumerate(connections):
+                self._send(connection, index, self._shape, [core.memory_fd])
         return core
 
     def _source(
@@ -225,9 +221,21 @@ class ProcessPool:
             mail = self._mail()
             self.mails[index : index + 1] = [mail]
         ours, theirs = socket.socketpair()
-        self._start_worker(index, task, theirs, mail)
-        messages.send(ours, self._task_message(task), mail.descriptors() if mail else ())
+        try:
+            self._start_worker(index, task, theirs, mail)
+            self._send(ours, index, self._task_message(task), mail.descriptors() if mail else ())
+        except BaseException:
+            ours.close()
+            raise
         return ours
+
+    def _send(
+        self, connection: socket.socket, index: int, message: object, descriptors: Sequence[int]
+    ) -> None:
+        try:
+            messages.send(connection, message, descriptors)
+        except ConnectionError:
+            raise _env_error(_ENDED.format(index), index) from None
 
     def _task_message(self, task: dict[str, Any]) -> dict[str, Any]:
         """What is sent to a worker first."""
@@ -254,10 +262,7 @@ class ProcessPool:
                 "what they wait for"
             ) from None
         except (EOFError, ConnectionError):
-            raise _env_error(
-                f"worker {index} ended before its environments were made: see what it printed",
-                index,
-            ) from None
+            raise _env_error(_ENDED.format(index), index) from None
         connection.settimeout(min(self._timeout_s, _SOCKET_WAIT_MAX_S))
         if "error" not in answer:
             described = dict(answer["spec"])

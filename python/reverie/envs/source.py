@@ -212,7 +212,13 @@ def _names(env: Callable[..., object]) -> dict[str, str]:
         found = _look_up(sys.modules[module], qualname)
     except (KeyError, AttributeError):
         found = None
-    if found is not env and getattr(found, "__func__", None) is not getattr(env, "__func__", env):
+    # A class method is bound anew at each look-up. An inherited one has the name of the class that
+    # defines it, but is bound to another one.
+    is_found = found is env or (
+        getattr(found, "__func__", None) is getattr(env, "__func__", env)
+        and getattr(found, "__self__", None) is getattr(env, "__self__", None)
+    )
+    if not is_found:
         raise InvalidArgumentError(
             f"env is {_checks.shown(env)}, but {module}.{qualname} is another object; {remedy}"
         )

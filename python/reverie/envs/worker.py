@@ -45,6 +45,8 @@ def main() -> None:
             _reverie.exit_with_parent(task["parent"])
         except RuntimeError:
             os._exit(0)  # it ended meanwhile
+        # As multiprocessing does: the program's modules may read them when they are imported.
+        sys.argv[:] = task["argv"]
         mail = rows.Mail((descriptors[0], descriptors[1])) if descriptors else None
         is_starting = True
         try:
@@ -123,6 +125,15 @@ def run(
     make: Callable[[int], Any],
 ) -> None:
     """Steps environments until the pool says that it is enough."""
+
+    def replaced(batch: int, env: int) -> Any:  # noqa: ANN401
+        """Another environment instead of one that raised, which is closed before."""
+        index = env - task["begin"]
+        raised, envs[batch][index] = envs[batch][index], None
+        _close([[raised]])
+        envs[batch][index] = make(env)
+        return envs[batch][index]
+
     try:
         shape, (memory_fd,) = messages.receive(connection)
         action = shape["described_action"]
@@ -135,9 +146,10 @@ def run(
             "start" in action,
             action.get("start", 0),
             task["refuse_nan"],
+            task["seed"],
         )
         os.close(memory_fd)
-        worker.run(envs, lambda _batch, env: make(env))
+        worker.run(envs, replaced)
     finally:
         _close(envs)
 
@@ -153,7 +165,8 @@ def check_spaces(first: rows.Row, other: rows.Row, first_index: int, index: int)
 
 
 def _close(envs: list[list[Any]]) -> None:
-    for env in (env for batch in envs for env in batch):
+    """Closes environments; None is in the place of one that is closed and has no successor."""
+    for env in (env for batch in envs for env in batch if env is not None):
         with contextlib.suppress(Exception):
             env.close()
 

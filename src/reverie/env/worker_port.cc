@@ -6,6 +6,17 @@
 #include <utility>
 
 namespace reverie {
+namespace {
+
+// The end of a traceback, which says the most. Cut where a character begins.
+std::string_view end_of(std::string_view text) {
+  if (text.size() <= kFailureTextMax) return text;
+  std::size_t begin = text.size() - kFailureTextMax;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0u) == 0x80u) ++begin;
+  return text.substr(begin);
+}
+
+}  // namespace
 
 WorkerPort::WorkerPort(SharedView view, std::size_t worker, Duration spin)
     : view_(std::move(view)),
@@ -47,10 +58,9 @@ void WorkerPort::fail(std::size_t batch, std::size_t env, std::string_view text)
                            view_.state(mine.failed_batch, mine.failed_env) != EnvState::kBroken;
   if (is_outdated) {
     mine.has_failed.store(0);
-    const std::size_t size = std::min(text.size(), kFailureTextMax);
-    // Keeps the end of a traceback, which says the most.
-    std::memcpy(mine.failure, text.data() + (text.size() - size), size);
-    mine.failure_bytes = static_cast<std::uint32_t>(size);
+    const std::string_view kept = end_of(text);
+    std::memcpy(mine.failure, kept.data(), kept.size());
+    mine.failure_bytes = static_cast<std::uint32_t>(kept.size());
     mine.failed_batch = static_cast<std::uint32_t>(batch);
     mine.failed_env = static_cast<std::uint32_t>(env);
     mine.has_failed.store(1);
