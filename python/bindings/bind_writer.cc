@@ -143,20 +143,19 @@ class Writer {
            timeout_s);
   }
 
+  // A nest of the caller's own, which programs narrow in place. Its columns are the same each time.
   nb::object history() {
     check_here();
     InUse::check(*core_);
     if (history_.empty()) {
       raise(failed_precondition("the writer has no history before the first append"));
     }
-    if (!history_nest_.is_valid()) {
-      std::vector<nb::object> columns;
-      for (const std::size_t column : history_.structure().leaves) {
-        columns.push_back(make_history(core_, static_cast<ColumnId>(column)));
-      }
-      history_nest_ = fold(history_.structure().text, columns);
+    std::vector<nb::object> columns;
+    columns.reserve(history_.structure().leaves.size());
+    for (const std::size_t column : history_.structure().leaves) {
+      columns.push_back(column_history(column));
     }
-    return history_nest_;
+    return fold(history_.structure().text, columns);
   }
 
   std::size_t episode_steps() const {
@@ -219,8 +218,15 @@ class Writer {
     unwrap(writer().append(values_.values(), partial_step));
     if (note.is_merged) return;
     history_.merge(nest, note.columns);
-    history_nest_.reset();
     note.is_merged = true;
+  }
+
+  nb::object column_history(std::size_t column) {
+    if (column >= column_histories_.size()) column_histories_.resize(column + 1);
+    if (!column_histories_[column].is_valid()) {
+      column_histories_[column] = make_history(core_, static_cast<ColumnId>(column));
+    }
+    return column_histories_[column];
   }
 
   // The columns of a structure that is new, by visiting order.
@@ -285,7 +291,7 @@ class Writer {
   NestCache<std::vector<TrajectoryColumn>> items_;
 
   HistoryNest history_;
-  nb::object history_nest_;  // made on request
+  std::vector<nb::object> column_histories_;  // by ColumnId, each made on request
 
   WholeSteps whole_;
 };
@@ -364,7 +370,7 @@ Raises:
                    "priority: float | None, *, timeout_s: float | None = None) -> None"),
            "Makes an item of the last steps, all columns of them.")
       .def_prop_ro("history", &Writer::history, nb::sig("def history(self) -> HistoryNest"),
-                   R"(The nest of ``ColumnHistory``: every column of any step so far.
+                   R"(A new nest of ``ColumnHistory``: every column of any step so far.
 
 Raises:
     FailedPreconditionError: nothing was appended yet.)")

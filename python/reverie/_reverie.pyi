@@ -375,7 +375,7 @@ class TrajectoryWriter:
     @property
     def history(self) -> HistoryNest:
         """
-        The nest of ``ColumnHistory``: every column of any step so far.
+        A new nest of ``ColumnHistory``: every column of any step so far.
 
         Raises:
             FailedPreconditionError: nothing was appended yet.
