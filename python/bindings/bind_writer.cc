@@ -91,6 +91,21 @@ class Writer {
     });
   }
 
+  // As append, for Reverb's writer, which returns the cells that were written.
+  nb::object append_cells(nb::handle step, nb::handle partial_step) {
+    nb::object cells;
+    explained(nb::none(), [&] {
+      const InUse in_use(*core_);
+      const LeavesOfCall leaves(leaves_);
+      const bool is_partial = flag_argument("partial_step", partial_step);
+      auto& [nest, note] = steps_.flatten(step, leaves_);
+      const StepIndex row = writer().next_step();
+      write(*nest, note, is_partial);
+      cells = cells_of(*nest, note, row);
+    });
+    return cells;
+  }
+
   // As append, for writers whose steps must all have the same columns.
   void append_whole(nb::handle step) {
     const InUse in_use(*core_);
@@ -221,6 +236,19 @@ class Writer {
     note.is_merged = true;
   }
 
+  // The cells of `row`, which was just written, nested as the step; None for columns that it lacks.
+  nb::object cells_of(const Nest& nest, const StepNote& note, StepIndex row) {
+    std::vector<nb::object> cells;
+    cells.reserve(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      const std::size_t leaf = nest.leaf_of_column(i);
+      cells.push_back(leaves_[leaf] == Py_None
+                          ? nb::none()
+                          : make_cell(column_history(note.columns[leaf]), row));
+    }
+    return fold(nest.text(), cells);
+  }
+
   nb::object column_history(std::size_t column) {
     if (column >= column_histories_.size()) column_histories_.resize(column + 1);
     if (!column_histories_[column].is_valid()) {
@@ -338,6 +366,10 @@ Raises:
         already, or the step has another structure. Nothing was written; the writer stays usable.
     UnsupportedTypeError: a value of a type that cannot be stored.
     FailedPreconditionError: the writer is closed.)")
+      .def("_append_cells", &Writer::append_cells, "data"_a.none(), nb::kw_only(),
+           "partial_step"_a.none() = false,
+           nb::sig("def _append_cells(self, data: typing.Any, *, partial_step: bool = False) -> "
+                   "typing.Any"))
       .def("append_whole", &Writer::append_whole, "data"_a.none(),
            nb::sig("def append_whole(self, data: typing.Any) -> None"),
            "Appends one step, which must have the structure of the first.")
