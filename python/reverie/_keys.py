@@ -53,8 +53,10 @@ def _no_key(argument: str, key: object) -> UnsupportedTypeError:
     )
 
 
-def priorities_of(priorities: Priorities, argument: str = "priorities") -> npt.NDArray[np.float64]:
-    """Priorities as the native store takes them."""
+def priorities_of(
+    priorities: Priorities | float, argument: str = "priorities", *, one_for: int | None = None
+) -> npt.NDArray[np.float64]:
+    """Priorities as the native store takes them; a single number counts ``one_for`` times."""
     _refuse_masked(argument, priorities)
     try:
         array = np.asarray(priorities)
@@ -64,6 +66,8 @@ def priorities_of(priorities: Priorities, argument: str = "priorities") -> npt.N
         ) from None
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise UnsupportedTypeError(f"{argument} holds {array.dtype}; it must hold numbers")
+    if array.ndim == 0 and one_for is not None:
+        return np.full(one_for, array, np.float64)
     if array.ndim != 1:
         raise InvalidArgumentError(
             f"{argument} has shape {array.shape}; it must be a flat sequence"

@@ -291,9 +291,7 @@ class Client(Closing):
         given = None
         if priorities is not None:
             count = max(1, len(begins))
-            if isinstance(priorities, (int, float)):
-                priorities = [priorities] * count
-            given = _keys.priorities_of(priorities)
+            given = _keys.priorities_of(priorities, one_for=count)
             if len(given) != count:
                 raise InvalidArgumentError(
                     f"priorities has {len(given)} entries for {count} items; give one for each"
