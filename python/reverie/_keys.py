@@ -58,9 +58,12 @@ def priorities_of(
 ) -> npt.NDArray[np.float64]:
     """Priorities as the native store takes them; a single number counts ``one_for`` times."""
     _refuse_masked(argument, priorities)
+    if not isinstance(priorities, np.ndarray) and hasattr(priorities, "detach"):
+        priorities = priorities.detach().cpu()  # torch's, which may belong to a graph
     try:
         array = np.asarray(priorities)
-    except (TypeError, ValueError):  # a ragged list, or what has no elements
+    # A ragged list, what has no elements, or a list of tensors that belong to a graph.
+    except (TypeError, ValueError, RuntimeError):
         raise UnsupportedTypeError(
             f"{argument} is {_checks.shown(priorities)}; it must hold numbers"
         ) from None
