@@ -186,7 +186,7 @@ class Batch(Generic[DataT]):
 
     @property
     def lengths(self) -> numpy.ndarray | None:
-        """``[B]`` int64, rows of each item; None unless they were padded."""
+        """``[B]`` int64, of each item's longest column; None without ``pad``."""
 
     @property
     def table_size(self) -> int:
