@@ -291,7 +291,7 @@ are filled again; until that returns the batch is in use, and other threads are 
                    "``[B]`` float32 importance weights; None unless ``beta`` was given.")
       .def_prop_ro("lengths", at_rest<&PyBatch::lengths>,
                    nb::sig("def lengths(self) -> numpy.ndarray | None"),
-                   "``[B]`` int64, rows of each item; None unless they were padded.")
+                   "``[B]`` int64, of each item's longest column; None without ``pad``.")
       .def_prop_ro("table_size", at_rest<&PyBatch::table_size>,
                    "Items in the table at the last draw.")
       .def_prop_ro("rate_limited", at_rest<&PyBatch::rate_limited>,

@@ -91,6 +91,21 @@ class Writer {
     });
   }
 
+  // As append, for Reverb's writer, which returns the cells that were written.
+  nb::object append_cells(nb::handle step, nb::handle partial_step) {
+    nb::object cells;
+    explained(nb::none(), [&] {
+      const InUse in_use(*core_);
+      const LeavesOfCall leaves(leaves_);
+      const bool is_partial = flag_argument("partial_step", partial_step);
+      auto& [nest, note] = steps_.flatten(step, leaves_);
+      const StepIndex row = writer().next_step();
+      write(*nest, note, is_partial);
+      cells = cells_of(*nest, note, row);
+    });
+    return cells;
+  }
+
   // As append, for writers whose steps must all have the same columns.
   void append_whole(nb::handle step) {
     const InUse in_use(*core_);
@@ -143,20 +158,19 @@ class Writer {
            timeout_s);
   }
 
+  // A nest of the caller's own, which programs narrow in place. Its columns are the same each time.
   nb::object history() {
     check_here();
     InUse::check(*core_);
     if (history_.empty()) {
       raise(failed_precondition("the writer has no history before the first append"));
     }
-    if (!history_nest_.is_valid()) {
-      std::vector<nb::object> columns;
-      for (const std::size_t column : history_.structure().leaves) {
-        columns.push_back(make_history(core_, static_cast<ColumnId>(column)));
-      }
-      history_nest_ = fold(history_.structure().text, columns);
+    std::vector<nb::object> columns;
+    columns.reserve(history_.structure().leaves.size());
+    for (const std::size_t column : history_.structure().leaves) {
+      columns.push_back(column_history(column));
     }
-    return history_nest_;
+    return fold(history_.structure().text, columns);
   }
 
   std::size_t episode_steps() const {
@@ -219,8 +233,28 @@ class Writer {
     unwrap(writer().append(values_.values(), partial_step));
     if (note.is_merged) return;
     history_.merge(nest, note.columns);
-    history_nest_.reset();
     note.is_merged = true;
+  }
+
+  // The cells of `row`, which was just written, nested as the step; None for columns that it lacks.
+  nb::object cells_of(const Nest& nest, const StepNote& note, StepIndex row) {
+    std::vector<nb::object> cells;
+    cells.reserve(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      const std::size_t leaf = nest.leaf_of_column(i);
+      cells.push_back(leaves_[leaf] == Py_None
+                          ? nb::none()
+                          : make_cell(column_history(note.columns[leaf]), row));
+    }
+    return fold(nest.text(), cells);
+  }
+
+  nb::object column_history(std::size_t column) {
+    if (column >= column_histories_.size()) column_histories_.resize(column + 1);
+    if (!column_histories_[column].is_valid()) {
+      column_histories_[column] = make_history(core_, static_cast<ColumnId>(column));
+    }
+    return column_histories_[column];
   }
 
   // The columns of a structure that is new, by visiting order.
@@ -285,7 +319,7 @@ class Writer {
   NestCache<std::vector<TrajectoryColumn>> items_;
 
   HistoryNest history_;
-  nb::object history_nest_;  // made on request
+  std::vector<nb::object> column_histories_;  // by ColumnId, each made on request
 
   WholeSteps whole_;
 };
@@ -332,6 +366,10 @@ Raises:
         already, or the step has another structure. Nothing was written; the writer stays usable.
     UnsupportedTypeError: a value of a type that cannot be stored.
     FailedPreconditionError: the writer is closed.)")
+      .def("_append_cells", &Writer::append_cells, "data"_a.none(), nb::kw_only(),
+           "partial_step"_a.none() = false,
+           nb::sig("def _append_cells(self, data: typing.Any, *, partial_step: bool = False) -> "
+                   "typing.Any"))
       .def("append_whole", &Writer::append_whole, "data"_a.none(),
            nb::sig("def append_whole(self, data: typing.Any) -> None"),
            "Appends one step, which must have the structure of the first.")
@@ -364,7 +402,7 @@ Raises:
                    "priority: float | None, *, timeout_s: float | None = None) -> None"),
            "Makes an item of the last steps, all columns of them.")
       .def_prop_ro("history", &Writer::history, nb::sig("def history(self) -> HistoryNest"),
-                   R"(The nest of ``ColumnHistory``: every column of any step so far.
+                   R"(A new nest of ``ColumnHistory``: every column of any step so far.
 
 Raises:
     FailedPreconditionError: nothing was appended yet.)")

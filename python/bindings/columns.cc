@@ -331,6 +331,10 @@ nb::object make_history(std::shared_ptr<WriterCore> core, ColumnId column) {
   return nb::cast(ColumnHistory{std::move(core), column});
 }
 
+nb::object make_cell(nb::handle history, StepIndex step) {
+  return make_picked(history, *nb::inst_ptr<ColumnHistory>(history), StepRange{step, 1}, true);
+}
+
 const PickedColumn* as_picked_column(PyObject* object) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != picked_type.ptr()) return nullptr;
   return nb::inst_ptr<PickedColumn>(object);

@@ -69,6 +69,9 @@ struct PickedColumn {
 
 nb::object make_history(std::shared_ptr<WriterCore> core, ColumnId column);
 
+// The cell of a ColumnHistory at `step`, as a squeezed column. Requires a cell that was set.
+nb::object make_cell(nb::handle history, StepIndex step);
+
 // The column behind `object`, or null if it is not a column.
 const PickedColumn* as_picked_column(PyObject* object);
 

@@ -53,17 +53,24 @@ def _no_key(argument: str, key: object) -> UnsupportedTypeError:
     )
 
 
-def priorities_of(priorities: Priorities, argument: str = "priorities") -> npt.NDArray[np.float64]:
-    """Priorities as the native store takes them."""
+def priorities_of(
+    priorities: Priorities | float, argument: str = "priorities", *, one_for: int | None = None
+) -> npt.NDArray[np.float64]:
+    """Priorities as the native store takes them; a single number counts ``one_for`` times."""
     _refuse_masked(argument, priorities)
+    if not isinstance(priorities, np.ndarray) and hasattr(priorities, "detach"):
+        priorities = priorities.detach().cpu()  # torch's, which may belong to a graph
     try:
         array = np.asarray(priorities)
-    except (TypeError, ValueError):  # a ragged list, or what has no elements
+    # A ragged list, what has no elements, or a list of tensors that belong to a graph.
+    except (TypeError, ValueError, RuntimeError):
         raise UnsupportedTypeError(
             f"{argument} is {_checks.shown(priorities)}; it must hold numbers"
         ) from None
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise UnsupportedTypeError(f"{argument} holds {array.dtype}; it must hold numbers")
+    if array.ndim == 0 and one_for is not None:
+        return np.full(one_for, array, np.float64)
     if array.ndim != 1:
         raise InvalidArgumentError(
             f"{argument} has shape {array.shape}; it must be a flat sequence"

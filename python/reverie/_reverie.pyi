@@ -186,7 +186,7 @@ class Batch(Generic[DataT]):
 
     @property
     def lengths(self) -> numpy.ndarray | None:
-        """``[B]`` int64, rows of each item; None unless they were padded."""
+        """``[B]`` int64, of each item's longest column; None without ``pad``."""
 
     @property
     def table_size(self) -> int:
@@ -375,7 +375,7 @@ class TrajectoryWriter:
     @property
     def history(self) -> HistoryNest:
         """
-        The nest of ``ColumnHistory``: every column of any step so far.
+        A new nest of ``ColumnHistory``: every column of any step so far.
 
         Raises:
             FailedPreconditionError: nothing was appended yet.

@@ -291,9 +291,7 @@ class Client(Closing):
         given = None
         if priorities is not None:
             count = max(1, len(begins))
-            if isinstance(priorities, (int, float)):
-                priorities = [priorities] * count
-            given = _keys.priorities_of(priorities)
+            given = _keys.priorities_of(priorities, one_for=count)
             if len(given) != count:
                 raise InvalidArgumentError(
                     f"priorities has {len(given)} entries for {count} items; give one for each"
@@ -510,8 +508,8 @@ class Client(Closing):
                 store of this process, which visits all its items the first time).
             distinct: no item twice in the batch; ``probabilities`` then say how likely each was to
                 be in it (``docs/concepts/replay.md``).
-            pad: fill items that are shorter than the longest with zeros, and return their lengths;
-                if False, items of different lengths are refused.
+            pad: fill items that are shorter than the longest with zeros, and return the lengths of
+                all; if False, items of different lengths are refused.
             out: a batch of an earlier call, whose arrays are reused if they match.
 
         Returns:
@@ -595,7 +593,8 @@ class Client(Closing):
             beta: as for :meth:`sample_batch`, as are ``weights``, ``distinct`` and ``pad``.
             weights: what weights are divided by.
             distinct: no item twice in a batch.
-            pad: fill items that are shorter than the longest of the batch with zeros.
+            pad: fill items that are shorter than the longest of the batch with zeros, and return
+                the lengths of all.
             drop_last: drop a batch that the time-out cut short, and the items drawn for it.
             prefetch: batches made ahead; in [0, 1024]. They are drawn with the priorities of that
                 time, and count as samples. None: 2, or 0 if samples remove items from the table (a

@@ -478,6 +478,7 @@ def test_updates_of_evicted_items_are_ignored_and_counted():
         ({"reward": 1j}, errors.UnsupportedTypeError, "reward holds complex128"),
         ({"terminated": np.zeros(2, bool)}, errors.InvalidArgumentError, "terminated has 2"),
         ({"mask": [True, False]}, errors.InvalidArgumentError, "mask has 2 elements"),
+        ({"mask": []}, errors.InvalidArgumentError, "mask has 0 elements"),
     ],
 )
 def test_a_step_unlike_the_first_is_refused_and_nothing_is_stored(changes, error, says):

@@ -36,6 +36,7 @@ def converter(output: object, device: object, pin_memory: object) -> Callable[[_
         return lambda batch: _mapped(batch, move)
 
     def converted(batch: _Batch) -> _Batch:
+        batch = dict(batch)  # which may be the caller's `out`
         tickets = batch.pop("tickets")  # 64 bits, which JAX would cut
         _tell_what_narrows(batch)
         return {**_mapped(batch, move), "tickets": tickets}

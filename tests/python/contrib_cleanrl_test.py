@@ -95,6 +95,33 @@ def test_frame_stacks_are_stored_as_frames_and_priorities_are_updated():
     assert copy.deepcopy(buffer).size() == buffer.size()
 
 
+def test_observations_are_stored_as_the_dtype_of_their_space():
+    # As sac_continuous_action.py does, for MuJoCo's observations of float64.
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    space.dtype = np.float32
+    actions = gymnasium.spaces.Box(-1, 1, (2,))
+    buffer = ReplayBuffer(10, space, actions, handle_timeout_termination=False)
+    obs = np.array([[0.1, 0.2, 0.3]])
+    buffer.add(obs, obs + 1, np.zeros((1, 2)), np.ones(1), np.zeros(1, bool), {})
+    data = buffer.sample(4)
+    assert data.observations.dtype == data.next_observations.dtype == torch.float32
+    assert torch.equal(data.next_observations[0], torch.tensor([1.1, 1.2, 1.3]))
+    torch.nn.Linear(5, 1)(torch.cat([data.observations, data.actions], 1))
+
+    parts = {
+        "picture": gymnasium.spaces.Box(0, 255, (2,), np.uint8),
+        "speed": gymnasium.spaces.Box(-1, 1, (2,), np.float16),
+    }
+    buffer = ReplayBuffer(10, gymnasium.spaces.Dict(parts), actions)
+    obs = {"picture": np.array([[1, 255]]), "speed": np.array([[0.5, -0.5]])}
+    buffer.add(obs, obs, np.zeros((1, 2)), np.ones(1), np.ones(1, bool), [{}])
+    data = buffer.sample(1)
+    assert data.observations["picture"].dtype == torch.uint8
+    assert data.next_observations["speed"].dtype == torch.float16
+    assert data.observations["picture"].tolist() == [[1, 255]]
+    assert data.next_observations["speed"].tolist() == [[0.5, -0.5]]
+
+
 def test_an_unknown_or_missing_device_is_refused():
     space, actions = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
     wrong = ["gpu", *([] if torch.cuda.is_available() else ["cuda", torch.device("cuda:1")])]

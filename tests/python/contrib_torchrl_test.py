@@ -128,6 +128,16 @@ def test_wrong_arguments_are_refused():
         buffer.extend(episodes(1).exclude("sample_log_prob"))
 
 
+@pytest.mark.parametrize("name", ["reward", "done", "terminated"])
+def test_several_rewards_or_flags_of_a_transition_are_refused(name):
+    buffer = ReplayBuffer(10)
+    steps = episodes(1)
+    steps["next", name] = steps["next", name].expand(1, 4, 2).clone()
+    with pytest.raises(InvalidArgumentError, match=rf"{name}.*\(4, 2\) for 4 transitions"):
+        buffer.extend(steps)
+    assert len(buffer) == 0
+
+
 def test_a_priority_of_zero_is_drawn_again():
     buffer = ReplayBuffer(4, batch_size=4, prioritized=True, seed=1)
     buffer.extend(episodes(1))

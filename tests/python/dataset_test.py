@@ -211,6 +211,16 @@ def test_items_of_unequal_length_can_be_padded(client):
     assert set(batch.lengths) == {1, 2, 3}
 
 
+def test_lengths_are_returned_with_pad_though_all_items_have_one(client):
+    for _ in range(4):
+        client.insert({"x": np.float32(1)}, {"t": 1.0})
+    with client.dataset("t", 32, pad=True) as batches:
+        assert next(batches).lengths.tolist() == [1] * 32
+    batch = client.sample_batch("t", 8, pad=True)
+    assert batch.lengths.tolist() == [1] * 8
+    assert client.sample_batch("t", 8, out=batch).lengths is None
+
+
 def test_an_error_is_raised_and_ends_the_dataset(client):
     with client.dataset("none", 4) as batches:
         with pytest.raises(errors.NotFoundError, match="there is no table 'none'"):

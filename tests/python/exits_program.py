@@ -1612,6 +1612,12 @@ def _(w):
     return lambda: writer.flush()
 
 
+@case("reverb.TrajectoryWriter.append")
+def _(w):
+    writer = w.reverb.trajectory_writer(2)
+    return lambda: writer.append(STEP)
+
+
 for _name in ("flush", "end_episode"):
 
     def _end(w, name=_name):

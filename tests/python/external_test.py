@@ -124,6 +124,18 @@ def test_rows_without_files_are_stored_unchanged(opened):
     check(client.sample_batch("t", 50, timeout_s=10))
 
 
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int8(2), np.array(2.0), np.array(2)])
+def test_one_priority_for_all_items_may_be_any_number(number):
+    with reverie.Store([table()]) as store:
+        client = store.client()
+        keys = client.insert_rows({"x": ACTIONS}, "t", items=ITEMS, priorities=number)
+        assert client.priorities("t", keys).tolist() == [2.0] * len(ITEMS)
+        keys = client.insert_rows({"x": ACTIONS}, "t", priorities=number)
+        assert client.priorities("t", keys).tolist() == [2.0]
+        with pytest.raises(UnsupportedTypeError, match="priorities"):
+            client.insert_rows({"x": ACTIONS}, "t", priorities="high")
+
+
 def test_an_item_over_a_few_rows_of_a_chunk_returns_these_rows(opened, folder):
     client = opened(files=folder)
     client.insert_rows(rows(), "t", items=[(40, 43)])

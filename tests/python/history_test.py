@@ -126,8 +126,28 @@ def test_a_history_object_follows_later_steps(writer):
     column = history["x"]
     writer.append({"x": 2.0})
     assert len(column) == 2
-    assert writer.history is history
+    assert history["x"] is writer.history["x"] is column
     assert column[-1].numpy() == 2.0
+
+
+def test_a_history_may_be_narrowed_in_place(client, writer):
+    for step in range(4):
+        writer.append({"x": step, "more": {"y": -step}})
+        if step < 2:
+            continue
+        last = writer.history
+        for rows in (last, last["more"]):
+            for name, column in rows.items():
+                if name != "more":
+                    rows[name] = column[-2:]
+        writer.create_item("t", 1.0, last)
+        writer.history.pop("x")  # of this dict alone
+        del writer.history["more"]["y"]
+    for step in (2, 3):
+        sample = next(client.sample("t", emit_timesteps=False))
+        client.delete("t", [sample.info.key])
+        np.testing.assert_array_equal(sample.data["x"], [step - 1, step])
+        np.testing.assert_array_equal(sample.data["more"]["y"], [1 - step, -step])
 
 
 def test_iterating_gives_cells_and_none_for_missing_ones(writer):

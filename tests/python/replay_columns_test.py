@@ -180,6 +180,20 @@ def test_output_jax_gives_arrays_and_logs_narrowed_columns(caplog):
         buffer.sample(8, output="jax", device="nowhere")
 
 
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_a_batch_that_is_filled_again_keeps_its_arrays(output):
+    pytest.importorskip(output)
+    buffer = filled()
+    batch = buffer.sample(8)
+    arrays = dict(batch)
+    for _ in range(2):
+        made = buffer.sample(8, out=batch, output=output)
+        np.testing.assert_array_equal(np.asarray(made["obs"]), batch["obs"])
+        np.testing.assert_array_equal(np.asarray(made["tickets"]), batch["tickets"])
+    assert batch.keys() == arrays.keys()
+    assert all(batch[name] is array for name, array in arrays.items())
+
+
 def test_invalid_combinations_of_output_options_are_refused():
     buffer = filled()
     for options, text in (

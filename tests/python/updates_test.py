@@ -84,6 +84,24 @@ def test_wrong_arguments_are_refused_at_once(server):
     client.flush()
 
 
+def test_priorities_may_be_tensors_that_require_grad(server):
+    torch = pytest.importorskip("torch")
+    losses = torch.arange(1.0, 4.0, requires_grad=True) * 2
+    with reverie.Store([prioritized()]) as store:
+        client = store.client()
+        for i in range(3):
+            client.insert([np.int64(i)], {"t": 1.0})
+        batch = client.sample_batch("t", 3, distinct=True)
+        assert client.update_priorities("t", batch.tickets, losses) == 3
+        assert client.priorities("t", batch.keys).tolist() == [2.0, 4.0, 6.0]
+        with pytest.raises(errors.UnsupportedTypeError, match="it must hold numbers"):
+            client.update_priorities("t", batch.tickets, list(losses))
+    remote = server.localhost_client()
+    keys = server.client().sample_batch("t", 3, distinct=True).keys
+    remote.update_priorities("t", keys=keys, priorities=losses, wait=True)
+    assert server.client().priorities("t", keys).tolist() == [2.0, 4.0, 6.0]
+
+
 def test_updates_of_a_local_store_raise_their_errors_at_once():
     with reverie.Store([prioritized()]) as store:
         client = store.client()

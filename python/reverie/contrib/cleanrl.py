@@ -30,7 +30,8 @@ class ReplayBuffer(TransitionBuffer):
 
     Args:
         buffer_size: transitions of all environments together.
-        observation_space: that of one environment; Dict spaces too.
+        observation_space: that of one environment; Dict spaces too. Observations are stored as its
+            dtype.
         action_space: that of one environment.
         device: where batches go.
         n_envs: environments.

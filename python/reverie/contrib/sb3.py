@@ -184,7 +184,8 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
 
     Args:
         buffer_size: transitions of all environments together.
-        observation_space: that of the environments; Dict spaces too.
+        observation_space: that of the environments; Dict spaces too. Observations are stored as its
+            dtype.
         action_space: that of the environments.
         device: where batches go.
         n_envs: environments.

@@ -100,7 +100,8 @@ class ReplayBuffer:
         """Store transitions, ``[T]`` of one environment in their order, or ``[N, T]`` of several.
 
         Raises:
-            InvalidArgumentError: no ``action`` or ``next``, or another set of entries than before.
+            InvalidArgumentError: no ``action`` or ``next``, another set of entries than before, or
+                several rewards or flags of one transition, as of several agents.
             UnsupportedTypeError: no TensorDict.
         """
         if not isinstance(data, TensorDictBase):
@@ -123,10 +124,11 @@ class ReplayBuffer:
         obs, then = (_arrays(part, names[0]) for part in (flat, following))
         extra = _arrays(flat, names[1])
         action = flat["action"].numpy()
-        reward = following["reward"].reshape(-1).numpy()
-        over = following["done"].reshape(-1).numpy()
-        ended = following.get("terminated", following["done"]).reshape(-1).numpy()
-        for i in range(len(flat)):
+        count = len(flat)
+        reward = _one_each("reward", following["reward"], count)
+        over = _one_each("done", following["done"], count)
+        ended = _one_each("terminated", following.get("terminated", following["done"]), count)
+        for i in range(count):
             self.replay.add(
                 _row(obs, i),
                 action[i],
@@ -195,6 +197,16 @@ def _arrays(data: TensorDictBase, names: list[str]) -> dict[str, Any]:
         is_nested = isinstance(value, TensorDictBase)
         found[name] = _arrays(value, list(value.keys())) if is_nested else value.numpy()
     return found
+
+
+def _one_each(name: str, values: Any, count: int) -> Any:  # noqa: ANN401
+    """A reward or a flag of each transition, flat."""
+    if values.numel() != count:
+        raise InvalidArgumentError(
+            f"('next', '{name}') has the shape {tuple(values.shape)} for {count} transitions; it "
+            "must have one element for each, as of a single agent"
+        )
+    return values.reshape(-1).numpy()
 
 
 def _row(arrays: dict[str, Any], index: int) -> dict[str, Any]:

@@ -68,6 +68,12 @@ class TransitionBuffer:
         is_number = type(observation_space).__name__ == "Discrete"
         self._shape: Any = (1,) if is_number else getattr(observation_space, "shape", None)
         self._batched_shape = None if self._shape is None else (self.n_envs, *self._shape)
+        self._dtype: Any = getattr(observation_space, "dtype", None)
+        self._dtypes = (
+            {key: part.dtype for key, part in observation_space.spaces.items()}
+            if self._is_dict
+            else {}
+        )
         self._action_size = _action_size(action_space)
         self._frame_stack = _checks.integer("frame_stack", frame_stack)
         self._channels = 1
@@ -171,9 +177,10 @@ class TransitionBuffer:
         self._channels = shape[0] // self._frame_stack
 
     def _stored(self, obs: Any) -> Any:  # noqa: ANN401
+        """Observations as the space's dtype: programs set it for their networks."""
         if self._is_dict:
-            return {key: np.asarray(value) for key, value in obs.items()}
-        obs = np.asarray(obs)
+            return {key: np.asarray(value, self._dtypes.get(key)) for key, value in obs.items()}
+        obs = np.asarray(obs, self._dtype)
         if obs.shape != self._batched_shape:
             obs = obs.reshape(self._batched_shape)
         return obs if self._frame_stack == 1 else np.ascontiguousarray(obs[:, -self._channels :])

@@ -27,13 +27,14 @@ struct BatchColumn {
 
 struct Batch {
   std::vector<BatchColumn> columns;
-  // The number of rows of each item, if they differ and were padded; else empty.
+  // Rows of each item's longest column, if BatchOptions::pad was set; else empty.
   std::vector<std::int64_t> lengths;
   std::string structure;
 };
 
 struct BatchOptions {
-  // Items of unequal length: false refuses them; true appends zeros and fills `lengths`.
+  // Items of unequal length: false refuses them; true appends zeros. True fills `lengths`, also
+  // where all items of the batch happen to have one length.
   bool pad = false;
   Allocator* allocator = nullptr;  // null: the C heap
   // Finds external columns; null: FAILED_PRECONDITION for items that have any.

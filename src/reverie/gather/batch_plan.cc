@@ -118,7 +118,6 @@ Result<BatchPlan> BatchPlan::make(std::span<const TrajectoryView> items, bool pa
 
   BatchPlan plan;
   plan.columns.reserve(column_count);
-  bool differ = false;
   for (std::size_t c = 0; c < column_count; ++c) {
     Extent extent = extents[c];
     if (!of_one_piece.is_empty()) {
@@ -133,13 +132,12 @@ Result<BatchPlan> BatchPlan::make(std::span<const TrajectoryView> items, bool pa
             "others; sample items of one length, or ask for padding",
             like.spec.name, extent.least, extent.most);
       }
-      differ = true;
     }
     const auto count = static_cast<std::size_t>(element_count(like.spec.shape));
     plan.columns.push_back({&like, count, count * dtype_size_bytes(like.spec.dtype), extent.most,
                             has_variable_size(like.spec.dtype)});
   }
-  if (differ) plan.lengths = longest_columns(items);
+  if (pad) plan.lengths = longest_columns(items);
   return plan;
 }
 

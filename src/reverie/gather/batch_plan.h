@@ -23,7 +23,7 @@ struct PlannedColumn {
 
 struct BatchPlan {
   std::vector<PlannedColumn> columns;
-  // Rows of each item's longest column, if items differ in length; else empty.
+  // Rows of each item's longest column, with `pad`; else empty.
   std::vector<std::int64_t> lengths;
 
   // INVALID_ARGUMENT, naming the column, if items differ in columns, types or shapes, or, without

@@ -100,6 +100,17 @@ TEST(Batch, PadsShorterItemsWithTrailingZerosAndReportsLengths) {
   EXPECT_EQ(batch.lengths, (std::vector<std::int64_t>{1, 3}));
 }
 
+TEST(Batch, ReportsLengthsWithPadThoughAllItemsHaveOneLength) {
+  Items items;
+  const Ref<Chunk> a = items.chunk(1, 4);
+  items.add({{a.get(), 0, 2}});
+  items.add({{a.get(), 0, 1}, {a.get(), 3, 1}});
+  const Batch batch = assemble(items.samples, {.pad = true}).value();
+  EXPECT_EQ(elements<std::int64_t>(batch.columns[1]), (std::vector<std::int64_t>{1, 2, 1, 4}));
+  EXPECT_EQ(batch.lengths, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_TRUE(assemble(items.samples, {}).value().lengths.empty());
+}
+
 TEST(Batch, MayHaveColumnsOfDifferentLength) {
   Items items;
   const Ref<Chunk> a = items.chunk(0, 4);

@@ -136,7 +136,7 @@ Status TransitionWriter::check(const StepArrays& step) const {
   REVERIE_RETURN_IF_ERROR(check_size("reward", step.reward.size()));
   REVERIE_RETURN_IF_ERROR(check_size("terminated", step.terminated.size()));
   REVERIE_RETURN_IF_ERROR(check_size("truncated", step.truncated.size()));
-  if (!step.mask.empty()) REVERIE_RETURN_IF_ERROR(check_size("mask", step.mask.size()));
+  if (step.mask) REVERIE_RETURN_IF_ERROR(check_size("mask", step.mask->size()));
   REVERIE_RETURN_IF_ERROR(check_leaves("obs", step.obs, plan_.obs(), step.has_env_axis));
   REVERIE_RETURN_IF_ERROR(check_leaves("action", step.action, plan_.action(), step.has_env_axis));
   return check_leaves("next_obs", step.next_obs, plan_.obs(), step.has_env_axis);
@@ -345,7 +345,7 @@ Status TransitionWriter::append(const StepArrays& step, std::vector<TrajectoryVi
     prefetch(stream);
   }
   for (std::size_t env = 0; env < streams_.size(); ++env) {
-    if (!step.mask.empty() && step.mask[env] == 0) continue;
+    if (step.mask && (*step.mask)[env] == 0) continue;
     if (append_within(streams_[env], step, env, items)) [[likely]] {
       ++counts_.steps;
     } else {

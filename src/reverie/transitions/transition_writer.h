@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct StepArrays {
   std::span<const float> reward;
   std::span<const std::uint8_t> terminated;  // 0 or 1
   std::span<const std::uint8_t> truncated;
-  std::span<const std::uint8_t> mask;  // empty, or 0 for environments without a step
+  std::optional<std::span<const std::uint8_t>> mask;  // none, or 0 where no step was made
   // Whether the leaves have an axis of environments. If not, there is one environment.
   bool has_env_axis = true;
 };
