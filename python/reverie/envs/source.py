@@ -212,7 +212,7 @@ def _names(env: Callable[..., object]) -> dict[str, str]:
         found = _look_up(sys.modules[module], qualname)
     except (KeyError, AttributeError):
         found = None
-    # A class method is bound anew at each look-up. An inherited one has the name of the class that
+    # A class method is bound again at each look-up. An inherited one has the name of the class that
     # defines it, but is bound to another one.
     is_found = found is env or (
         getattr(found, "__func__", None) is getattr(env, "__func__", env)
