@@ -144,10 +144,10 @@ def test_a_history_may_be_narrowed_in_place(client, writer):
         writer.history.pop("x")  # of this dict alone
         del writer.history["more"]["y"]
     for step in (2, 3):
-        sample = next(client.sample("t", emit_timesteps=False))
-        client.delete("t", [sample.info.key])
-        np.testing.assert_array_equal(sample.data["x"], [step - 1, step])
-        np.testing.assert_array_equal(sample.data["more"]["y"], [1 - step, -step])
+        batch = client.sample_batch("t", 1)
+        client.delete("t", batch.keys)
+        np.testing.assert_array_equal(batch.data["x"], [[step - 1, step]])
+        np.testing.assert_array_equal(batch.data["more"]["y"], [[1 - step, -step]])
 
 
 def test_iterating_gives_cells_and_none_for_missing_ones(writer):
