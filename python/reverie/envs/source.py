@@ -212,8 +212,8 @@ def _names(env: Callable[..., object]) -> dict[str, str]:
         found = _look_up(sys.modules[module], qualname)
     except (KeyError, AttributeError):
         found = None
-    # A class method is bound again at each look-up. An inherited one has the name of the class that
-    # defines it, but is bound to another one.
+    # Each look-up of a class method makes another object. An inherited one has the name of the
+    # class that defines it, but is bound to a subclass.
     is_found = found is env or (
         getattr(found, "__func__", None) is getattr(env, "__func__", env)
         and getattr(found, "__self__", None) is getattr(env, "__self__", None)
