@@ -265,7 +265,7 @@ void DeviceTensors::on_question(Request request) {
     peer->answer(request.id, std::move(answer));
   };
   const Result<IoLoop*> on = loop();
-  const Status status = on.status();
+  const Status& status = on.status();
   if (status.ok()) return static_cast<void>((*on)->post(std::move(work)));
   if (const auto peer = peer_.lock()) peer->fail(id, {status.code(), "", status.message(), ""});
 }

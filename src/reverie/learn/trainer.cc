@@ -162,7 +162,7 @@ Status Trainer::start() {
     gate_->attach(running_);
   }
   threads_.reserve(thread_count);
-  const Status status = add_threads();
+  Status status = add_threads();
   if (status.ok()) return {};
   // Those that were started end within a step; the others are over already.
   end(TrainEnd::kFailed, status);

@@ -249,7 +249,8 @@ class CudaDriver final : public DeviceDriver {
   };
 
   static CuStream stream_at(std::uint64_t stream) {
-    return reinterpret_cast<CuStream>(static_cast<std::uintptr_t>(stream));
+    const auto number = static_cast<std::uintptr_t>(stream);
+    return reinterpret_cast<CuStream>(number);  // NOLINT(performance-no-int-to-ptr)
   }
 
   Status checked(const char* function, CuResult result) const {

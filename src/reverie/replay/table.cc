@@ -58,7 +58,7 @@ RequestId Table::confirm(StoreLog::Caller caller, StoreLog::Confirmed complete) 
 Status Table::replay(const Change& change) {
   Aftermath after;
   MutexLock lock(mutex_);
-  const Status status = change(*core_, after);
+  Status status = change(*core_, after);
   publish_mass();
   return status;
 }

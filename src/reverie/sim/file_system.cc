@@ -225,7 +225,7 @@ Status FileSystem::write(Node& node, const std::string& path, std::uint64_t offs
 }
 
 Status FileSystem::sync(Node& node, const std::string& path) {
-  const Status status = whole("sync", path, [&] {
+  Status status = whole("sync", path, [&] {
     follow_mapped(node);
     if (node.was_mapped) node.synced_bytes = node.bytes;
     for (const Write& write : node.unsynced) {

@@ -49,6 +49,7 @@ Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(std::shared_ptr<ReplayS
   REVERIE_ASSIGN_OR_RETURN(TransitionPlan plan,
                            TransitionPlan::make(options, std::move(obs), std::move(action)));
   std::vector<std::string> names;
+  names.reserve(tables.size());
   for (const TableOptions& table : tables) names.push_back(table.name);
   REVERIE_ASSIGN_OR_RETURN(auto shards, ReplayShards::open(*service, std::move(names)));
   return std::unique_ptr<ReplayBuffer>(
