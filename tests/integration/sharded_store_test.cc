@@ -519,6 +519,19 @@ TEST_F(ShardedStore, ADeletionThatOnlyConcernsALostShardNamesThatShard) {
   expect_refused(all, StatusCode::kUnavailable, {"no shard answers", "(s0)", "(s1)"});
 }
 
+TEST_F(ShardedStore, IsUnreachableOnlyWhileNoShardAnswers) {
+  open(2, table_of("Uniform"));
+  for (ItemKey key = 1; key <= 10; ++key) ASSERT_TRUE(insert(key).ok());
+  flaky_[1]->set(Mode::kGone);
+  ASSERT_TRUE(sample(30).status.ok());
+  wait_until(1, false);
+  EXPECT_TRUE(service_->why_unreachable().ok());
+  flaky_[0]->set(Mode::kGone);
+  EXPECT_FALSE(sample(30, in(0)).status.ok());
+  wait_until(0, false);
+  expect_refused(service_->why_unreachable(), StatusCode::kUnavailable, {"(s0)", "(s1)"});
+}
+
 TEST_F(ShardedStore, AnInsertHeldByASilentShardGoesToAnother) {
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kSilent);
