@@ -38,8 +38,9 @@ class DefaultCheckpointer:
         keep: how many checkpoints to keep; older ones are removed once a new one is on the disk.
         on_mismatch: what to do with a table that differs from what the checkpoint says.
             ``"refuse"``: the store is not opened, and the error names the difference. ``"mine"``:
-            the items are loaded into the table as given. ``"theirs"``: the table is made as in the
-            checkpoint. ``"drop"``: it begins empty.
+            the items are loaded into the table as given; if it refuses one, the store is not
+            opened. ``"theirs"``: the table is made as in the checkpoint. ``"drop"``: it begins
+            empty.
 
     Raises:
         InvalidArgumentError: an empty path, a group, ``keep`` below 1, or no such choice.

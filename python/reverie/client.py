@@ -588,8 +588,9 @@ class Client(Closing):
         Args:
             table: its name.
             batch_size: items of a batch; >= 1.
-            timeout_s: how long to wait for a batch before the iteration ends; None waits without
-                limit. A last, incomplete batch is returned, unless ``drop_last``.
+            timeout_s: how long to wait for a batch before the iteration ends, counted from the call
+                of ``next``; None waits without limit. A last, incomplete batch is returned, unless
+                ``drop_last``.
             beta: as for :meth:`sample_batch`, as are ``weights``, ``distinct`` and ``pad``.
             weights: what weights are divided by.
             distinct: no item twice in a batch.

@@ -31,9 +31,9 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
             for batch in batches:
                 client.update_priorities("replay", batch.tickets, learn(batch))
 
-    It ends when no batch comes within ``timeout_s`` or when it is closed; another iterator over it
-    continues where the last one stopped. At most ``prefetch`` batches are made ahead. A context
-    manager: leaving it ends the thread. Only one thread at a time may use it.
+    It ends when ``next`` has waited for ``timeout_s`` in vain or when it is closed; another
+    iterator over it continues where the last one stopped. At most ``prefetch`` batches are made
+    ahead. A context manager: leaving it ends the thread. Only one thread at a time may use it.
 
     While one of a server is open its client's ``update_priorities`` does not wait for the answers;
     :meth:`close` and the end of the iteration do.

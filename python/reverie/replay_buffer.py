@@ -315,8 +315,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
 
         Args:
             batch_size: items of a batch; >= 1.
-            timeout_s: how long to wait for the first item before the iteration ends; None waits
-                without limit.
+            timeout_s: how long to wait for the first item before the iteration ends, counted from
+                the call of ``next``; None waits without limit.
             distinct: no item twice in a batch.
             prefetch: batches made ahead; in [1, 1024]. They are drawn with the priorities of that
                 time.

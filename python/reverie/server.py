@@ -139,7 +139,8 @@ class Server(Checkpointed, ProcessBound, Scoped):
             malformed token, or TLS files without a certificate that is valid now and its key.
         AlreadyExistsError: the port is in use.
         FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
-            another one, or a table differs from the checkpoint's.
+            another one, a table differs from the checkpoint's, or it refuses an item of the
+            checkpoint: the message says which, and what to do.
         DataLossError: the newest checkpoint is damaged.
     """
 

@@ -83,7 +83,8 @@ class Store(Checkpointed, ProcessBound, Closing):
     Raises:
         InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
         FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
-            another store, or a table differs from the checkpoint's.
+            another store, a table differs from the checkpoint's, or it refuses an item of the
+            checkpoint: the message says which, and what to do.
         DataLossError: the newest checkpoint is damaged.
     """
 

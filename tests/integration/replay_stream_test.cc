@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -11,6 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/replay/local_service.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 
 namespace reverie {
 namespace {
@@ -114,6 +117,25 @@ TEST_F(ReplayStreamTest, AnEmptyBufferEndsTheStreamWithATimeout) {
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
   }
+}
+
+TEST_F(ReplayStreamTest, ATimeoutThatNoUserWaitedForDoesNotEndTheStream) {
+  ReplayStream stream(buffer_, {.batch_size = 8, .timeout = std::chrono::milliseconds(1)});
+  ASSERT_TRUE(test::eventually([&] {
+    const TableInfo info = info_and_wait(*service_).value().front();
+    return info.sample_wait_s > 0 && info.pending_samples == 0;
+  })) << "the draw ahead has timed out";
+  add(20);
+  for (int batch = 0; batch < 5; ++batch) EXPECT_TRUE(stream.next({}).ok());
+}
+
+TEST_F(ReplayStreamTest, TooFewDistinctItemsWhileNoUserWaitsAreDrawnAgainOnceOneDoes) {
+  add(3);
+  ReplayStream stream(buffer_, {.batch_size = 8, .distinct = true});
+  ASSERT_TRUE(
+      test::eventually([&] { return info_and_wait(*service_).value().front().samples > 0; }));
+  add(20);
+  for (int batch = 0; batch < 5; ++batch) EXPECT_TRUE(stream.next({}).ok());
 }
 
 TEST_F(ReplayStreamTest, MoreDistinctItemsThanStoredAreRefused) {

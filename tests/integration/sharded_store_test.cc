@@ -494,6 +494,44 @@ TEST_F(ShardedStore, AMissingShardIsLeftOutAndUsedAgainWhenItReturns) {
   EXPECT_EQ(counts_of(sample(30).batch)[2], 10);
 }
 
+TEST_F(ShardedStore, ADeletionThatOnlyConcernsALostShardNamesThatShard) {
+  open(2, table_of("Uniform"));
+  for (ItemKey key = 1; key <= 10; ++key) ASSERT_TRUE(insert(key).ok());
+  const SampleResult drawn = sample(30);
+  std::vector<ItemKey> keys;
+  for (std::size_t i = 0; i < drawn.batch.size(); ++i) {
+    if (drawn.batch.shards()[i] == 1) keys.push_back(drawn.batch.keys()[i]);
+  }
+  ASSERT_FALSE(keys.empty());
+  MutateRequest deletion;
+  deletion.table = "t";
+  deletion.deletes = keys;
+  flaky_[1]->set(Mode::kGone);
+  ASSERT_TRUE(sample(30).status.ok());
+  wait_until(1, false);
+  const Status one = mutate_and_wait(*service_, deletion).status;
+  expect_refused(one, StatusCode::kUnavailable, {"shard 1 of 2 (s1)"});
+  EXPECT_EQ(one.message().find("no shard answers"), std::string::npos) << one.message();
+  flaky_[0]->set(Mode::kGone);
+  EXPECT_FALSE(sample(30, in(0)).status.ok());
+  wait_until(0, false);
+  const Status all = mutate_and_wait(*service_, deletion).status;
+  expect_refused(all, StatusCode::kUnavailable, {"no shard answers", "(s0)", "(s1)"});
+}
+
+TEST_F(ShardedStore, IsUnreachableOnlyWhileNoShardAnswers) {
+  open(2, table_of("Uniform"));
+  for (ItemKey key = 1; key <= 10; ++key) ASSERT_TRUE(insert(key).ok());
+  flaky_[1]->set(Mode::kGone);
+  ASSERT_TRUE(sample(30).status.ok());
+  wait_until(1, false);
+  EXPECT_TRUE(service_->why_unreachable().ok());
+  flaky_[0]->set(Mode::kGone);
+  EXPECT_FALSE(sample(30, in(0)).status.ok());
+  wait_until(0, false);
+  expect_refused(service_->why_unreachable(), StatusCode::kUnavailable, {"(s0)", "(s1)"});
+}
+
 TEST_F(ShardedStore, AnInsertHeldByASilentShardGoesToAnother) {
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kSilent);

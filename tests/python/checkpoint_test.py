@@ -12,13 +12,14 @@ from eventually import eventually
 from reverie import errors
 
 
-def table(name="t", max_size=100):
+def table(name="t", max_size=100, signature=None):
     return reverie.Table(
         name,
         sampler=reverie.selectors.Prioritized(0.8, seed=3),
         remover=reverie.selectors.Fifo(),
         max_size=max_size,
         rate_limiter=reverie.rate_limiters.MinSize(1),
+        signature=signature,
     )
 
 
@@ -193,6 +194,23 @@ def test_a_locked_folder_or_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
         store.checkpoint()
     with pytest.raises(errors.UnsupportedTypeError, match="payload"):
         reverie.Store([table()]).checkpoint("text")
+
+
+def test_items_that_do_not_match_a_new_signature_are_not_reported_as_damage(tmp_path):
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        store.client().insert({"x": np.float32(1)}, {"t": 1.0})
+        store.checkpoint()
+    signature = {"x": reverie.TensorSpec((1,), np.int64)}
+    with pytest.raises(
+        errors.FailedPreconditionError, match=r"float32.*int64.*not damaged.*on_mismatch"
+    ):
+        reverie.Store(
+            [table(signature=signature)], checkpointer=checkpointer(tmp_path, on_mismatch="mine")
+        )
+    with reverie.Store(
+        [table(signature=signature)], checkpointer=checkpointer(tmp_path, on_mismatch="theirs")
+    ) as store:
+        assert store["t"].info.current_size == 1
 
 
 # --- A reader of the format, written only from docs/formats/checkpoint.md.

@@ -1,10 +1,12 @@
 """Batches as an iterator: it prefetches, it ends, and it gives NumPy, PyTorch or JAX arrays."""
 
+import contextlib
 import gc
 import os
 import pickle
 import signal
 import threading
+import time
 import warnings
 
 import jax
@@ -64,6 +66,66 @@ def test_drop_last_drops_the_incomplete_batch(queue):
 def test_a_dataset_ends_if_nothing_arrives_within_its_timeout(client):
     with client.dataset("t", 4, timeout_s=0.05) as batches:
         assert list(batches) == []
+
+
+def first_column(batch):
+    """Its first numbers. A server's tables without a signature give lists."""
+    columns = batch.data.values() if isinstance(batch.data, dict) else batch.data
+    return next(iter(columns))[:, 0, 0].tolist()
+
+
+def draws_ahead_ended(client):
+    """Whether requests for samples have waited, and none waits now."""
+    stats = client.server_info()["t"].rate_limiter_info.sample_stats
+    return stats.waited_s > 0 and stats.pending == 0
+
+
+@contextlib.contextmanager
+def client_by(protocol, table):
+    """A client of a store in this process, or of a server."""
+    if protocol == "embedded":
+        with reverie.Store([table]) as store:
+            yield store.client()
+    else:
+        with reverie.Server([table]) as server:
+            yield reverie.Client(f"localhost:{server.port}", protocol=protocol)
+
+
+def test_a_dataset_made_before_the_table_can_be_sampled_does_not_end_meanwhile():
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Uniform(),
+        reverie.selectors.Fifo(),
+        1000,
+        reverie.rate_limiters.MinSize(20),
+    )
+    with (
+        client_by("embedded", table) as client,
+        client.dataset("t", 4, timeout_s=0.05) as batches,
+    ):
+        eventually(lambda: draws_ahead_ended(client))
+        fill(client, 20)
+        assert [len(next(batches)) for _ in range(5)] == [4] * 5
+
+
+@pytest.mark.parametrize("protocol", ["embedded", "grpc", "peer"])
+def test_a_pause_longer_than_the_timeout_neither_ends_a_dataset_nor_loses_items(protocol):
+    timeout_s = 0.05
+    with client_by(protocol, open_table("queue")) as client:
+        fill(client, 10)
+        with client.dataset("t", 4, timeout_s=timeout_s, prefetch=2) as batches:
+            rows = first_column(next(batches))
+            eventually(lambda: client.server_info()["t"].current_size == 0)
+            # Two items of the third batch are drawn, and no call tells when its time is up.
+            pause_ends = time.monotonic() + 4 * timeout_s
+            eventually(lambda: time.monotonic() > pause_ends)
+            for i in range(10, 14):
+                client.insert({"x": np.full(3, i, np.float32)}, {"t": 1.0})
+            for _ in range(2):
+                rows += first_column(next(batches))
+            assert rows == list(range(12))
+        eventually(lambda: client.server_info()["t"].current_size == 2)
+        assert sorted(first_column(client.sample_batch("t", 2))) == [12, 13]
 
 
 def test_batches_have_the_content_of_sample_batch(client):

@@ -48,6 +48,21 @@ def write(client, table, numbers):
         writer.flush()
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "peer"])
+def test_a_flush_that_finds_no_server_says_so(protocol):
+    with reverie.Server(tables()) as server:
+        client = reverie.Client(f"localhost:{server.port}", protocol=protocol)
+        writer = client.trajectory_writer(1)
+        writer.append({"n": 0})
+        for _ in range(QUEUE_SIZE + 1):
+            writer.create_item("q", 1.0, {"n": writer.history["n"][-1:]})
+        with pytest.raises(errors.DeadlineExceededError, match="widen its rate limiter"):
+            writer.flush(timeout_s=0.05)
+    with pytest.raises(errors.DeadlineExceededError, match=r"server does not answer: .*; see that"):
+        writer.flush(timeout_s=0.5)
+    writer.close()
+
+
 def run(program, **options):
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],

@@ -119,6 +119,15 @@ class FakeReplayService final : public ReplayService {
     return 0;
   }
 
+  void set_unreachable(Status why) {
+    MutexLock lock(mutex_);
+    unreachable_ = std::move(why);
+  }
+  Status why_unreachable() override {
+    MutexLock lock(mutex_);
+    return unreachable_;
+  }
+
   RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
     std::vector<TableInfo> infos;
     {
@@ -203,6 +212,7 @@ class FakeReplayService final : public ReplayService {
   std::map<std::string, Table> tables_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::size_t info_calls_ REVERIE_GUARDED_BY(mutex_) = 0;
+  Status unreachable_ REVERIE_GUARDED_BY(mutex_);
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 

@@ -21,8 +21,9 @@ constexpr std::size_t kRequestsMax = 8;  // requests besides that of the batch t
 // wait for samples, and may be shorter than the way to the server and back.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
-TimePoint deadline_of(std::optional<Duration> timeout) {
-  return timeout ? Clock::system().now() + *timeout : TimePoint::max();
+// `since`: when the wait began; none: it begins now.
+TimePoint deadline_of(std::optional<Duration> timeout, std::optional<TimePoint> since = {}) {
+  return timeout ? since.value_or(Clock::system().now()) + *timeout : TimePoint::max();
 }
 
 TimePoint answer_deadline(std::optional<Duration> timeout) {
@@ -31,9 +32,10 @@ TimePoint answer_deadline(std::optional<Duration> timeout) {
 
 }  // namespace
 
-// Makes batches until one is not available in time; the items drawn for that one are the last
-// batch. The prefetcher's thread makes them, and the user's thread says when it waits for one;
-// hand_back() is called after the prefetcher's thread has ended.
+// Makes batches until its user has waited for one in vain; the items drawn for that one are the
+// last batch. One that comes too late while no user waits is completed once the user does. The
+// prefetcher's thread makes them, and the user's thread says when it waits for one; hand_back() is
+// called after the prefetcher's thread has ended.
 class BatchStream::Maker {
  public:
   // `ahead`: how many batches may be requested or made before their user waits for them; 0: a batch
@@ -46,17 +48,25 @@ class BatchStream::Maker {
         memory_(BatchMemory::make(kBuffersKept)),
         ahead_(ahead) {}
 
-  Result<DrawnBatch> make(const WaitOptions& wait) {
+  Result<DrawnBatch> make(const WaitOptions& wait, Prefetcher<DrawnBatch>& user) {
     if (!end_.ok()) return end_;
-    PendingSample asked = take_request();
+    std::optional<TimePoint> wanted = user.wanted_since();
+    SampleResult result = take_request(wanted).wait(wait);
     DrawnBatch drawn;
-    SampleResult result = asked.wait(wait);
-    const Status status = gather(*service_, request(), result,
-                                 {{options_.pad, memory_.get(), options_.files.get()},
-                                  options_.weighing,
-                                  options_.on_corrupt},
-                                 wait, drawn);
-    if (drawn.samples.empty()) drawn.samples = std::move(result.batch);
+    Status status = gather(result, wait, drawn);
+    // Only the user's own wait, from before the request on, may end the stream.
+    while (status.code() == StatusCode::kDeadlineExceeded &&
+           !(wanted && user.wanted_since() == wanted)) {
+      result.batch = put_off(std::move(drawn.samples));
+      drawn = {};
+      wanted = user.wait_until_wanted();
+      if (!wanted) {  // closed
+        drawn.samples = std::move(result.batch);
+        break;
+      }
+      draw_rest(*wanted, wait, result);
+      status = gather(result, wait, drawn);
+    }
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
                            !drawn.samples.empty() && !options_.drop_last;
@@ -133,43 +143,98 @@ class BatchStream::Maker {
     for (PendingSample& sample : asked) keep(sample.wait(wait).batch);
   }
 
-  // The request of the next batch.
-  PendingSample take_request() {
+  // The request of the next batch. `wanted`: since when the user has waited for it; set to none if
+  // the request was made before.
+  PendingSample take_request(std::optional<TimePoint>& wanted) {
     MutexLock lock(mutex_);
     is_making_ = true;
     if (requests_.empty()) {
-      PendingSample first = ask(/*is_for_another=*/false);
+      PendingSample first = ask(request(wanted), /*is_for_another=*/false);
       request_ahead();
       return first;
     }
+    wanted.reset();
     PendingSample first = std::move(requests_.front());
     requests_.pop_front();
     request_ahead();
     return first;
   }
+
+  // Keeps the items drawn for a batch that comes too late, until its user waits for it. Distinct
+  // ones go back to the table, as another request may draw them again.
+  SampleBatch put_off(SampleBatch drawn) {
+    {
+      MutexLock lock(mutex_);
+      is_put_off_ = true;
+    }
+    if (!options_.distinct) {
+      drawn.retain();  // a pin would hold up the table
+      return drawn;
+    }
+    if (are_spent()) {
+      hand_back_or_warn(*service_, options_.table, max_times_sampled_, {&drawn, 1}, "prefetch");
+    } else if (!drawn.empty()) {
+      (void)service_->hand_back(options_.table, drawn);
+    }
+    return {};
+  }
+
+  // Draws what `result` lacks of a batch, for a user that waits since `wanted`.
+  void draw_rest(TimePoint wanted, const WaitOptions& wait, SampleResult& result) {
+    SampleRequest rest = request(wanted);
+    rest.count = rest.min_count = options_.batch_size - result.batch.size();
+    SampleResult more = ask_rest(std::move(rest)).wait(wait);
+    result.status = std::move(more.status);
+    if (result.batch.empty()) {
+      result.batch = std::move(more.batch);
+    } else if (!more.batch.empty()) {
+      result.batch.append(more.batch);
+    }
+  }
+
+  PendingSample ask_rest(SampleRequest rest) {
+    MutexLock lock(mutex_);
+    is_put_off_ = false;
+    PendingSample asked = ask(std::move(rest), /*is_for_another=*/false);
+    request_ahead();
+    return asked;
+  }
+
+  // Gathers the samples of `result`, which are in `drawn` afterwards whatever the status.
+  Status gather(SampleResult& result, const WaitOptions& wait, DrawnBatch& drawn) {
+    Status status = reverie::gather(*service_, request(), result,
+                                    {{options_.pad, memory_.get(), options_.files.get()},
+                                     options_.weighing,
+                                     options_.on_corrupt},
+                                    wait, drawn);
+    if (drawn.samples.empty()) drawn.samples = std::move(result.batch);
+    return status;
+  }
+
   void request_ahead() REVERIE_REQUIRES(mutex_) {
-    if (ahead_ == 0 || is_over_) return;
+    // The batch that was put off comes first.
+    if (ahead_ == 0 || is_over_ || is_put_off_) return;
     const std::size_t most = ahead_ + (is_wanted_ ? 1 : 0);
     while (requests_.size() < kRequestsMax &&
            requests_.size() + (is_making_ ? 1 : 0) + made_count_ < most) {
-      requests_.push_back(ask(/*is_for_another=*/true));
+      requests_.push_back(ask(request(), /*is_for_another=*/true));
     }
   }
-  PendingSample ask(bool is_for_another) REVERIE_REQUIRES(mutex_) {
-    SampleRequest asked = request();
+  PendingSample ask(SampleRequest asked, bool is_for_another) REVERIE_REQUIRES(mutex_) {
     asked.follows = last_id_;
     PendingSample pending(*service_, std::move(asked), is_for_another);
     last_id_ = pending.id();
     return pending;
   }
 
-  SampleRequest request() const {
+  // For a user that waits since `wanted`, if it does.
+  SampleRequest request(std::optional<TimePoint> wanted = {}) const {
     SampleRequest request;
     request.table = options_.table;
     request.count = request.min_count = options_.batch_size;
     request.distinct = options_.distinct;
     request.wants_least = options_.weighing.beta && options_.weighing.over_table;
-    request.deadline = deadline_of(options_.timeout);
+    request.deadline = deadline_of(options_.timeout, wanted);
     return request;
   }
 
@@ -187,13 +252,15 @@ class BatchStream::Maker {
   std::size_t made_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // batches that were not taken
   bool is_making_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_wanted_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_put_off_ REVERIE_GUARDED_BY(mutex_) = false;  // the batch that is made
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
 struct BatchStream::Running {
   Running(std::size_t depth, std::shared_ptr<Maker> made)
-      : maker(std::move(made)),
-        prefetcher(depth, [maker = maker](const WaitOptions& wait) { return maker->make(wait); }) {}
+      : maker(std::move(made)), prefetcher(depth, [this](const WaitOptions& wait) {
+          return maker->make(wait, prefetcher);
+        }) {}
 
   const std::shared_ptr<Maker> maker;
   Prefetcher<DrawnBatch> prefetcher;

@@ -6,7 +6,8 @@
 //     sample --> gather --> queue, at most `depth` --> next() next() ...
 //
 // If samples remove items from their table (a queue), nothing is drawn ahead unless a depth is
-// given, and close() hands back what was not taken.
+// given, and close() hands back what was not taken. A batch that comes too late ends the stream
+// only if the user is waiting for it, and has done so for the whole timeout.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +53,10 @@ class BatchStream {
   BatchStream& operator=(const BatchStream&) = delete;
   ~BatchStream() { close(); }
 
-  // The next batch. DEADLINE_EXCEEDED if none came within the timeout, and from then on; CANCELLED
-  // once closed or interrupted; RESOURCE_EXHAUSTED as long as the system has no thread for it; else
-  // the service's error. Until the service has said after how many samples items leave the table,
-  // nothing is drawn, and each call asks again.
+  // The next batch. DEADLINE_EXCEEDED if none came within the timeout, which begins with the call,
+  // and from then on; CANCELLED once closed or interrupted; RESOURCE_EXHAUSTED as long as the
+  // system has no thread for it; else the service's error. Until the service has said after how
+  // many samples items leave the table, nothing is drawn, and each call asks again.
   Result<DrawnBatch> next(const WaitOptions& wait);
   // The next batch if it is ready, without waiting.
   std::optional<DrawnBatch> next_now();

@@ -14,6 +14,7 @@
 #include "reverie/base/mutex.h"
 #include "tests/support/eventually.h"
 #include "tests/support/faucet.h"
+#include "tests/support/forwarding_service.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
 
@@ -134,6 +135,28 @@ class SilentFaucet final : public ReplayService {
   std::vector<Done<Result<std::vector<TableInfo>>>> waiting_ REVERIE_GUARDED_BY(mutex_);
 };
 
+// A faucet that counts the requests that it has answered, and can undo draws.
+class CountedFaucet final : public testing::ForwardingService {
+ public:
+  using testing::ForwardingService::ForwardingService;
+
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    const RequestId id = inner_->sample(std::move(request), std::move(done));
+    ++answered_;
+    return id;
+  }
+  std::optional<std::size_t> hand_back(std::string_view, SampleBatch& batch) override {
+    handed_back_ += batch.size();
+    return batch.size();
+  }
+  int answered() const { return answered_; }
+  std::size_t handed_back() const { return handed_back_; }
+
+ private:
+  std::atomic<int> answered_{0};
+  std::atomic<std::size_t> handed_back_{0};
+};
+
 std::vector<std::int64_t> numbers(const DrawnBatch& drawn) {
   const std::span<const std::byte> bytes = drawn.batch.columns.at(0).bytes.bytes();
   std::vector<std::int64_t> found(bytes.size() / sizeof(std::int64_t));
@@ -188,6 +211,47 @@ TEST_F(BatchStreamTest, ALastBatchMayBeDropped) {
   BatchStream stream(service_, dropping);
   EXPECT_EQ(stream.next({}).value().samples.size(), 3u);
   EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(BatchStreamTest, ABatchThatIsLateWhileNoUserWaitsIsCompletedOnceOneDoes) {
+  service_->add_ones(2);
+  const auto counted = std::make_shared<CountedFaucet>(service_);
+  BatchStreamOptions at_once = options(3);
+  at_once.max_times_sampled = 0;
+  at_once.depth = 1;
+  BatchStream stream(counted, at_once);
+  ASSERT_TRUE(eventually([&] { return counted->answered() == 1; }));
+  service_->add(2, 1);
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(service_->asked[1], (Faucet::Asked{1, 1, true})) << "what the batch lacked";
+}
+
+TEST_F(BatchStreamTest, ALateBatchThatNoUserWaitsForIsReturnedAtTheEnd) {
+  service_->add_ones(2);
+  const auto counted = std::make_shared<CountedFaucet>(service_);
+  BatchStreamOptions ahead = options(3);
+  ahead.max_times_sampled = 1;
+  ahead.depth = 1;
+  BatchStream stream(counted, ahead);
+  ASSERT_TRUE(eventually([&] { return counted->answered() == 1; }));
+  stream.close();
+  EXPECT_EQ(counted->handed_back(), 2u);
+}
+
+TEST_F(BatchStreamTest, ADistinctBatchThatIsLateIsReturnedAndDrawnAgainAsAWhole) {
+  service_->add_ones(2);
+  const auto counted = std::make_shared<CountedFaucet>(service_);
+  BatchStreamOptions distinct = options(3);
+  distinct.max_times_sampled = 0;
+  distinct.depth = 1;
+  distinct.distinct = true;
+  BatchStream stream(counted, distinct);
+  ASSERT_TRUE(eventually([&] { return counted->handed_back() == 2; }));
+  service_->add_ones(3);
+  EXPECT_EQ(stream.next({}).value().samples.size(), 3u);
+  EXPECT_EQ(stream.next({}).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(service_->asked[1], (Faucet::Asked{3, 3, true}));
 }
 
 TEST_F(BatchStreamTest, NothingIsDrawnAheadFromATableThatRemovesSampledItems) {

@@ -124,11 +124,16 @@ Status InFlight::wait(ReplayService& service, std::size_t max_queued, TimePoint 
     const TimePoint now = clock_.now();
     const double waited_s = to_seconds(now - begin);
     if (now >= deadline) {
+      const Status unreachable = service.why_unreachable();
       return deadline_exceeded(
-          "{} items still wait for their tables after {:.3f} s, and {} are permitted; sample from "
-          "the table or "
-          "widen its rate limiter (why_blocked tells which bound holds), or wait longer",
-          queued(), waited_s, max_queued);
+          "{} items still wait for their tables after {:.3f} s, and {} are permitted; {}, or wait "
+          "longer",
+          queued(), waited_s, max_queued,
+          unreachable.ok()
+              ? "sample from the table or widen its rate limiter (why_blocked tells which bound "
+                "holds)"
+              : format("their server does not answer: {}; see that it runs and can be reached",
+                       unreachable.message()));
     }
     if (options.interrupted && options.interrupted()) {
       return cancelled("interrupted with {} items waiting for their tables", queued());

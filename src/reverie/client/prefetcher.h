@@ -7,7 +7,7 @@
 // returned first, then the error. A thread whose make() returns OUT_OF_RANGE stops alone: the
 // stream ends with the last thread. With `ignores_unwanted`, a make() that returns
 // DEADLINE_EXCEEDED stops its thread only if a caller waits for the batch; else it is called
-// again.
+// again. A make() may also learn itself whether and since when a caller waits.
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/clock.h"
 #include "reverie/base/cores.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
@@ -58,20 +59,23 @@ class Prefetcher {
 
   // The next batch; CANCELLED if interrupted or closed, else the reason why there are no more.
   Result<T> next(const WaitOptions& wait) {
+    begin_waiting();
     while (true) {
       {
         MutexLock lock(mutex_);
-        if (queue_.empty() && !is_over() && !closed_) {
-          ++waiting_;
-          if (ignores_unwanted_ || depth_ == 0) changed_.notify_all();  // it is wanted now
-          changed_.wait_for(mutex_, kInterruptInterval);
+        if (!has_answer()) changed_.wait_for(mutex_, kInterruptInterval);
+        if (has_answer()) {
           --waiting_;
+          if (closed_) return cancelled("this stream of batches is closed");
+          if (!queue_.empty()) return take();
+          return end_;
         }
-        if (closed_) return cancelled("this stream of batches is closed");
-        if (!queue_.empty()) return take();
-        if (is_over()) return end_;
       }
-      if (wait.interrupted && wait.interrupted()) return cancelled("interrupted");
+      if (wait.interrupted && wait.interrupted()) {
+        MutexLock lock(mutex_);
+        --waiting_;
+        return cancelled("interrupted");
+      }
     }
   }
 
@@ -80,6 +84,19 @@ class Prefetcher {
     MutexLock lock(mutex_);
     if (closed_ || queue_.empty()) return std::nullopt;
     return take();
+  }
+
+  // --- For make(), on a prefetcher's only thread.
+  // Since when a caller has waited for the batch that is being made; none if no caller does.
+  std::optional<TimePoint> wanted_since() {
+    MutexLock lock(mutex_);
+    return is_wanted() ? std::optional(waiting_since_) : std::nullopt;
+  }
+  // The same, once a caller waits for it; none once closed.
+  std::optional<TimePoint> wait_until_wanted() {
+    MutexLock lock(mutex_);
+    while (!closed_ && !is_wanted()) changed_.wait(mutex_);
+    return closed_ ? std::nullopt : std::optional(waiting_since_);
   }
 
   // Ends the threads: waiting ones within a poll interval. Returns what was made and not taken, in
@@ -125,6 +142,20 @@ class Prefetcher {
       changed_.notify_all();
     }
   }
+
+  void begin_waiting() {
+    MutexLock lock(mutex_);
+    if (waiting_++ == 0) waiting_since_ = Clock::system().now();
+    if (!has_answer()) changed_.notify_all();  // a batch is wanted now
+  }
+
+  // Whether next() need not wait.
+  bool has_answer() const REVERIE_REQUIRES(mutex_) {
+    return closed_ || !queue_.empty() || is_over();
+  }
+
+  // A caller that has not yet taken the batch that it waited for does not wait for the next one.
+  bool is_wanted() const REVERIE_REQUIRES(mutex_) { return waiting_ > 0 && queue_.empty(); }
 
   T take() REVERIE_REQUIRES(mutex_) {
     T batch = std::move(queue_.front());
@@ -174,6 +205,7 @@ class Prefetcher {
   std::size_t making_ REVERIE_GUARDED_BY(mutex_) = 0;   // threads in make()
   std::size_t running_ REVERIE_GUARDED_BY(mutex_);      // threads that have not stopped
   std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;  // callers of next()
+  TimePoint waiting_since_ REVERIE_GUARDED_BY(mutex_);  // valid while there are any
   Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
   bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;

@@ -31,6 +31,19 @@ Result<int> wait_for_ever(const WaitOptions& wait) {
   return cancelled("interrupted");
 }
 
+// Makes each number only once a caller waits for it.
+struct Patient {
+  std::atomic<int> begun{0};
+  std::atomic<int> made{0};
+  Prefetcher<int> prefetcher{1, [this](const WaitOptions&) -> Result<int> {
+                               ++begun;
+                               const auto since = prefetcher.wait_until_wanted();
+                               if (!since) return cancelled("closed");
+                               EXPECT_TRUE(prefetcher.wanted_since() == since);
+                               return made++;
+                             }};
+};
+
 TEST(Prefetcher, HandsOutValuesInOrderAndThenTheError) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
@@ -150,6 +163,19 @@ TEST(Prefetcher, AFailureInOneThreadEndsTheWaitsOfTheOthers) {
       wait_for_ever, [](const WaitOptions&) -> Result<int> { return not_found("no table"); }};
   Prefetcher<int> prefetcher(2, makes);
   EXPECT_EQ(prefetcher.next({}).status().message(), "no table");
+}
+
+TEST(Prefetcher, AMakeMayWaitForACaller) {
+  Patient patient;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(test::eventually([&] { return patient.begun == i + 1; }));
+    EXPECT_EQ(patient.made, i) << "no caller waits";
+    EXPECT_FALSE(patient.prefetcher.wanted_since().has_value());
+    EXPECT_EQ(patient.prefetcher.next({}).value(), i);
+  }
+  ASSERT_TRUE(test::eventually([&] { return patient.begun == 21; }));
+  patient.prefetcher.close();
+  EXPECT_EQ(patient.made, 20);
 }
 
 TEST(Prefetcher, AValueThatTimesOutUnawaitedIsMadeAgain) {

@@ -274,6 +274,18 @@ TEST_F(TrajectoryWriterTest, AFlushThatTimesOutSaysHowManyItemsWait) {
   EXPECT_TRUE(writer_->flush(1, clock_.now(), {}).ok());
 }
 
+TEST_F(TrajectoryWriterTest, AFlushThatTimesOutWithoutAServerSaysWhyThereIsNone) {
+  service_->add_table("full", 0);
+  ASSERT_TRUE(append_x(1).ok());
+  ASSERT_TRUE(create({0, 1}, "full").ok());
+  expect_refused(writer_->flush(0, clock_.now(), {}), StatusCode::kDeadlineExceeded,
+                 {"rate limiter"});
+  service_->set_unreachable(unavailable("the cable is cut"));
+  const Status status = writer_->flush(0, clock_.now(), {});
+  expect_refused(status, StatusCode::kDeadlineExceeded, {"1 items", "the cable is cut"});
+  EXPECT_EQ(status.message().find("rate limiter"), std::string::npos) << status.message();
+}
+
 TEST_F(TrajectoryWriterTest, AnEpisodeContinuesWhenItsFlushTimesOut) {
   service_->add_table("full", 0);
   ASSERT_TRUE(append_x(1).ok());

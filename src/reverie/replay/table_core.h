@@ -169,12 +169,13 @@ class TableCore final : private TableAccess {
   static std::vector<SlotRecord> next_frozen(Frozen& frozen);
   void thaw(Frozen& frozen, Aftermath& after);
   // Restores an unused table from `table`; takes its trajectories. DATA_LOSS for an impossible
-  // state, FAILED_PRECONDITION if the table was used; after an error the table must not be used.
+  // state, FAILED_PRECONDITION if the table was used, or refuses an item that the stored one took;
+  // after an error the table must not be used.
   Status restore(RestoredTable& table, TimePoint now, std::int64_t calendar_offset_ns);
 
  private:
   Status check_restored(const SlotRecord& record, const TrajectoryView& trajectory,
-                        const ItemSlots::Numbers& numbers) const;
+                        const TableImage& image) const;
 
   TableCore(std::shared_ptr<const TableRules> rules, RateLimiter limiter, ChunkStore& chunks,
             std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover,

@@ -1,8 +1,10 @@
 // Saves a TableCore to a checkpoint and restores it.
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 
+#include "reverie/record/table_difference.h"
 #include "reverie/replay/table_core.h"
 
 namespace reverie {
@@ -120,7 +122,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
     const SlotRecord& record = records[i];
     const auto slot = static_cast<Slot>(i);
     if (is_in[i] != 0) {
-      REVERIE_RETURN_IF_ERROR(check_restored(record, table.trajectories[i].view(), image.slots));
+      REVERIE_RETURN_IF_ERROR(check_restored(record, table.trajectories[i].view(), image));
       if (options_.is_keyed && !state_->keys.insert(record.key, slot)) {
         return data_loss("table '{}' has two items of key {}", options_.name, record.key);
       }
@@ -180,20 +182,34 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
   return {};
 }
 
+// The checkpoint's own table took each of its items. So one that this table refuses is damaged only
+// if that table would have refused it too.
 Status TableCore::check_restored(const SlotRecord& record, const TrajectoryView& trajectory,
-                                 const ItemSlots::Numbers& numbers) const {
+                                 const TableImage& image) const {
+  const TableOptions& theirs = image.options;
+  bool is_damaged = true;
   Status status = check_trajectory(trajectory);
-  if (status.ok() && options_.signature && options_.checks_items)
+  if (status.ok() && options_.signature && options_.checks_items) {
     status = check_signature(trajectory, *options_.signature);
-  if (status.ok() && state_->slots.is_keyed()) status = rules_->check_priority(record.priority);
+    is_damaged = status.ok() || (theirs.checks_items && theirs.signature == options_.signature);
+  }
+  if (status.ok() && state_->slots.is_keyed()) {
+    status = rules_->check_priority(record.priority);
+    is_damaged = status.ok() || (is_same_component(theirs.sampler, options_.sampler) &&
+                                 is_same_component(theirs.remover, options_.remover));
+  }
   if (status.ok() && (record.times_sampled < 0 || record.generation == 0 ||
-                      record.generation > numbers.newest_generation)) {
+                      record.generation > image.slots.newest_generation)) {
     status = data_loss("times_sampled is {} and generation {} of at most {}", record.times_sampled,
-                       record.generation, numbers.newest_generation);
+                       record.generation, image.slots.newest_generation);
   }
   if (status.ok()) return {};
-  return Status(StatusCode::kDataLoss, status.message())
-      .with_context(format("item {} of table '{}'", record.key, options_.name));
+  const std::string where = format("item {} of table '{}'", record.key, options_.name);
+  if (is_damaged) return Status(StatusCode::kDataLoss, status.message()).with_context(where);
+  return failed_precondition(
+      "{}: {}; the checkpoint is not damaged: give the table the signature and the selectors that "
+      "it has there, or give on_mismatch=\"theirs\" or \"drop\"",
+      where, status.message());
 }
 
 }  // namespace reverie

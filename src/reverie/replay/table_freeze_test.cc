@@ -11,6 +11,7 @@
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
+#include "tests/support/refusal.h"
 
 namespace reverie {
 namespace {
@@ -274,6 +275,38 @@ TEST(TableFreezing, TheHighestPriorityOfARestoredTableIsOneThatItsSelectorsHold)
   Worked third({options}, clock);
   const Status status = third.service->table("t").value()->restore(again);
   EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+TEST(TableFreezing, AnItemThatOnlyTheNewTableRefusesIsNotDamaged) {
+  ManualClock clock;
+  Worked stored({seeded("Prioritized", "Fifo")}, clock);
+  Item item = make_item(1, 1e30);
+  ASSERT_TRUE(insert_and_wait(*stored.service, {"t", {&item, 1}, TimePoint{0}}).status.ok());
+  const auto restored_in = [&](const TableOptions& options, auto change) {
+    auto snapshots = stored.service->freeze().value();
+    RestoredTable table = restored_from(*snapshots[0]);
+    if (options.sampler.options != table.image.options.sampler.options) table.sampler.reset();
+    change(table.image.options);
+    Worked other({options}, clock);
+    return other.service->table("t").value()->restore(table);
+  };
+  const auto as_it_was = [](TableOptions&) {};
+  TableOptions typed = seeded("Prioritized", "Fifo");
+  typed.signature = Signature{{{"x", DType::kInt64, {1}}}, ""};
+  expect_refused(restored_in(typed, as_it_was), StatusCode::kFailedPrecondition,
+                 {"item 1 of table 't'", "float32", "int64", "not damaged", "on_mismatch"});
+  TableOptions steep = seeded("Prioritized", "Fifo");
+  steep.sampler.options["priority_exponent"] = 2.0;  // holds priorities up to 1.8e19
+  expect_refused(restored_in(steep, as_it_was), StatusCode::kFailedPrecondition,
+                 {"item 1 of table 't'", "1e+30", "not damaged", "on_mismatch"});
+  // A stored table that checked its items cannot have taken this one.
+  const auto typed_too = [&](TableOptions& theirs) { theirs.signature = typed.signature; };
+  EXPECT_EQ(restored_in(typed, typed_too).code(), StatusCode::kDataLoss);
+  const auto typed_unchecked = [&](TableOptions& theirs) {
+    theirs.signature = typed.signature;
+    theirs.checks_items = false;
+  };
+  EXPECT_EQ(restored_in(typed, typed_unchecked).code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(TableFreezing, AUsedTableRefusesACheckpoint) {

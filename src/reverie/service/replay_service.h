@@ -250,6 +250,9 @@ class ReplayService {
     return std::nullopt;
   }
 
+  // Why its server does not answer now; ok if it does, or if there is none. May wait for a moment.
+  virtual Status why_unreachable() { return {}; }
+
   // Completes the request with CANCELLED and what was done so far; no effect once it has completed.
   virtual void cancel(RequestId id) = 0;
   // Completes all pending and all later requests with CANCELLED.

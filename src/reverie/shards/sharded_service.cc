@@ -344,7 +344,8 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
     }
   }
   if (to.empty()) {
-    if (!total.undone.ok()) total.undone = connections_.none_answers();
+    // Shards that are up may have nothing to do here: then only the lost one is to blame.
+    if (!total.undone.ok() && all_up().empty()) total.undone = connections_.none_answers();
     done(total.sum_up({}));
     return 0;
   }

@@ -84,6 +84,9 @@ class ShardedService final : public ReplayService, public TableDescriber {
   RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
   RequestId describe(Done<Result<std::vector<TableInfo>>> done) override;
   RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  Status why_unreachable() override {
+    return all_up().empty() ? connections_.none_answers() : Status();
+  }
   void cancel(RequestId id) override;
   void close() override;
 

@@ -20,16 +20,28 @@ Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   ReplayBufferDraw draw;
   draw.count = options_.batch_size;
   draw.distinct = options_.distinct;
-  if (options_.beta) draw.beta = beta_.load(std::memory_order_relaxed);
   draw.over_buffer = options_.over_buffer;
-  draw.deadline = options_.timeout ? Clock::system().now() + *options_.timeout : TimePoint::max();
-  const Status status = buffer_->sample(draw, layout_.targets(places), wait);
-  // An empty buffer ends the stream without an error: no thread adds any more.
-  if (status.code() == StatusCode::kFailedPrecondition) {
-    return deadline_exceeded("{}", status.message());
+  while (true) {
+    const std::optional<TimePoint> wanted = prefetcher_.wanted_since();
+    if (options_.beta) draw.beta = beta_.load(std::memory_order_relaxed);
+    draw.deadline = TimePoint::max();
+    if (options_.timeout) {
+      draw.deadline = wanted.value_or(Clock::system().now()) + *options_.timeout;
+    }
+    const Status status = buffer_->sample(draw, layout_.targets(places), wait);
+    if (status.ok()) return buffers;
+    const bool is_empty = status.code() == StatusCode::kFailedPrecondition;
+    const bool lacks_distinct = options_.distinct && status.code() == StatusCode::kInvalidArgument;
+    if (!is_empty && !lacks_distinct) return status;
+    // There may be more items once the user waits. If it did so from before the draw on, there are
+    // not.
+    if (!wanted || prefetcher_.wanted_since() != wanted) {
+      if (!prefetcher_.wait_until_wanted()) return cancelled("this stream of batches is closed");
+      continue;
+    }
+    // An empty buffer ends the stream without an error: no thread adds any more.
+    return is_empty ? deadline_exceeded("{}", status.message()) : status;
   }
-  REVERIE_RETURN_IF_ERROR(status);
-  return buffers;
 }
 
 }  // namespace reverie

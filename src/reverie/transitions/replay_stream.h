@@ -3,6 +3,9 @@
 //
 //     ReplayStream stream(buffer, {.batch_size = 256});
 //     while (Result<std::vector<Buffer>> arrays = stream.next({}); arrays.ok()) learn(*arrays);
+//
+// A buffer without enough items ends the stream only if the user is waiting for a batch, and has
+// done so for the whole timeout.
 #pragma once
 
 #include <atomic>
@@ -39,8 +42,8 @@ class ReplayStream {
   const ReplayBatchLayout& layout() const { return layout_; }
 
   // The arrays of the next batch, in the layout's order. DEADLINE_EXCEEDED if the buffer was empty
-  // for the whole timeout; CANCELLED once closed or interrupted; else the error of
-  // ReplayBuffer::sample().
+  // for the whole timeout, which begins with the call; CANCELLED once closed or interrupted; else
+  // the error of ReplayBuffer::sample().
   Result<std::vector<Buffer>> next(const WaitOptions& wait) { return prefetcher_.next(wait); }
   // The next batch if it is ready, without waiting.
   std::optional<std::vector<Buffer>> next_now() { return prefetcher_.next_now(); }

@@ -81,6 +81,14 @@ std::optional<bool> PeerStoreClient::look(const std::function<bool()>& is_done) 
   return loops_.polls_of(loop_).wait(Clock::system(), is_done, TimePoint::max(), /*yields=*/false);
 }
 
+Status PeerStoreClient::why_unreachable() {
+  if (!fork_guard_.check("client").ok()) return {};
+  MutexLock lock(mutex_);
+  if (session_ && session_->stage == Session::Stage::kOpen) return {};
+  if (!last_failure_.ok()) return last_failure_;
+  return unavailable("{} has not answered yet", endpoint_.to_string());
+}
+
 std::string PeerStoreClient::transport() {
   MutexLock lock(mutex_);
   return session_ ? session_->link->transport() : "nothing";

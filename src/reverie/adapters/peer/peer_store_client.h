@@ -66,6 +66,7 @@ class PeerStoreClient final : public ReplayService,
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void end_writer(std::uint64_t writer) override;
   std::optional<bool> look(const std::function<bool()>& is_done) override;
+  Status why_unreachable() override;
   void cancel(RequestId id) override;
   void close() override;
 

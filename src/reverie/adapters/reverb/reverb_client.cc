@@ -18,6 +18,8 @@ namespace {
 // The pause before a query is repeated; it grows each time.
 constexpr Duration kAskPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kAskPauseMax = std::chrono::milliseconds(250);
+// A server that does not answer a question within this time is said not to answer.
+constexpr Duration kAnswerPatience = std::chrono::milliseconds(500);
 // An insert's id: the sender's number in the high bits, its own in the low bits.
 constexpr int kSenderShift = 48;
 // At most this many writers have their own stream.
@@ -404,6 +406,18 @@ void ReverbClient::ping(TimePoint deadline, std::function<void(Status)> done) {
                  [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                    done(response.status());
                  });
+}
+
+// As ping(): the call fails with the first attempt to connect that fails.
+Status ReverbClient::why_unreachable() {
+  GrpcCallOptions options;
+  options.deadline = Clock::system().now() + kAnswerPatience;
+  const Status status =
+      unary_and_wait(*client_, path_of("ServerInfo"), GrpcPayload(), std::move(options)).status();
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    return unavailable("no answer within {:.3g} s", to_seconds(kAnswerPatience));
+  }
+  return status.code() == StatusCode::kUnavailable ? status : Status();
 }
 
 RequestId ReverbClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {

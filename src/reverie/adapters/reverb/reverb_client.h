@@ -61,6 +61,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   void cancel(RequestId id) override;
   void close() override;
   void end_writer(std::uint64_t writer) override;
+  Status why_unreachable() override;
 
   // Has the server write a checkpoint; returns its path on the server's disk. Waits; see
   // grpc_blocking.h.
