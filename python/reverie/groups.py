@@ -341,9 +341,11 @@ class Group(ProcessBound, Scoped):
                 native, lambda done: functools.reduce(op, _in_order(done, copies=True))
             )
         _checks.choice("op", op, _OPS)
+        # Its own dicts and lists: the program may change those of ``data`` before the round ends.
+        nest = _rebuilt(data, (leaf for _, leaf in _leaves(data, "")))
         names: list[str] = []
         leaves: list[Any] = []
-        for path, leaf in _leaves(data, ""):
+        for path, leaf in _leaves(nest, ""):
             names.append(path)
             leaves.append(leaf)
         native = self._native.all_reduce(
@@ -353,7 +355,7 @@ class Group(ProcessBound, Scoped):
         def finish(done: _reverie.GroupRound) -> Any:  # noqa: ANN401
             places = host_places(leaves)
             arrays = (_like(leaf, done, i, places.get(i)) for i, leaf in enumerate(leaves))
-            return _rebuilt(data, arrays)
+            return _rebuilt(nest, arrays)
 
         return Round._of(native, finish)
 

@@ -125,6 +125,25 @@ def test_nests_are_reduced_leaf_by_leaf_and_keep_their_structure(three):
         assert result[2] == (True,)
 
 
+def test_a_nest_that_is_changed_during_its_round_does_not_change_the_result(three):
+    given = [
+        {"b": i, "c": 10.0 * i, "list": [i, {"x": np.full(2, i)}], "point": Point(i, [i])}
+        for i in range(3)
+    ]
+    rounds = [g.all_reduce("nest", nest) for g, nest in zip(three, given, strict=True)]
+    for nest in given:
+        del nest["c"]
+        nest["a"] = 9.0
+        nest["list"][1].clear()
+        nest["list"].append(7)
+        nest["point"].y.append(8)
+    for round_ in rounds:
+        result = round_.result(DEADLINE_S)
+        assert result["list"][1].pop("x").tolist() == [3, 3]
+        assert result == {"b": 3, "c": 30.0, "list": [3, {}], "point": Point(3, [3])}
+        assert list(result) == ["b", "c", "list", "point"]
+
+
 @pytest.mark.parametrize(
     ("op", "expected"), [("sum", 6), ("mean", 2), ("min", 1), ("max", 3), ("product", 6)]
 )
