@@ -198,6 +198,7 @@ class GroupCore {
   // Returns null and fails the request if the part is not accepted.
   void take(Running& running, const RoundKey& key, std::size_t from, const RoundMessage& message,
             Payload payload, InboundId request);
+  // Ends the round instead if a part is too large for a message.
   void send_parts(const RoundKey& key, RoundId id, Round& round, std::vector<RoundPart> parts);
   void end_if_done(const RoundKey& key);
   void end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
@@ -210,7 +211,7 @@ class GroupCore {
   void end_as_different(const RoundKey& key, const std::string& other, std::string_view signature);
   void on_part_answered(const Sent& sent, const CallResult& result);
   // A part of a round whose result is here already did not reach its member.
-  void on_part_lost(const Sent& sent, const Status& why);
+  void on_part_lost(const Sent& sent, const CallResult& result);
   void abort_on(const std::string& member, const RoundKey& key, const Status& status,
                 const std::string& lost);
   void keep_future(RoundMessage message, Request request, TimePoint now);
@@ -245,7 +246,10 @@ class GroupCore {
   Membership current_;
   std::deque<std::uint64_t> past_;  // ids, the newest last
   std::map<RoundKey, Running> running_;
-  std::map<std::string, std::uint64_t> begun_;  // rounds of each name in this membership
+  // Rounds of each name in this membership, which number the next one: a late part of a round that
+  // failed must not be taken for one of the next. So a member that forgot a name alone would number
+  // its next round differently from the others, and it grows with each new name.
+  std::map<std::string, std::uint64_t> begun_;
   std::map<RoundKey, std::vector<Early>> early_;
   std::map<RoundKey, Ended> aborted_;                    // before the round has begun here
   std::deque<Failed> failed_;                            // for members that no abort has reached
