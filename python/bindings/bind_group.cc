@@ -199,8 +199,9 @@ void bind_accumulator(nb::module_& m) {
             encoder.encode(model, "parameters");
             encoder.encode(buffers, "buffers");
             encoder.encode(state, "state");
-            without_gil(
-                [&, &accumulator = *self.accumulator] { accumulator.give_state(payload, to_all); });
+            unwrap(without_gil([&, &accumulator = *self.accumulator] {
+              return accumulator.give_state(payload, to_all);
+            }));
           },
           "model"_a, "buffers"_a, "state"_a.none(), "to_all"_a,
           nb::sig("def give_state(self, model: object, buffers: object, state: object, to_all: "

@@ -334,13 +334,15 @@ class Accumulator(ProcessBound, Closing):
         """Give the model, the buffers and ``state`` to the members that need them.
 
         Args:
-            state: what can be sent: numbers, text, arrays, and nests of such.
+            state: what can be sent: numbers, text, arrays, and nests of such. Give large values as
+                arrays: all others together may have 64 MiB.
 
         Raises:
             FailedPreconditionError: this member neither leads nor ``wants_state``, or has gradients
                 and no step taken.
             InvalidArgumentError: a parameter or buffer has another type or shape than when the
-                accumulator was made.
+                accumulator was made; or a state of more than 64 MiB besides its arrays, or 4 GiB
+                of arrays together with the model.
             UnsupportedTypeError: a state that cannot be sent.
         """
         self._check("set_state")

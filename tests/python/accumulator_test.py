@@ -277,6 +277,24 @@ def test_a_joining_member_gets_the_model_and_steps_with_the_others(make):
     assert len({m.bytes for m in members}) == 1
 
 
+def test_a_state_that_is_too_large_for_a_message_is_refused_and_a_smaller_one_arrives(make):
+    members = [make("a"), make("b")]
+
+    def asked():
+        for member in members:
+            member.accumulator.update()
+        return [m.accumulator for m in members if m.accumulator.wants_state()]
+
+    (giver,) = eventually(asked)
+    with pytest.raises(errors.InvalidArgumentError, match=r"7340\d+ bytes of values.*as arrays"):
+        giver.set_state({"replay": bytes(70 << 20)})
+    assert giver.wants_state()
+    giver.set_state({"steps": 0, "replay": np.ones(1 << 17)})
+    together(members)
+    (state,) = [member.states[-1] for member in members if member.states]
+    assert state["replay"].sum() == 1 << 17
+
+
 def test_a_member_can_close_its_accumulator_and_make_it_again(make):
     members = [make("a"), make("b", 1.0)]
     together(members)

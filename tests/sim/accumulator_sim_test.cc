@@ -108,7 +108,7 @@ class SimTrainer final : public SimPeer {
       writer.tensor(DType::kInt64, shape, std::as_bytes(std::span(&model_, 1)),
                     TensorMaker::kNumpy);
       oracle_.givers[core_.key()].insert(name_);
-      core_.give_state(value, network().random().below(16) == 0, now());
+      EXPECT_TRUE(core_.give_state(value, network().random().below(16) == 0, now()).ok());
     }
     const bool is_wanted = contributes && !is_busy_ && core_.wants_gradients();
     if (is_wanted && network().random().below(3) != 0) {

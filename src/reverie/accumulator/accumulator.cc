@@ -438,10 +438,12 @@ Status Accumulator::contribute(std::uint64_t samples, std::span<const ReduceLeaf
   return impl_->contribute(samples, gradients, weight);
 }
 
-void Accumulator::give_state(const Payload& value, bool to_all) {
-  if (!impl_->check_fork().ok()) return;
+Status Accumulator::give_state(const Payload& value, bool to_all) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  Status status;
   impl_->call_core(
-      [&](AccumulatorCore& core, TimePoint now) { core.give_state(value, to_all, now); });
+      [&](AccumulatorCore& core, TimePoint now) { status = core.give_state(value, to_all, now); });
+  return status;
 }
 
 void Accumulator::set_version(std::uint64_t version) {

@@ -67,8 +67,8 @@ class Accumulator {
   Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients,
                     std::uint64_t weight = 1);
   // Gives the model's state to the members that View::wants_state is about; the leader can also
-  // give it to all.
-  void give_state(const Payload& value, bool to_all);
+  // give it to all. INVALID_ARGUMENT if it is too large for a message.
+  Status give_state(const Payload& value, bool to_all);
   void set_version(std::uint64_t version);
   void set_virtual_batch_size(std::uint64_t size);
   void set_parallel(std::size_t count);

@@ -117,7 +117,8 @@ class AccumulatorCore {
   bool wants_state() const;
   // Gives the program's model, which includes all results that it took, to the members that the
   // leader has named; the leader can also give it to all. No effect if there is none to give it to.
-  void give_state(const Payload& value, bool to_all, TimePoint now);
+  // INVALID_ARGUMENT if it is too large for a message: it could never arrive.
+  Status give_state(const Payload& value, bool to_all, TimePoint now);
 
   // --- Events.
   void on_membership(const Membership& membership, TimePoint now);

@@ -5,12 +5,17 @@
 #include <utility>
 
 #include "reverie/accumulator/accumulator_core.h"
+#include "reverie/group/membership.h"
+#include "reverie/rpc/frame.h"
 
 namespace reverie {
 namespace {
 
 // A member sends a state to at most so many others, which pass it on.
 constexpr std::size_t kStateFanOut = 2;
+// A state's message has at most so many bytes besides the value, and so many for each receiver.
+constexpr std::size_t kStateRestMax = 256;
+constexpr std::size_t kReceiverBytesMax = kGroupNameMax + 32;
 
 }  // namespace
 
@@ -21,8 +26,17 @@ bool AccumulatorCore::wants_state() const {
          });
 }
 
-void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
-  if (!has_model_) return;
+Status AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
+  const FrameLimits limits;
+  const std::size_t rest = kStateRestMax + members_.size() * kReceiverBytesMax;
+  if (!limits.allow(value.head.size() + rest, value.bulk_bytes())) {
+    return invalid_argument(
+        "the model and state of accumulator '{}' have {} bytes of values and {} of arrays; the "
+        "bounds are {} and {}: give large values as arrays, not as bytes, text or pickles",
+        options_.title, value.head.size(), value.bulk_bytes(), limits.head_bytes_max - rest,
+        limits.bulk_bytes_max);
+  }
+  if (!has_model_) return {};
   std::vector<AccumulatorGift> gifts;
   if (to_all && is_leader()) {
     gifts = plan_.give_to_all(members_);
@@ -32,7 +46,7 @@ void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint no
       if (gave == gave_.end() || gave->second.number < gift.number) gifts.push_back(gift);
     }
   }
-  if (gifts.empty()) return;
+  if (gifts.empty()) return {};
   AccumulatorMessage state;
   state.kind = AccumulatorMessageKind::kState;
   state.key = key_;
@@ -42,6 +56,7 @@ void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint no
   state.value = value.head;
   send_state(state, value.bulk, gifts);
   note_gifts(gifts, now);
+  return {};
 }
 
 void AccumulatorCore::send_state(const AccumulatorMessage& state,

@@ -96,7 +96,7 @@ class Trainer {
     if (view->wants_state) {
       Payload value;
       ValueWriter(value).bytes(std::as_bytes(std::span(model_)));
-      accumulator_->give_state(value, false);
+      EXPECT_TRUE(accumulator_->give_state(value, false).ok());
     }
     if (view->wants_gradients && !view->sum) {
       const std::int64_t samples = 1 + static_cast<std::int64_t>(turns_++ % 5);
@@ -199,7 +199,7 @@ TEST_F(AccumulatorTest, AddsHalfPrecisionGradientsToThoseOfTheSameRound) {
   EXPECT_EQ(total, (std::array<std::uint16_t, 2>{0x4080, 0xc100}));  // 4 and -8
 }
 
-TEST_F(AccumulatorTest, RefusesASecondAccumulatorAndMismatchedArrays) {
+TEST_F(AccumulatorTest, RefusesASecondAccumulatorMismatchedArraysAndLargeStates) {
   Seen seen;
   Trainer trainer("m", address_, seen);
   const auto second = Accumulator::make(trainer.peer(), trainer.group(), Trainer::options());
@@ -208,6 +208,9 @@ TEST_F(AccumulatorTest, RefusesASecondAccumulatorAndMismatchedArrays) {
   long_name.name = std::string(500, 'x');
   EXPECT_EQ(Accumulator::make(trainer.peer(), trainer.group(), long_name).status().code(),
             StatusCode::kInvalidArgument);
+  Payload state;
+  state.head.resize(std::size_t{64} << 20);  // fits in a message, but not with what else is in it
+  EXPECT_EQ(trainer.accumulator().give_state(state, false).code(), StatusCode::kInvalidArgument);
   ReduceLeaf other = Trainer::options().gradients[0];
   other.dtype = DType::kFloat32;
   EXPECT_EQ(trainer.accumulator().contribute(1, {&other, 1}).code(), StatusCode::kInvalidArgument);

@@ -76,6 +76,9 @@ struct FrameLimits {
   std::size_t name_bytes_max = 1024;
   std::size_t head_bytes_max = std::size_t{64} << 20;
   std::size_t bulk_bytes_max = std::size_t{4} << 30;
+  bool allow(std::size_t head_bytes, std::size_t bulk_bytes) const {
+    return head_bytes <= head_bytes_max && bulk_bytes <= bulk_bytes_max;
+  }
   // The limits until a peer has proved its identity.
   static FrameLimits stranger() { return {0, 8192, 0}; }
 };

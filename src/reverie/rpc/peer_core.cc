@@ -101,7 +101,7 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
   call.size_bytes = call.message->size_bytes();
   const FrameLimits limits;
   const Payload& given = call.message->payload;
-  if (given.head.size() > limits.head_bytes_max || given.bulk_bytes() > limits.bulk_bytes_max) {
+  if (!limits.allow(given.head.size(), given.bulk_bytes())) {
     return invalid_argument(
         "the call of '{}' on '{}' has {} bytes of values and {} of arrays; the bounds are {} and "
         "{}: send it in parts",
