@@ -159,8 +159,9 @@ class Round(ProcessBound):
 
         Raises:
             GroupChangedError: a member was lost, or joined: begin the round again.
-            InvalidArgumentError: another member contributed different arrays; the message names
-                them.
+            InvalidArgumentError: another member contributed different arrays, which the message
+                names; or the values are too large for a message.
+            ResourceExhaustedError: too many calls or bytes wait at a member.
             DeadlineExceededError: no result within ``timeout_s``, and the round continues; or not
                 within the time that a member set for the round, and it has ended.
             CancelledError: a member has cancelled it, or this one has left.
@@ -366,7 +367,12 @@ class Group(ProcessBound, Scoped):
         *,
         timeout_s: float | None = None,
     ) -> Round:
-        """The values of all members, as a dict by their names, in the members' order."""
+        """The values of all members, as a dict by their names, in the members' order.
+
+        Together they may have 64 MiB besides their arrays, which may have 4 GiB: beyond that the
+        round ends on all members with ``InvalidArgumentError``. ``broadcast`` and an ``all_reduce``
+        with a function have the same bounds.
+        """
         limit = _checks.timeout("timeout_s", timeout_s)
         native = self._native.all_gather(_checks.text("name", name), "values", value, limit)
         return Round._of(

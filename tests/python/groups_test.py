@@ -281,6 +281,44 @@ def test_values_are_gathered_and_broadcast(three):
     assert on_all(three, lambda g, _: g.barrier()) == [None] * 3
 
 
+@pytest.fixture
+def four():
+    """Members that stay, even if this machine takes long to send many bytes."""
+    with contextlib.ExitStack() as stack:
+
+        def peer(name):
+            return stack.enter_context(reverie.Rpc(name, dead_after_s=DEADLINE_S))
+
+        address = stack.enter_context(reverie.Broker(peer("broker"))).listen()
+        groups = []
+        for i in range(4):
+            rpc = peer(f"m{i}")
+            rpc.connect(address)
+            groups.append(stack.enter_context(reverie.Group(rpc, "g")))
+        for group in groups:
+            group.wait(4)
+        yield groups
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0, 65), (17, 17, 17, 17)])
+def test_values_that_are_too_large_for_a_message_end_the_round_on_all_members(four, sizes):
+    rounds = [g.all_gather("x", bytes(size << 20)) for g, size in zip(four, sizes, strict=True)]
+    for round_ in rounds:
+        with pytest.raises(errors.InvalidArgumentError, match=r"67108864.*give large values as arr"):
+            round_.result(DEADLINE_S)
+    # Arrays are not counted.
+    gathered = on_all(four, lambda g, i: g.all_gather("x", np.zeros(sizes[i] << 17)))
+    assert [value.nbytes >> 20 for value in gathered[0].values()] == list(sizes)
+
+
+def test_a_value_that_is_too_large_for_a_message_is_not_broadcast(four):
+    big = bytes(65 << 20)
+    rounds = [g.broadcast("x", big if i == 1 else None, source="m1") for i, g in enumerate(four)]
+    for round_ in rounds:
+        with pytest.raises(errors.InvalidArgumentError, match=r"67108864.*give large values as arr"):
+            round_.result(DEADLINE_S)
+
+
 def test_rounds_can_be_awaited(three):
     async def both():
         rounds = [g.all_reduce("sum", 1.5) for g in three]

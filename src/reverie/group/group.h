@@ -166,7 +166,8 @@ class Group {
   // for it. UNAVAILABLE if the membership has ended. After another error the space is as before.
   Result<RoundPtr> sum_in(std::uint64_t membership, const std::string& name, const SumSpace& space);
   // Each member gets the values of all. `what` must be the same on all members; the error names it
-  // if it is not.
+  // if it is not. The values of all travel in one message: beyond its bounds the round ends with
+  // INVALID_ARGUMENT on all members.
   Result<RoundPtr> all_gather(const std::string& name, const std::string& what, Payload value,
                               TimePoint deadline = TimePoint::max());
   // Each member gets the value of the member named `source`; the others' values are not sent.

@@ -198,6 +198,7 @@ class GroupCore {
   // Returns null and fails the request if the part is not accepted.
   void take(Running& running, const RoundKey& key, std::size_t from, const RoundMessage& message,
             Payload payload, InboundId request);
+  // Ends the round instead if a part is too large for a message.
   void send_parts(const RoundKey& key, RoundId id, Round& round, std::vector<RoundPart> parts);
   void end_if_done(const RoundKey& key);
   void end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
@@ -210,7 +211,7 @@ class GroupCore {
   void end_as_different(const RoundKey& key, const std::string& other, std::string_view signature);
   void on_part_answered(const Sent& sent, const CallResult& result);
   // A part of a round whose result is here already did not reach its member.
-  void on_part_lost(const Sent& sent, const Status& why);
+  void on_part_lost(const Sent& sent, const CallResult& result);
   void abort_on(const std::string& member, const RoundKey& key, const Status& status,
                 const std::string& lost);
   void keep_future(RoundMessage message, Request request, TimePoint now);

@@ -5,6 +5,7 @@
 
 #include "reverie/group/group_core.h"
 #include "reverie/reduce/reduce_layout.h"
+#include "reverie/rpc/frame.h"
 
 namespace reverie {
 namespace {
@@ -19,6 +20,12 @@ bool is_out_of_reach(const CallResult& result) {
   return result.kind == CallResult::Kind::kRestarted ||
          (result.kind == CallResult::Kind::kFailed &&
           (code == StatusCode::kUnavailable || code == StatusCode::kNotFound));
+}
+
+// A member that has left has no such function any more.
+bool has_lost_member(const CallResult& result) {
+  return is_out_of_reach(result) || (result.kind == CallResult::Kind::kRemoteError &&
+                                     result.status.code() == StatusCode::kNotFound);
 }
 
 }  // namespace
@@ -201,6 +208,8 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
 void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
                            std::vector<RoundPart> parts) {
   const bool is_across = running_.at(key).path == Path::kAcross;
+  const FrameLimits limits;
+  std::vector<std::pair<Sent, Payload>> messages;
   for (RoundPart& part : parts) {
     RoundMessage message;
     message.kind = part.is_up ? RoundMessageKind::kUp : RoundMessageKind::kDown;
@@ -211,6 +220,17 @@ void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
     message.head = std::move(part.head);
     Payload payload = encode(message);
     payload.bulk = std::move(part.bulk);
+    if (!limits.allow(payload.head.size(), payload.bulk_bytes())) {
+      // Parts grow on their way to the root, so no member has the result.
+      return end(key,
+                 invalid_argument(
+                     "round '{}' has {} bytes of values and {} of arrays in one message of '{}'; "
+                     "the bounds are {} and {}: give large values as arrays, not as bytes, text or "
+                     "pickles, or in several rounds",
+                     key.name, payload.head.size(), payload.bulk_bytes(),
+                     member_.options().self.name, limits.head_bytes_max, limits.bulk_bytes_max),
+                 {}, /*notifies_others=*/true);
+    }
     Sent sent;
     sent.round = key;
     sent.id = id;
@@ -218,6 +238,9 @@ void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
     const std::size_t member = is_across ? hosts_->leader_of(part.to) : part.to;
     sent.to = current_.members[member].name;
     sent.must_arrive = part.must_arrive;
+    messages.emplace_back(std::move(sent), std::move(payload));
+  }
+  for (auto& [sent, payload] : messages) {
     const std::string to = sent.to;
     call(to, function_, std::move(payload), std::move(sent));
   }
@@ -282,14 +305,15 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
   }
 }
 
-void GroupCore::on_part_lost(const Sent& sent, const Status& why) {
+void GroupCore::on_part_lost(const Sent& sent, const CallResult& result) {
   if (sent.id == 0 || sent.membership != current_.id) return;
   const bool has_failed = std::any_of(failed_.begin(), failed_.end(), [&](const Failed& failed) {
     return failed.round == sent.round;
   });
   if (has_failed) return;  // all members were told
-  const Status status = unavailable("a part of round '{}' from '{}' was lost: {}", sent.round.name,
-                                    member_.options().self.name, why.message());
+  const Status status(has_lost_member(result) ? StatusCode::kUnavailable : result.status.code(),
+                      format("a part of round '{}' from '{}' was lost: {}", sent.round.name,
+                             member_.options().self.name, result.status.message()));
   note_failed(sent.round, status, {});
   abort_on(sent.to, sent.round, status, "");
 }
@@ -297,7 +321,7 @@ void GroupCore::on_part_lost(const Sent& sent, const Status& why) {
 void GroupCore::on_part_answered(const Sent& sent, const CallResult& result) {
   const auto running = running_.find(sent.round);
   if (running == running_.end() || running->second.id != sent.id) {
-    if (result.kind != CallResult::Kind::kAnswer) on_part_lost(sent, result.status);
+    if (result.kind != CallResult::Kind::kAnswer) on_part_lost(sent, result);
     return;
   }
   if (result.kind == CallResult::Kind::kAnswer) {
@@ -309,11 +333,12 @@ void GroupCore::on_part_answered(const Sent& sent, const CallResult& result) {
     end_as_different(sent.round, sent.to, result.status.message());
     return;
   }
-  if (result.kind == CallResult::Kind::kRemoteError &&
-      result.status.code() != StatusCode::kNotFound) {
+  if (!has_lost_member(result)) {
+    const bool is_sent = result.kind == CallResult::Kind::kRemoteError;
     end(sent.round,
-        Status(result.status.code(), format("round '{}' failed on '{}': {}", sent.round.name,
-                                            sent.to, result.status.message())),
+        Status(result.status.code(), format("round '{}' {} '{}': {}", sent.round.name,
+                                            is_sent ? "failed on" : "could not be sent to", sent.to,
+                                            result.status.message())),
         {}, /*notifies_others=*/true);
     return;
   }

@@ -302,6 +302,41 @@ TEST_F(GroupTest, OrdersMembersAndGathersTheirValues) {
   }
 }
 
+// A peer with a small bound of its own refuses to send a part, though no member is lost.
+TEST_F(GroupTest, ARefusedPartEndsTheRoundWithTheReasonAndLosesNoMember) {
+  for (std::size_t bounded = 0; bounded < 2; ++bounded) {
+    std::vector<std::unique_ptr<Group>> groups;
+    for (std::size_t i = 0; i < 2; ++i) {
+      Peer::Options options;
+      options.name = "m" + std::to_string(i);
+      if (i == bounded) options.call_bytes_max = std::size_t{1} << 20;
+      Result<std::unique_ptr<Peer>> peer = Peer::make(options);
+      ASSERT_TRUE(peer.ok()) << peer.status().to_string();
+      ASSERT_TRUE((*peer)->connect(address_).ok());
+      auto group =
+          Group::join(std::move(*peer), {.name = "g", .sort_order = static_cast<std::int64_t>(i)});
+      ASSERT_TRUE(group.ok()) << group.status().to_string();
+      groups.push_back(std::move(*group));
+    }
+    std::vector<std::shared_ptr<GroupRound>> rounds;
+    for (const auto& group : groups) {
+      ASSERT_TRUE(group->wait_members(2, soon()).ok());
+      Payload value;
+      value.head.resize(std::size_t{2} << 20);
+      auto round = group->all_gather("values", "values", value);
+      ASSERT_TRUE(round.ok()) << round.status().to_string();
+      rounds.push_back(*round);
+    }
+    // The root, m0, has all values when it cannot send them; m1 cannot send its own.
+    for (std::size_t i = bounded == 0 ? 1 : 0; i < 2; ++i) {
+      const Status status = rounds[i]->wait(soon());
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+      EXPECT_TRUE(rounds[i]->lost().empty());
+    }
+    for (const auto& group : groups) group->leave();
+  }
+}
+
 TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundAndIsNamed) {
   auto groups = join_all(3);
   const std::vector<float> ones(10, 1.0f);
