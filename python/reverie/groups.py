@@ -317,7 +317,8 @@ class Group(ProcessBound, Scoped):
         """Combine the arrays of all members, element by element; all get the same bytes.
 
         Args:
-            name: of the round, the same on all members. It can be reused after the round.
+            name: of the round, the same on all members. Reuse it after the round: each new name
+                takes about 115 bytes on every member until the membership changes.
             data: an array of NumPy, torch or JAX, a number, or a dict, list or tuple of such. It is
                 copied. The result has its shape, types and frameworks.
             op: ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` or ``"product"``; 16-bit floats are

@@ -154,7 +154,7 @@ class Group {
   // round without a result by `deadline` ends with DEADLINE_EXCEEDED on all members; the death of a
   // member ends it without a deadline. Errors: FAILED_PRECONDITION without members, ALREADY_EXISTS
   // while a round of that name is in progress, INVALID_ARGUMENT. The arrays are copied before it
-  // returns.
+  // returns. Reuse names: each new one takes about 115 bytes until the membership changes.
   using RoundPtr = std::shared_ptr<GroupRound>;
   Result<RoundPtr> all_reduce(const std::string& name, ReduceOp op,
                               std::span<const ReduceLeaf> leaves,

@@ -246,7 +246,10 @@ class GroupCore {
   Membership current_;
   std::deque<std::uint64_t> past_;  // ids, the newest last
   std::map<RoundKey, Running> running_;
-  std::map<std::string, std::uint64_t> begun_;  // rounds of each name in this membership
+  // Rounds of each name in this membership, which number the next one: a late part of a round that
+  // failed must not be taken for one of the next. It grows with each new name, since a member that
+  // forgot one alone would number its next round differently from the others.
+  std::map<std::string, std::uint64_t> begun_;
   std::map<RoundKey, std::vector<Early>> early_;
   std::map<RoundKey, Ended> aborted_;                    // before the round has begun here
   std::deque<Failed> failed_;                            // for members that no abort has reached
