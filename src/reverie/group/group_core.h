@@ -247,8 +247,8 @@ class GroupCore {
   std::deque<std::uint64_t> past_;  // ids, the newest last
   std::map<RoundKey, Running> running_;
   // Rounds of each name in this membership, which number the next one: a late part of a round that
-  // failed must not be taken for one of the next. So a member that forgot a name alone would number
-  // its next round differently from the others, and it grows with each new name.
+  // failed must not be taken for one of the next. It grows with each new name, since a member that
+  // forgot one alone would number its next round differently from the others.
   std::map<std::string, std::uint64_t> begun_;
   std::map<RoundKey, std::vector<Early>> early_;
   std::map<RoundKey, Ended> aborted_;                    // before the round has begun here
