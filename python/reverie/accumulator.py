@@ -341,8 +341,7 @@ class Accumulator(ProcessBound, Closing):
             FailedPreconditionError: this member neither leads nor ``wants_state``, or has gradients
                 and no step taken.
             InvalidArgumentError: a parameter or buffer has another type or shape than when the
-                accumulator was made; or a state of more than 64 MiB besides its arrays, or 4 GiB
-                of arrays together with the model.
+                accumulator was made; or a state of more than 64 MiB besides its arrays.
             UnsupportedTypeError: a state that cannot be sent.
         """
         self._check("set_state")

@@ -591,7 +591,7 @@ def test_a_pytorch_training_is_not_evaluated_by_the_checkpoint_of_the_one_before
     assert has_checkpoint(tmp_path / "run")
 
     def report(_):
-        with pytest.raises(FailedPreconditionError, match="is of the training before: actors was 0"):
+        with pytest.raises(FailedPreconditionError, match="of the training before: actors was 0"):
             evaluate(tmp_path / "run", episodes=2)
         raise Stopped
 
