@@ -335,7 +335,7 @@ class Accumulator(ProcessBound, Closing):
 
         Args:
             state: what can be sent: numbers, text, arrays, and nests of such. Give large values as
-                arrays: all others together may have 64 MiB.
+                arrays, up to 4 GiB: all others together may have 64 MiB.
 
         Raises:
             FailedPreconditionError: this member neither leads nor ``wants_state``, or has gradients
