@@ -10,7 +10,8 @@ networks are ours: with ``import reverb`` it is a program for dm-reverb.
                                              table "priority_table"
 
 Source: Barth-Maron et al. 2018, "Distributed Distributional Deterministic Policy Gradients".
-Differs: one actor, uniform replay, small networks whose targets follow slowly.
+Differs: one actor, uniform replay, small networks whose targets follow slowly, actions bounded by
+"inverting gradients".
 """
 
 import argparse
@@ -115,7 +116,7 @@ class Learner:
         obs, action, reward, discount, next_obs = (np.stack(column) for column in columns)
 
         # The critic: cross-entropy with the target's distribution, shifted and projected.
-        next_pair = np.hstack([next_obs, self._target_policy(next_obs)])
+        next_pair = np.hstack([next_obs, self._target_policy(next_obs).clip(-1, 1)])
         target = project(
             softmax(self._target_critic(next_pair)), reward[:, None] + discount[:, None] * ATOMS
         )
@@ -123,12 +124,17 @@ class Learner:
         gradient = self._critic.backward((softmax(logits) - target) / BATCH_SIZE)
         self._critic_adam.step(self._critic, gradient, norm_max=10.0)
 
-        # The policy: along the gradient of the mean return with respect to the action.
-        probability = softmax(self._critic.forward(np.hstack([obs, self._policy.forward(obs)])))
+        # The policy: along the gradient of the mean return with respect to the action. The gradient
+        # shrinks towards the bound that it points to and turns round beyond it, so that no action
+        # stays at a bound, as those of a saturated tanh do (Hausknecht & Stone 2016).
+        action = self._policy.forward(obs)
+        probability = softmax(self._critic.forward(np.hstack([obs, action])))
         mean = probability @ ATOMS
         up = probability * (ATOMS - mean[:, None]) / BATCH_SIZE  # d mean / d logits
         in_action = self._critic.input_gradient(up)[:, obs.shape[1] :]
-        self._policy_adam.step(self._policy, self._policy.backward(-in_action), norm_max=1.0)
+        room = np.where(in_action > 0, 1 - action, 1 + action) / 2
+        policy_gradient = self._policy.backward(-in_action * room)
+        self._policy_adam.step(self._policy, policy_gradient, norm_max=1.0)
 
         self._target_critic.approach(self._critic, TARGET_RATE)
         self._target_policy.approach(self._policy, TARGET_RATE)
@@ -157,7 +163,7 @@ def project(probability: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def learn(client: reverb.Client, steps: int, seed: int) -> list[float]:
     """Plays and learns; returns the scores of the episodes."""
-    policy = nn.Mlp((3, 64, 64, 1), output_activation="tanh", seed=seed)
+    policy = nn.Mlp((3, 64, 64, 1), seed=seed)
     actor, learner = Actor(client, policy, seed), Learner(client, policy, seed)
     for step in range(steps):
         actor.step(is_random=step < RANDOM_STEPS)

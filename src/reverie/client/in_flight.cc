@@ -10,6 +10,7 @@ namespace reverie {
 namespace {
 
 constexpr double kFirstNoticeS = 10.0;
+constexpr double kUnreachableAfterS = 0.25;
 // A caller that waits for at most this many items may get them before it would sleep.
 constexpr std::size_t kLookItemsMax = 4;
 
@@ -124,7 +125,9 @@ Status InFlight::wait(ReplayService& service, std::size_t max_queued, TimePoint 
     const TimePoint now = clock_.now();
     const double waited_s = to_seconds(now - begin);
     if (now >= deadline) {
-      const Status unreachable = service.why_unreachable();
+      // To ask takes a moment, which a caller that tries for less does not have.
+      const Status unreachable =
+          waited_s < kUnreachableAfterS ? Status() : service.why_unreachable();
       return deadline_exceeded(
           "{} items still wait for their tables after {:.3f} s, and {} are permitted; {}, or wait "
           "longer",

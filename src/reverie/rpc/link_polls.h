@@ -43,8 +43,8 @@ class LinkPolls final : public LoopWatch {
   void watch(const std::shared_ptr<WireLink>& link);
   void unwatch(const WireLink* link);
 
-  // From here on its socket is read by the thread in the seat, or by the I/O thread. On the I/O
-  // thread; under the lock of the link's owner, as remove() and want_write().
+  // From here on its socket is read by the thread in the seat, or by the I/O thread, until it ends.
+  // On the I/O thread; under the lock of the link's owner, as remove() and want_write().
   Status adopt(const std::shared_ptr<WireLink>& link, IoLoop& loop);
   void remove(WireLink& link);
   // Has on_writable() called once, for an adopted link.

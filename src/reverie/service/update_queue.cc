@@ -131,16 +131,14 @@ void UpdateQueue::end(const UpdateCall& call, const Status& status) {
 
 void UpdateQueue::settle() {
   std::set<std::string> behind;  // the tables of earlier calls that stay
-  std::deque<Begun> left;
-  for (Begun& begun : begun_) {
+  std::erase_if(begun_, [&](const Begun& begun) {
     if (begun.state == Begun::kDone && !behind.contains(begun.call->table())) {
       update_count_ -= begun.call->update_count();
-    } else {
-      behind.insert(begun.call->table());
-      left.push_back(std::move(begun));
+      return true;
     }
-  }
-  begun_ = std::move(left);
+    behind.insert(begun.call->table());
+    return false;
+  });
   for (const Begun& begun : begun_) {
     if (begun.state == Begun::kInProgress) behind.erase(begun.call->table());
   }
@@ -149,11 +147,9 @@ void UpdateQueue::settle() {
 
 void UpdateQueue::repeat(const std::string& table) {
   std::deque<Waiting> repeated;
-  std::deque<Begun> left;
-  for (Begun& begun : begun_) {
-    if (begun.call->table() != table) {
-      left.push_back(std::move(begun));
-    } else if (begun.state == Begun::kRefused) {
+  std::erase_if(begun_, [&](const Begun& begun) {
+    if (begun.call->table() != table) return false;
+    if (begun.state == Begun::kRefused) {
       for (UpdateCall& part : begun.call->split()) {
         repeated.push_back({std::move(part), /*is_repeated=*/true});
       }
@@ -161,8 +157,8 @@ void UpdateQueue::repeat(const std::string& table) {
       // Its priorities are newer than those that will be set again before it.
       repeated.push_back({*begun.call, /*is_repeated=*/true});
     }
-  }
-  begun_ = std::move(left);
+    return true;
+  });
   waiting_.insert(waiting_.begin(), std::make_move_iterator(repeated.begin()),
                   std::make_move_iterator(repeated.end()));
 }

@@ -117,11 +117,11 @@ void StoreConnection::on_lost(const Status&) {
   std::vector<RequestId> ids;
   std::deque<Drawn> unsent;
   std::map<std::uint64_t, Lease> leases;
-  std::multimap<std::uint64_t, Sent> sent;
+  std::multimap<std::uint64_t, Sent> unconfirmed;
   {
     MutexLock lock(mutex_);
     is_over_ = true;
-    sent.swap(sent_);
+    unconfirmed.swap(sent_);
     for (const auto& [id, draw] : draws_) {
       if (draw != 0) ids.push_back(draw);
     }
@@ -140,7 +140,7 @@ void StoreConnection::on_lost(const Status&) {
   for (const RequestId id : ids) store_->service->cancel(id);
   for (const auto& [number, writer] : writers_) writer->end();
   writers_.clear();
-  for (const auto& [id, sent] : sent) store_->service->receive(sent.table, sent.draws);
+  for (const auto& [id, sent] : unconfirmed) store_->service->receive(sent.table, sent.draws);
   place_ = nullptr;
   if (on_end_) std::exchange(on_end_, nullptr)(this);
 }
