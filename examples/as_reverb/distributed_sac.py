@@ -205,7 +205,7 @@ def run(address: str, steps: int, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", help="address of a server; omitted: one of its own")
-    parser.add_argument("--steps", type=int, default=6_000)
+    parser.add_argument("--steps", type=int, default=9_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     address, server = options.server, None
