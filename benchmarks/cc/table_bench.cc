@@ -191,7 +191,7 @@ void BM_LongestHold(benchmark::State& state) {
         Aftermath freed;
         for (int round = 0;; ++round) {
           bool is_over = false;
-          longest[kNext].time([&] { is_over = TableCore::next_frozen(*frozen).empty(); });
+          longest[kNext].time([&] { is_over = TableCore::next_frozen(*frozen).value().empty(); });
           if (is_over) break;
           if (round % 10 > 0) continue;
           Aftermath after;

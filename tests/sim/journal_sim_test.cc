@@ -67,7 +67,7 @@ std::string text_of(TableSnapshot& snapshot) {
                             image.limiter.deletes, image.limiter.waived, image.max_priority);
   std::size_t slot = 0;
   while (true) {
-    const std::vector<SlotRecord> records = snapshot.next();
+    const std::vector<SlotRecord> records = snapshot.next().value();
     if (records.empty()) return text;
     for (const SlotRecord& record : records) {
       ++slot;

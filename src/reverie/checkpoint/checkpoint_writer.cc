@@ -114,7 +114,7 @@ class Writer {
     };
     while (true) {
       REVERIE_RETURN_IF_ERROR(check_cancelled());
-      const std::vector<SlotRecord> segment = snapshot.next();
+      REVERIE_ASSIGN_OR_RETURN(const std::vector<SlotRecord> segment, snapshot.next());
       if (segment.empty()) break;
       ByteWriter items(records);
       for (const SlotRecord& record : segment) {
@@ -128,11 +128,13 @@ class Writer {
     REVERIE_RETURN_IF_ERROR(flush());
 
     bytes.clear();
-    if (snapshot.write_sampler(out)) {
+    REVERIE_ASSIGN_OR_RETURN(const bool has_sampler, snapshot.write_sampler(out));
+    if (has_sampler) {
       REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kSampler, bytes));
     }
     bytes.clear();
-    if (snapshot.write_remover(out)) {
+    REVERIE_ASSIGN_OR_RETURN(const bool has_remover, snapshot.write_remover(out));
+    if (has_remover) {
       REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kRemover, bytes));
     }
     return {};

@@ -172,7 +172,8 @@ class ItemSlots {
   Slot used() const { return used_; }
 
   // --- Checkpoints. Between freeze() and thaw() each segment is copied as it was: in order by
-  // next_frozen(), or earlier by the first change to one of its slots.
+  // next_frozen(), or earlier by the first change to one of its slots. If there is no memory for a
+  // copy, the copies are given up, and the change is made.
 
   // The numbers besides the slots.
   struct Numbers {
@@ -191,12 +192,19 @@ class ItemSlots {
       keep(slot / kSegmentSlots);
     }
   }
-  // The next records, at most a segment's; empty at the end. Requires freeze().
+  // The next records, at most a segment's; empty at the end, and if the copies were given up.
+  // Requires freeze().
   std::vector<SlotRecord> next_frozen() {
     Frozen& frozen = *frozen_;
-    if (frozen.next == frozen.copies.size()) return {};
-    keep(frozen.next);
+    if (frozen.next < frozen.copies.size()) keep(frozen.next);
+    if (frozen.next >= frozen.copies.size()) return {};
     return std::move(frozen.copies[frozen.next++]);
+  }
+  // Requires freeze().
+  bool has_given_up() const { return frozen_->is_given_up; }
+  void give_up_frozen() {
+    frozen_->is_given_up = true;
+    frozen_->copies = {};
   }
   // Restores an empty object: first `numbers`, then restore_slot() for each slot below
   // numbers.used, in order. False if there is no memory. Requires that take() was never
@@ -249,6 +257,7 @@ class ItemSlots {
     Slot used;
     std::size_t next = 0;                         // the first not returned yet
     std::vector<std::vector<SlotRecord>> copies;  // empty: not copied yet, or returned
+    bool is_given_up = false;
   };
 
   void keep(std::size_t segment) {
@@ -258,7 +267,12 @@ class ItemSlots {
     if (!copy.empty()) return;
     const std::size_t begin = segment * kSegmentSlots;
     const std::size_t end = std::min<std::size_t>(begin + kSegmentSlots, frozen.used);
-    copy.resize(end - begin);
+    try {
+      copy.resize(end - begin);
+    } catch (const std::bad_alloc&) {
+      give_up_frozen();
+      return;
+    }
     for (std::size_t i = begin; i < end; ++i) {
       const auto slot = static_cast<Slot>(i);
       const BriefItem& item = (*this)[slot];

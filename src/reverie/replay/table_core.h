@@ -163,10 +163,13 @@ class TableCore final : private TableAccess {
     std::unique_ptr<SelectorState> remover;
     std::uint64_t pin = 0;
   };
-  // FAILED_PRECONDITION if the table is frozen already. Costs a directory of pointers.
+  // FAILED_PRECONDITION if the table is frozen already, RESOURCE_EXHAUSTED if there is no memory.
+  // Costs a directory of pointers.
   Result<Frozen> freeze(std::int64_t calendar_offset_ns);
-  // The next records, at most a segment's, in order; empty at the end.
-  static std::vector<SlotRecord> next_frozen(Frozen& frozen);
+  // The next records, at most a segment's, in order; empty at the end. not_kept() if the table
+  // changed without memory to keep it as it was.
+  static Result<std::vector<SlotRecord>> next_frozen(Frozen& frozen);
+  static Status not_kept(const Frozen& frozen);
   void thaw(Frozen& frozen, Aftermath& after);
   // Restores an unused table from `table`; takes its trajectories. DATA_LOSS for an impossible
   // state, FAILED_PRECONDITION if the table was used, or refuses an item that the stored one took;

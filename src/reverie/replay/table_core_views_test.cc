@@ -383,7 +383,8 @@ TEST(TableCoreViews, AreInsertedOnlyIntoTablesThatAcceptThem) {
 
 std::vector<float> values_in(TableSnapshot& snapshot) {
   std::vector<float> values;
-  for (auto records = snapshot.next(); !records.empty(); records = snapshot.next()) {
+  for (auto records = snapshot.next().value(); !records.empty();
+       records = snapshot.next().value()) {
     for (const SlotRecord& record : records) {
       if (record.trajectory.layout != nullptr) values.push_back(value_of(record.trajectory));
     }
@@ -407,7 +408,8 @@ TEST(TableCoreViews, LeaveAHeldSnapshotUnchanged) {
     }
     RestoredTable table;
     table.image = snapshots[0]->image();
-    for (auto more = snapshots[0]->next(); !more.empty(); more = snapshots[0]->next()) {
+    for (auto more = snapshots[0]->next().value(); !more.empty();
+         more = snapshots[0]->next().value()) {
       table.records.insert(table.records.end(), more.begin(), more.end());
     }
     std::set<float> values;
@@ -422,9 +424,9 @@ TEST(TableCoreViews, LeaveAHeldSnapshotUnchanged) {
     EXPECT_EQ(*values.rbegin(), 1'999.0f);
     std::vector<std::byte> order;
     ByteWriter order_out(order);
-    ASSERT_TRUE(snapshots[0]->write_remover(order_out));
+    ASSERT_TRUE(snapshots[0]->write_remover(order_out).value());
     table.remover = order;
-    ASSERT_TRUE(snapshots[0]->write_sampler(weights_out));
+    ASSERT_TRUE(snapshots[0]->write_sampler(weights_out).value());
     table.sampler = weights;
     snapshots.clear();
     service->reset("t", [](const Status&) {});

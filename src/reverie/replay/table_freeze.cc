@@ -62,29 +62,46 @@ Result<TableCore::Frozen> TableCore::freeze(std::int64_t calendar_offset_ns) {
     return failed_precondition(
         "table '{}' is in a checkpoint that is being written; wait for that one", options_.name);
   }
-  is_frozen_ = true;
   Frozen frozen;
   frozen.state = state_;
-  frozen.pin = limbo_.pin();
-  TableImage& image = frozen.image;
-  image.options = options_;
-  image.has_records = state_->slots.is_keyed();
-  image.limiter = limiter_.counts();
-  image.max_priority = max_priority_;
-  image.num_deleted_episodes = num_deleted_episodes_;
-  image.num_unique_samples = num_unique_samples_;
-  image.slots = state_->slots.numbers();
-  for (const auto& extension : extensions_) {
-    image.extension_states.push_back(extension->save(calendar_offset_ns));
+  try {
+    TableImage& image = frozen.image;
+    image.options = options_;
+    image.has_records = state_->slots.is_keyed();
+    image.limiter = limiter_.counts();
+    image.max_priority = max_priority_;
+    image.num_deleted_episodes = num_deleted_episodes_;
+    image.num_unique_samples = num_unique_samples_;
+    image.slots = state_->slots.numbers();
+    for (const auto& extension : extensions_) {
+      image.extension_states.push_back(extension->save(calendar_offset_ns));
+    }
+    state_->slots.freeze();
+    frozen.sampler = state_->sampler->freeze();
+    frozen.remover = state_->remover->freeze();
+    frozen.pin = limbo_.pin();
+  } catch (const std::bad_alloc&) {
+    state_->slots.thaw();
+    state_->sampler->thaw();
+    state_->remover->thaw();
+    return resource_exhausted("table '{}': there is no memory to begin a checkpoint; free some",
+                              options_.name);
   }
-  state_->slots.freeze();
-  frozen.sampler = state_->sampler->freeze();
-  frozen.remover = state_->remover->freeze();
+  is_frozen_ = true;
   return frozen;
 }
 
-std::vector<SlotRecord> TableCore::next_frozen(Frozen& frozen) {
-  return frozen.state->slots.next_frozen();
+Result<std::vector<SlotRecord>> TableCore::next_frozen(Frozen& frozen) {
+  std::vector<SlotRecord> records = frozen.state->slots.next_frozen();
+  if (frozen.state->slots.has_given_up()) return not_kept(frozen);
+  return records;
+}
+
+Status TableCore::not_kept(const Frozen& frozen) {
+  return resource_exhausted(
+      "table '{}' changed while its checkpoint was written, and there was no memory to keep it as "
+      "it was; free memory, or save while fewer items are inserted and drawn",
+      frozen.image.options.name);
 }
 
 void TableCore::thaw(Frozen& frozen, Aftermath& after) {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -7,7 +9,9 @@
 
 #include "reverie/base/random.h"
 #include "reverie/replay/chunk_store.h"
+#include "reverie/replay/item_slots.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/selectors/list_selector.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
@@ -97,8 +101,8 @@ struct Worked {
 std::optional<std::vector<std::byte>> state_of(const TableSnapshot& snapshot, bool is_sampler) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  const bool has_state = is_sampler ? snapshot.write_sampler(out) : snapshot.write_remover(out);
-  return has_state ? std::optional(bytes) : std::nullopt;
+  const auto has_state = is_sampler ? snapshot.write_sampler(out) : snapshot.write_remover(out);
+  return has_state.value() ? std::optional(bytes) : std::nullopt;
 }
 
 // The table as a checkpoint would restore it, over the same chunks.
@@ -106,7 +110,7 @@ RestoredTable restored_from(TableSnapshot& snapshot, std::vector<SlotRecord> beg
   RestoredTable table;
   table.image = snapshot.image();
   table.records = std::move(begun);
-  for (auto more = snapshot.next(); !more.empty(); more = snapshot.next()) {
+  for (auto more = snapshot.next().value(); !more.empty(); more = snapshot.next().value()) {
     table.records.insert(table.records.end(), more.begin(), more.end());
   }
   for (const SlotRecord& record : table.records) {
@@ -146,7 +150,7 @@ TEST_P(TableFreeze, ARestoredTableContinuesLikeTheFrozenOne) {
   auto snapshots = first.service->freeze().value();
   EXPECT_EQ(first.service->freeze().status().code(), StatusCode::kFailedPrecondition);
   // Records are copied before, while and after the table changes.
-  std::vector<SlotRecord> begun = snapshots[0]->next();
+  std::vector<SlotRecord> begun = snapshots[0]->next().value();
   const std::vector<std::uint64_t> told = first.work(2, 3'000);
   RestoredTable table = restored_from(*snapshots[0], std::move(begun));
   snapshots.clear();
@@ -200,6 +204,93 @@ TEST(TableFreezing, AResetMeanwhileLeavesTheSnapshotUnchanged) {
   table = {};
   store.service->reset("t", [](const Status&) {});
   EXPECT_EQ(store.service->used_bytes(), 0);
+}
+
+// A first-in-first-out selector for which there is no memory, first to begin a checkpoint and then
+// to keep what it was.
+class PoorSelector final : public Selector {
+ public:
+  std::string_view name() const override { return "Poor"; }
+  void reserve(Slot reach) override { inner_.reserve(reach); }
+  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
+  void update(std::span<const Slot>, std::span<const double>) override {}
+  void erase(Slot slot) override { inner_.erase(slot); }
+  std::size_t size() const override { return inner_.size(); }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
+    inner_.draw(slots, probabilities);
+  }
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
+    return inner_.draw_distinct(slots, probabilities);
+  }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<PoorSelector>(); }
+  std::unique_ptr<SelectorState> freeze() override {
+    if (num_frozen_++ == 0) throw std::bad_alloc();
+    return std::make_unique<State>();
+  }
+  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
+
+ private:
+  struct State final : SelectorState {
+    bool write(ByteWriter&) const override { return false; }
+  };
+
+  Fifo inner_;
+  int num_frozen_ = 0;
+};
+
+TEST(TableFreezing, WithoutMemoryTheCheckpointFailsAndTheTableGoesOn) {
+  Registry with_poor;
+  ASSERT_TRUE(with_poor
+                  .add_selector("Poor",
+                                [](const Options&) -> Result<std::unique_ptr<Selector>> {
+                                  return std::unique_ptr<Selector>(new PoorSelector());
+                                })
+                  .ok());
+  StoreOptions options;
+  options.registry = &with_poor;
+  const auto service =
+      LocalService::open(
+          {table_options("t", "Poor", "Fifo", 100, RateLimiter::min_size(1))}, options)
+          .value();
+  const auto insert = [&](ItemKey key) {
+    Item item = make_item(key, 1.0);
+    return insert_and_wait(*service, {"t", {&item, 1}}).status;
+  };
+  ASSERT_TRUE(insert(1).ok());
+  EXPECT_EQ(service->freeze().status().code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(insert(2).ok());
+
+  auto snapshots = service->freeze().value();
+  EXPECT_TRUE(insert(3).ok());
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  const Status status = snapshots[0]->write_sampler(out).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(status.message().contains("'t'")) << status;
+  EXPECT_TRUE(snapshots[0]->write_remover(out).value()) << "which is kept";
+  EXPECT_EQ(snapshots[0]->next().value().size(), 2u);
+  snapshots.clear();
+  EXPECT_EQ(info_and_wait(*service).value()[0].current_size, 3);
+  EXPECT_TRUE(service->freeze().ok());
+}
+
+TEST(TableFreezing, SlotsWhoseCopiesWereGivenUpChangeAndAreFrozenAgain) {
+  ItemSlots slots(/*is_keyed=*/true);
+  for (std::size_t i = 0; i < ItemSlots::kSegmentSlots + 10; ++i) slots.take();
+  slots.freeze();
+  EXPECT_EQ(slots.next_frozen().size(), ItemSlots::kSegmentSlots);
+  EXPECT_FALSE(slots.has_given_up());
+  slots.give_up_frozen();
+  EXPECT_TRUE(slots.has_given_up());
+  slots.will_change(0);
+  slots.will_change(ItemSlots::kSegmentSlots);
+  EXPECT_TRUE(slots.next_frozen().empty());
+  slots.thaw();
+  slots.freeze();
+  EXPECT_EQ(slots.next_frozen().size(), ItemSlots::kSegmentSlots);
+  EXPECT_EQ(slots.next_frozen().size(), 10u);
+  EXPECT_TRUE(slots.next_frozen().empty());
+  EXPECT_FALSE(slots.has_given_up());
 }
 
 TEST(TableFreezing, ItsEndAdmitsInsertsThatWaitForTheBytesOfATableResetMeanwhile) {

@@ -54,12 +54,14 @@ class TableSnapshot {
  public:
   virtual ~TableSnapshot() = default;  // releases what it kept
   virtual const TableImage& image() const = 0;
+  // Each may be RESOURCE_EXHAUSTED: the table changed, and there was no memory to keep it as it was.
+
   // The next slots in order, as they were; empty at the end. What the records refer to lives as
   // long as this object.
-  virtual std::vector<SlotRecord> next() = 0;
+  virtual Result<std::vector<SlotRecord>> next() = 0;
   // False, without output, if the selector has no state.
-  virtual bool write_sampler(ByteWriter& out) const = 0;
-  virtual bool write_remover(ByteWriter& out) const = 0;
+  virtual Result<bool> write_sampler(ByteWriter& out) const = 0;
+  virtual Result<bool> write_remover(ByteWriter& out) const = 0;
 };
 
 }  // namespace reverie

@@ -18,17 +18,21 @@ class FrozenTable final : public TableSnapshot {
     });
   }
   const TableImage& image() const override { return frozen_.image; }
-  std::vector<SlotRecord> next() override {
+  Result<std::vector<SlotRecord>> next() override {
     MutexLock lock(table_->mutex_);
     return TableCore::next_frozen(frozen_);
   }
-  bool write_sampler(ByteWriter& out) const override { return write(frozen_.sampler.get(), out); }
-  bool write_remover(ByteWriter& out) const override { return write(frozen_.remover.get(), out); }
+  Result<bool> write_sampler(ByteWriter& out) const override {
+    return write(frozen_.sampler.get(), out);
+  }
+  Result<bool> write_remover(ByteWriter& out) const override {
+    return write(frozen_.remover.get(), out);
+  }
 
  private:
-  static bool write(const SelectorState* state, ByteWriter& out) {
+  Result<bool> write(const SelectorState* state, ByteWriter& out) const {
     if (state == nullptr) return false;
-    state->write(out);
+    if (!state->write(out)) return TableCore::not_kept(frozen_);
     return true;
   }
 

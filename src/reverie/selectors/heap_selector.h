@@ -124,12 +124,14 @@ class HeapSelector : public Selector {
     State(std::shared_ptr<const SegmentedArray<Entry>::Frozen> heap, std::size_t size,
           std::uint64_t clock, double sign)
         : heap_(std::move(heap)), size_(size), clock_(clock), sign_(sign) {}
-    void write(ByteWriter& out) const override {
-      out.u64(clock_).u64(size_);
-      for (std::size_t i = 0; i < size_; ++i) {
-        const Entry& entry = (*heap_)[i];
-        out.u32(entry.slot).u64(entry.renewed).f64(sign_ * entry.rank);
-      }
+    bool write(ByteWriter& out) const override {
+      return heap_->read([&] {
+        out.u64(clock_).u64(size_);
+        for (std::size_t i = 0; i < size_; ++i) {
+          const Entry& entry = (*heap_)[i];
+          out.u32(entry.slot).u64(entry.renewed).f64(sign_ * entry.rank);
+        }
+      });
     }
 
    private:

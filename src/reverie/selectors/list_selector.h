@@ -99,9 +99,11 @@ class ListSelector : public Selector {
    public:
     State(std::shared_ptr<const SegmentedArray<Links>::Frozen> links, Slot oldest, std::size_t size)
         : links_(std::move(links)), oldest_(oldest), size_(size) {}
-    void write(ByteWriter& out) const override {
-      out.u64(size_);
-      for (Slot slot = oldest_; slot != kNoSlot; slot = (*links_)[slot].newer) out.u32(slot);
+    bool write(ByteWriter& out) const override {
+      return links_->read([&] {
+        out.u64(size_);
+        for (Slot slot = oldest_; slot != kNoSlot; slot = (*links_)[slot].newer) out.u32(slot);
+      });
     }
 
    private:

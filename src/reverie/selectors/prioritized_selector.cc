@@ -181,17 +181,19 @@ class Prioritized::State final : public SelectorState {
  public:
   State(std::shared_ptr<const SumTree::Frozen> tree, const Random& random, const RandomLanes& lanes)
       : tree_(std::move(tree)), random_(random), lanes_(lanes) {}
-  void write(ByteWriter& out) const override {
-    write_random(random_, out);
-    for (const auto& word : lanes_.words()) {
-      for (const std::uint64_t lane : word) out.u64(lane);
-    }
-    std::size_t count = tree_->capacity();
-    while (count > 0 && tree_->weight(static_cast<Slot>(count - 1)) == 0) --count;
-    out.u64(count);
-    for (std::size_t slot = 0; slot < count; ++slot) {
-      out.f32(tree_->weight(static_cast<Slot>(slot)));
-    }
+  bool write(ByteWriter& out) const override {
+    return tree_->read([&] {
+      write_random(random_, out);
+      for (const auto& word : lanes_.words()) {
+        for (const std::uint64_t lane : word) out.u64(lane);
+      }
+      std::size_t count = tree_->capacity();
+      while (count > 0 && tree_->weight(static_cast<Slot>(count - 1)) == 0) --count;
+      out.u64(count);
+      for (std::size_t slot = 0; slot < count; ++slot) {
+        out.f32(tree_->weight(static_cast<Slot>(slot)));
+      }
+    });
   }
 
  private:

@@ -33,8 +33,9 @@ namespace reverie {
 class SelectorState {
  public:
   virtual ~SelectorState() = default;
-  // Writes it in the format of docs/formats/checkpoint.md.
-  virtual void write(ByteWriter& out) const = 0;
+  // Writes it in the format of docs/formats/checkpoint.md. False, without output, if there was no
+  // memory to keep it while its selector changed.
+  [[nodiscard]] virtual bool write(ByteWriter& out) const = 0;
 };
 
 // The slots in use in a restored table, and which of them a selector has taken so far.

@@ -88,10 +88,12 @@ class Uniform final : public Selector {
     State(std::shared_ptr<const SegmentedArray<Slot>::Frozen> order, std::size_t size,
           const Random& random)
         : order_(std::move(order)), size_(size), random_(random) {}
-    void write(ByteWriter& out) const override {
-      write_random(random_, out);
-      out.u64(size_);
-      for (std::size_t i = 0; i < size_; ++i) out.u32((*order_)[i]);
+    bool write(ByteWriter& out) const override {
+      return order_->read([&] {
+        write_random(random_, out);
+        out.u64(size_);
+        for (std::size_t i = 0; i < size_; ++i) out.u32((*order_)[i]);
+      });
     }
 
    private:

@@ -5,15 +5,19 @@
 //
 // freeze() keeps the array's contents at that moment for a reader that does not hold its owner's
 // lock: the first write to a segment afterwards copies it, and leaves the old segment to the
-// reader. Writes to an array that may be frozen go through write().
+// reader. If there is no memory for the copy, the reader loses the contents, and the array is not
+// frozen any more. Writes to an array that may be frozen go through write().
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
+
+#include "reverie/sum_tree/frozen_contents.h"
 
 namespace reverie {
 
@@ -23,10 +27,10 @@ class SegmentedArray {
   static_assert(std::has_single_bit(kSegmentSize));
 
  public:
-  // The contents of an array when it was frozen. Any thread may read it until thaw().
-  class Frozen {
+  // The contents of an array when it was frozen. Any thread may read() it until thaw().
+  class Frozen : public FrozenContents {
    public:
-    // Requires an index below the capacity that the array had.
+    // Inside read(). Requires an index below the capacity that the array had.
     const T& operator[](std::size_t index) const {
       return segments_[index / kSegmentSize][index % kSegmentSize];
     }
@@ -82,8 +86,15 @@ class SegmentedArray {
  private:
   void keep(std::size_t index) {
     if (index >= frozen_->is_kept_.size() || frozen_->is_kept_[index]) return;
-    auto copy = std::make_unique_for_overwrite<T[]>(kSegmentSize);
-    std::copy_n(segments_[index].get(), kSegmentSize, copy.get());
+    std::unique_ptr<T[]> copy;
+    try {
+      copy = std::make_unique_for_overwrite<T[]>(kSegmentSize);
+      std::copy_n(segments_[index].get(), kSegmentSize, copy.get());
+    } catch (const std::bad_alloc&) {
+      frozen_->give_up();
+      frozen_.reset();
+      return;
+    }
     std::swap(copy, segments_[index]);
     frozen_->kept_.push_back(std::move(copy));
     frozen_->is_kept_[index] = true;

@@ -93,7 +93,14 @@ void SumTree::keep(std::span<const Slot> slots) {
   for (const Slot slot : slots) {
     const std::size_t index = slot / kSegmentSlots;
     if (index >= frozen_->is_kept_.size() || frozen_->is_kept_[index]) continue;
-    auto copy = std::make_unique<Segment>(*tree_.segments[index]);
+    std::unique_ptr<Segment> copy;
+    try {
+      copy = std::make_unique<Segment>(*tree_.segments[index]);
+    } catch (const std::bad_alloc&) {
+      frozen_->give_up();
+      frozen_.reset();
+      return;
+    }
     std::swap(copy, tree_.segments[index]);
     frozen_->kept_.push_back(std::move(copy));
     frozen_->is_kept_[index] = true;

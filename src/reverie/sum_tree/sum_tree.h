@@ -32,6 +32,7 @@
 #include <span>
 #include <vector>
 
+#include "reverie/sum_tree/frozen_contents.h"
 #include "reverie/sum_tree/random_lanes.h"
 #include "reverie/sum_tree/slot.h"
 #include "reverie/sum_tree/sum_tree_nodes.h"
@@ -85,12 +86,12 @@ class SumTree {
 
   std::size_t memory_bytes() const;
 
-  // The weights when the tree was frozen; any thread may read them until thaw(). The first change
-  // to a segment afterwards copies it.
-  class Frozen {
+  // The weights when the tree was frozen; any thread may read() them until thaw(). The first change
+  // to a segment afterwards copies it, or gives them up if there is no memory.
+  class Frozen : public FrozenContents {
    public:
     std::size_t capacity() const { return segments_.size() * sum_tree::kSegmentSlots; }
-    // Requires slot < capacity().
+    // Inside read(). Requires slot < capacity().
     float weight(Slot slot) const {
       return segments_[slot / sum_tree::kSegmentSlots]->weights[slot % sum_tree::kSegmentSlots];
     }
