@@ -281,7 +281,15 @@ TEST_F(TrajectoryWriterTest, AFlushThatTimesOutWithoutAServerSaysWhyThereIsNone)
   expect_refused(writer_->flush(0, clock_.now(), {}), StatusCode::kDeadlineExceeded,
                  {"rate limiter"});
   service_->set_unreachable(unavailable("the cable is cut"));
-  const Status status = writer_->flush(0, clock_.now(), {});
+  expect_refused(writer_->flush(0, clock_.now(), {}), StatusCode::kDeadlineExceeded,
+                 {"rate limiter"});  // it had no time to ask
+  std::atomic<bool> is_over{false};
+  std::thread time([&] {
+    while (!is_over) clock_.advance(std::chrono::milliseconds(100));
+  });
+  const Status status = writer_->flush(0, clock_.now() + std::chrono::seconds(1), {});
+  is_over = true;
+  time.join();
   expect_refused(status, StatusCode::kDeadlineExceeded, {"1 items", "the cable is cut"});
   EXPECT_EQ(status.message().find("rate limiter"), std::string::npos) << status.message();
 }

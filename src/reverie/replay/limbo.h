@@ -33,11 +33,17 @@ class Garbage {
   }
   void add(std::shared_ptr<void> state) { states_.push_back(std::move(state)); }
   void add(Ref<const Chunk> chunk) { chunks_.push_back(std::move(chunk)); }
+  void add(Garbage&& other) {
+    for (std::size_t i = 0; i < other.inline_count_; ++i) add(std::move(other.inline_[i]));
+    for (Trajectory& trajectory : other.overflow_) add(std::move(trajectory));
+    for (Ref<const Chunk>& chunk : other.chunks_) add(std::move(chunk));
+    for (std::shared_ptr<void>& state : other.states_) add(std::move(state));
+  }
+  bool empty() const { return inline_count_ == 0 && chunks_.empty() && states_.empty(); }
   // Whether it has the items of a whole table, which are still charged to the store.
   bool has_states() const { return !states_.empty(); }
 
  private:
-  friend class Limbo;
   std::array<Trajectory, 2> inline_;
   std::size_t inline_count_ = 0;
   std::vector<Trajectory> overflow_;
@@ -50,53 +56,30 @@ class Limbo {
  public:
   // Holds back everything removed from now on until unpin().
   std::uint64_t pin() {
-    if (epochs_.empty() || epochs_.back().has_removed()) epochs_.emplace_back();
+    if (epochs_.empty() || !epochs_.back().removed.empty()) epochs_.emplace_back();
     ++epochs_.back().pins;
     return first_ + epochs_.size() - 1;
   }
   void unpin(std::uint64_t epoch, Garbage& garbage) {
     --epochs_[epoch - first_].pins;
     while (!epochs_.empty() && epochs_.front().pins == 0) {
-      Epoch& oldest = epochs_.front();
-      for (Trajectory& trajectory : oldest.removed) garbage.add(std::move(trajectory));
-      for (Ref<const Chunk>& chunk : oldest.chunks) garbage.add(std::move(chunk));
-      for (auto& state : oldest.states) garbage.add(std::move(state));
+      garbage.add(std::move(epochs_.front().removed));
       epochs_.pop_front();
       ++first_;
     }
   }
-  void remove(Trajectory trajectory, Garbage& garbage) {
-    if (epochs_.empty()) {
-      garbage.add(std::move(trajectory));
-    } else {
-      epochs_.back().removed.push_back(std::move(trajectory));
-    }
-  }
-  // The share that a table holds in a chunk for all of its items.
-  void remove(Ref<const Chunk> chunk, Garbage& garbage) {
-    if (epochs_.empty()) {
-      garbage.add(std::move(chunk));
-    } else {
-      epochs_.back().chunks.push_back(std::move(chunk));
-    }
-  }
-  // A whole table's items at once.
-  void remove(std::shared_ptr<void> state, Garbage& garbage) {
-    if (epochs_.empty()) {
-      garbage.add(std::move(state));
-    } else {
-      epochs_.back().states.push_back(std::move(state));
-    }
+  // Takes an item, the share that a table holds in a chunk for all of its items, or all items of a
+  // table at once.
+  template <typename Removed>
+  void remove(Removed removed, Garbage& garbage) {
+    (epochs_.empty() ? garbage : epochs_.back().removed).add(std::move(removed));
   }
   bool has_pins() const { return !epochs_.empty(); }
 
  private:
   struct Epoch {
     std::size_t pins = 0;
-    std::vector<Trajectory> removed;
-    std::vector<Ref<const Chunk>> chunks;
-    std::vector<std::shared_ptr<void>> states;
-    bool has_removed() const { return !removed.empty() || !chunks.empty() || !states.empty(); }
+    Garbage removed;
   };
   std::deque<Epoch> epochs_;
   std::uint64_t first_ = 0;  // the number of the oldest epoch

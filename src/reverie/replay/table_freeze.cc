@@ -1,5 +1,6 @@
 // Saves a TableCore to a checkpoint and restores it.
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>

@@ -249,8 +249,8 @@ TEST(TableFreezing, WithoutMemoryTheCheckpointFailsAndTheTableGoesOn) {
   StoreOptions options;
   options.registry = &with_poor;
   const auto service =
-      LocalService::open(
-          {table_options("t", "Poor", "Fifo", 100, RateLimiter::min_size(1))}, options)
+      LocalService::open({table_options("t", "Poor", "Fifo", 100, RateLimiter::min_size(1))},
+                         options)
           .value();
   const auto insert = [&](ItemKey key) {
     Item item = make_item(key, 1.0);
@@ -264,9 +264,8 @@ TEST(TableFreezing, WithoutMemoryTheCheckpointFailsAndTheTableGoesOn) {
   EXPECT_TRUE(insert(3).ok());
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  const Status status = snapshots[0]->write_sampler(out).status();
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(status.message().contains("'t'")) << status;
+  expect_refused(snapshots[0]->write_sampler(out).status(), StatusCode::kResourceExhausted,
+                 {"table 't'", "memory"});
   EXPECT_TRUE(snapshots[0]->write_remover(out).value()) << "which is kept";
   EXPECT_EQ(snapshots[0]->next().value().size(), 2u);
   snapshots.clear();

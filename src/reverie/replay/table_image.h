@@ -54,7 +54,7 @@ class TableSnapshot {
  public:
   virtual ~TableSnapshot() = default;  // releases what it kept
   virtual const TableImage& image() const = 0;
-  // Each may be RESOURCE_EXHAUSTED: the table changed, and there was no memory to keep it as it was.
+  // Each may be RESOURCE_EXHAUSTED: the table changed without memory to keep it as it was.
 
   // The next slots in order, as they were; empty at the end. What the records refer to lives as
   // long as this object.

@@ -1,8 +1,9 @@
 // FrozenContents: what the owner of frozen contents and their reader share.
 //
 // An owner copies a part of its contents before it changes it, and the reader, who does not hold
-// the owner's lock, reads the part as it was. If there is no memory for the copy, the owner's change
-// is made all the same, and the reader loses the contents: a checkpoint fails, never an insert.
+// the owner's lock, reads the part as it was. If there is no memory for the copy, the owner's
+// change is made all the same, and the reader loses the contents: a checkpoint fails, never an
+// insert.
 //
 // Tested in segmented_array_test.cc.
 #pragma once

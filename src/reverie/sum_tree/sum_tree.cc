@@ -1,6 +1,7 @@
 #include "reverie/sum_tree/sum_tree.h"
 
 #include <algorithm>
+#include <new>
 
 #include "reverie/base/check.h"
 
