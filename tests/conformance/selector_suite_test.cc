@@ -98,7 +98,7 @@ std::vector<Slot> order_of(Selector& selector) {
 std::vector<std::byte> state_of(Selector& selector) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  selector.freeze()->write(out);
+  EXPECT_TRUE(selector.freeze()->write(out));
   selector.thaw();
   return bytes;
 }
