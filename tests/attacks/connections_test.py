@@ -3,7 +3,7 @@
 import contextlib
 import resource
 import ssl
-import subprocess
+import tempfile
 import time
 
 import pytest
@@ -20,13 +20,18 @@ SERVED_S = 60  # far below the server's timeout for first calls, which is an hou
 def poor(descriptors):
     """A server with few descriptors and a long timeout for first calls."""
     limits = {"first_call_s": 3600}
-    started = Target(limits=limits, stderr=subprocess.PIPE)
-    # Set from here, not in the child before exec: once JAX is imported, a fork causes a warning.
-    resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    with contextlib.closing(started):
-        yield started
-    assert "raise the limit (ulimit -n)" in started.process.stderr.read()
-    started.process.stderr.close()
+    with tempfile.TemporaryFile("w+") as said:
+        started = Target(limits=limits, stderr=said)
+        # Set from here, not in the child before exec: once JAX is imported, a fork causes a warning.
+        resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
+        try:
+            with contextlib.closing(started):
+                yield started
+        finally:
+            said.seek(0)
+            text = said.read()
+            print(f"\nthe server ended with {started.process.returncode} and said:\n{text}")
+        assert "raise the limit (ulimit -n)" in text
 
 
 @pytest.mark.parametrize(
