@@ -41,19 +41,6 @@ __all__ = ["Adam", "Mlp"]
 Activation: TypeAlias = Literal["relu", "tanh", "none"]
 
 
-def _floats(name: str, value: ArrayLike) -> FloatArray:
-    """``value`` as a contiguous float32 array."""
-    try:
-        array = np.asarray(value)
-        if np.iscomplexobj(array):
-            raise TypeError("its numbers are complex")
-        return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            f"{name} is {_checks.shown(value)}; it must be an array of numbers: {error}"
-        ) from None
-
-
 def _activation(name: str, value: str | None) -> str | None:
     return None if value is None else _checks.choice(name, value, ("relu", "tanh", "none"))
 
@@ -248,7 +235,7 @@ class Mlp(ProcessBound):
                 f"state has the names {_checks.shown(list(state))}; this network has "
                 f"{sorted(targets)}"
             )
-        arrays = {name: _floats(name, value) for name, value in state.items()}
+        arrays = {name: _checks.array(name, value) for name, value in state.items()}
         for name, array in arrays.items():
             if array.shape != targets[name].shape:
                 raise InvalidArgumentError(
@@ -270,7 +257,7 @@ class Mlp(ProcessBound):
         Returns:
             ``[B, out]``, or ``[out]``; float32.
         """
-        rows = _floats("inputs", inputs)
+        rows = _checks.array("inputs", inputs)
         if rows.ndim == 1:
             outputs: FloatArray = self._run(rows[None], keeps=False)[0]
             return outputs
@@ -285,7 +272,7 @@ class Mlp(ProcessBound):
         Returns:
             ``[B, out]`` float32.
         """
-        return self._run(_floats("inputs", inputs), keeps=True)
+        return self._run(_checks.array("inputs", inputs), keeps=True)
 
     def _run(self, inputs: FloatArray, *, keeps: bool) -> FloatArray:
         width = self._native.widths[0]
@@ -310,7 +297,7 @@ class Mlp(ProcessBound):
         Raises:
             FailedPreconditionError: there was no `forward`, or another call since.
         """
-        return self._native.backward(_floats("output_gradient", output_gradient))
+        return self._native.backward(_checks.array("output_gradient", output_gradient))
 
     def input_gradient(self, output_gradient: ArrayLike) -> FloatArray:
         """The gradient of a loss in the inputs, as an actor needs it from a critic.
@@ -325,7 +312,7 @@ class Mlp(ProcessBound):
             FailedPreconditionError: there was no `forward`, or another call since.
         """
         gradient = np.empty((self._native.kept_rows, self._native.widths[0]), np.float32)
-        self._native.input_gradient(_floats("output_gradient", output_gradient), gradient)
+        self._native.input_gradient(_checks.array("output_gradient", output_gradient), gradient)
         return gradient
 
     def approach(self, source: Mlp, rate: float) -> None:
@@ -347,7 +334,7 @@ class Mlp(ProcessBound):
         self._native.approach(source._native, rate)
 
     def _vector(self, name: str, value: ArrayLike) -> FloatArray:
-        vector = _floats(name, value)
+        vector: FloatArray = _checks.array(name, value)
         count = self._native.float_count
         if vector.shape != (count,):
             raise InvalidArgumentError(
@@ -447,8 +434,8 @@ class Adam(ProcessBound):
 
     def restore(self, mean: ArrayLike, square: ArrayLike, step_count: int) -> None:
         """Restores what `state` returned."""
-        first = _floats("mean", mean)
-        second = _floats("square", square)
+        first = _checks.array("mean", mean)
+        second = _checks.array("square", square)
         count = len(self._native.state()[0])
         step_count = _checks.integer("step_count", step_count, 0)
         for name, moment in (("mean", first), ("square", second)):

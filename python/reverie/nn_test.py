@@ -267,6 +267,14 @@ def test_backward_needs_a_forward_before_it():
         net.backward(np.ones((4, 1)))
 
 
+def test_tensors_that_require_grad_are_taken_as_their_values():
+    net = nn.Mlp((2, 3, 1), seed=1)
+    twin = torch_twin(net)
+    inputs = torch.ones((4, 2), requires_grad=True)
+    np.testing.assert_array_equal(net(inputs), net(np.ones((4, 2))))
+    net.load_state_dict(dict(twin.named_parameters()))
+
+
 REFUSALS = {
     "widths has 1 entries": lambda: nn.Mlp((3,)),
     "each of widths is 0": lambda: nn.Mlp((3, 0, 1)),
