@@ -331,6 +331,22 @@ def test_an_error_in_an_environment_keeps_the_training_so_far(faulty, fault, err
         assert np.isfinite(trainer.policy().parameters).all()
 
 
+@pytest.mark.parametrize("learner", ["native", "torch"])
+@pytest.mark.parametrize("fault", ["raise", "exit", "hang"])
+def test_the_error_of_an_environment_has_a_trainings_remedy(faulty, learner, fault):
+    if learner == "torch":
+        pytest.importorskip("torch")
+    settings = TrainSettings(seed=1, steps=1000, actors=0, hidden=(16,), warmup_steps=500)
+    options = {"env_options": {"fault": fault}, "env_timeout_s": 1.0 if fault == "hang" else 30.0}
+    with pytest.raises((EnvError, DeadlineExceededError)) as caught:
+        train("dqn", faulty, settings, learner=learner, **options)
+    said = str(caught.value)
+    assert said.startswith(faulty)
+    assert ("env_timeout_s" if fault == "hang" else "resume from its last checkpoint") in said
+    assert "restart" not in said
+    assert fault != "raise" or caught.value.traceback_text in said
+
+
 def test_a_step_that_is_not_finite_is_taken_again_on_resume(faulty, tmp_path):
     settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100, batch_size=16)
     options = {"env_options": {"fault": "nan"}}
