@@ -366,9 +366,11 @@ class _Spaces:
 
     def __init__(self, spec: EnvSpec, env: str) -> None:
         observation, action = spec.spaces or ({"kind": "none"}, {"kind": "none"})
+        self._env = env
         self._one_hot = observation["kind"] == "Discrete"
-        self._first = int(observation.get("start", 0))
+        self._first = 0
         if self._one_hot:
+            self._first = int(observation.get("start", 0))
             width = int(observation["n"])
         elif observation["kind"] in ("Box", "MultiBinary"):
             width = int(np.prod(spec.observation.shape, dtype=np.int64))
@@ -409,8 +411,15 @@ class _Spaces:
     def flatten(self, observation: np.ndarray, out: np.ndarray) -> None:
         """A row of float32 for each environment's observation."""
         if self._one_hot:
+            chosen = np.asarray(observation, np.int64) - self._first
+            width = out.shape[1]
+            if not ((chosen >= 0) & (chosen < width)).all():
+                raise InvalidArgumentError(
+                    f"{self._env} gave the observations {_checks.shown(observation)}; its Discrete "
+                    f"space has {self._first} to {self._first + width - 1}"
+                )
             out.fill(0.0)
-            out[np.arange(len(out)), np.asarray(observation, np.int64) - self._first] = 1.0
+            out[np.arange(len(out)), chosen] = 1.0
         else:
             np.copyto(out, observation.reshape(out.shape), casting="unsafe")
 
