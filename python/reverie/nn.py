@@ -66,6 +66,7 @@ class Mlp(ProcessBound):
     """
 
     _stays_because = "an Mlp cannot be pickled; save() it, and load() it in the other process"
+    _keeps_no_rows = False  # of a forward pass of no rows, which the native one does not know
 
     def __init__(
         self,
@@ -283,6 +284,7 @@ class Mlp(ProcessBound):
         outputs = np.empty((len(inputs), self._native.widths[-1]), np.float32)
         if len(inputs) > 0:
             self._native.forward(inputs, keeps, outputs)
+        self._keeps_no_rows = keeps and len(inputs) == 0
         return outputs
 
     def backward(self, output_gradient: ArrayLike) -> FloatArray:
@@ -297,7 +299,10 @@ class Mlp(ProcessBound):
         Raises:
             FailedPreconditionError: there was no `forward`, or another call since.
         """
-        return self._native.backward(_checks.array("output_gradient", output_gradient))
+        array = self._output_gradient(output_gradient)
+        if self._keeps_no_rows:
+            return np.zeros(self._native.float_count, np.float32)
+        return self._native.backward(array)
 
     def input_gradient(self, output_gradient: ArrayLike) -> FloatArray:
         """The gradient of a loss in the inputs, as an actor needs it from a critic.
@@ -311,9 +316,23 @@ class Mlp(ProcessBound):
         Raises:
             FailedPreconditionError: there was no `forward`, or another call since.
         """
+        array = self._output_gradient(output_gradient)
+        if self._keeps_no_rows:
+            return np.zeros((0, self._native.widths[0]), np.float32)
         gradient = np.empty((self._native.kept_rows, self._native.widths[0]), np.float32)
-        self._native.input_gradient(_checks.array("output_gradient", output_gradient), gradient)
+        self._native.input_gradient(array, gradient)
         return gradient
+
+    def _output_gradient(self, value: ArrayLike) -> FloatArray:
+        """As an array of the outputs' shape; a flat one of as many numbers is taken too."""
+        array: FloatArray = _checks.array("output_gradient", value)
+        shape = (0 if self._keeps_no_rows else self._native.kept_rows, self._native.widths[-1])
+        has_pass = self._keeps_no_rows or shape[0] > 0
+        if has_pass and array.shape not in (shape, (math.prod(shape),)):
+            raise InvalidArgumentError(
+                f"output_gradient has the shape {array.shape}; it must be {shape}, as the outputs"
+            )
+        return array
 
     def approach(self, source: Mlp, rate: float) -> None:
         """``self += rate (source - self)``: a target network follows by Polyak averaging.
