@@ -202,6 +202,21 @@ def mapping(name: str, value: object, what: str) -> dict[Any, Any]:
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a dict of {what}")
 
 
+def array(name: str, value: object, dtype: type[np.floating[Any]] = np.float32) -> Any:  # noqa: ANN401
+    """A contiguous array of real numbers, of a tensor its values."""
+    try:
+        if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+            value = value.detach().cpu()  # torch's, which may belong to a graph
+        given = np.asarray(value)
+        if np.iscomplexobj(given):
+            raise TypeError("its numbers are complex")
+        return np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"{name} is {shown(value)}; it must be an array of numbers: {error}"
+        ) from None
+
+
 def no_options(name: str, value: object, what: str) -> None:
     """Refuses any option; None and an empty dict are no options."""
     if value is not None and mapping(name, value, "options"):

@@ -41,19 +41,6 @@ __all__ = ["Adam", "Mlp"]
 Activation: TypeAlias = Literal["relu", "tanh", "none"]
 
 
-def _floats(name: str, value: ArrayLike) -> FloatArray:
-    """``value`` as a contiguous float32 array."""
-    try:
-        array = np.asarray(value)
-        if np.iscomplexobj(array):
-            raise TypeError("its numbers are complex")
-        return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            f"{name} is {_checks.shown(value)}; it must be an array of numbers: {error}"
-        ) from None
-
-
 def _activation(name: str, value: str | None) -> str | None:
     return None if value is None else _checks.choice(name, value, ("relu", "tanh", "none"))
 
@@ -79,6 +66,7 @@ class Mlp(ProcessBound):
     """
 
     _stays_because = "an Mlp cannot be pickled; save() it, and load() it in the other process"
+    _keeps_no_rows = False  # of a forward pass of no rows, which the native one does not know
 
     def __init__(
         self,
@@ -248,7 +236,7 @@ class Mlp(ProcessBound):
                 f"state has the names {_checks.shown(list(state))}; this network has "
                 f"{sorted(targets)}"
             )
-        arrays = {name: _floats(name, value) for name, value in state.items()}
+        arrays = {name: _checks.array(name, value) for name, value in state.items()}
         for name, array in arrays.items():
             if array.shape != targets[name].shape:
                 raise InvalidArgumentError(
@@ -270,7 +258,7 @@ class Mlp(ProcessBound):
         Returns:
             ``[B, out]``, or ``[out]``; float32.
         """
-        rows = _floats("inputs", inputs)
+        rows = _checks.array("inputs", inputs)
         if rows.ndim == 1:
             outputs: FloatArray = self._run(rows[None], keeps=False)[0]
             return outputs
@@ -285,7 +273,7 @@ class Mlp(ProcessBound):
         Returns:
             ``[B, out]`` float32.
         """
-        return self._run(_floats("inputs", inputs), keeps=True)
+        return self._run(_checks.array("inputs", inputs), keeps=True)
 
     def _run(self, inputs: FloatArray, *, keeps: bool) -> FloatArray:
         width = self._native.widths[0]
@@ -296,6 +284,7 @@ class Mlp(ProcessBound):
         outputs = np.empty((len(inputs), self._native.widths[-1]), np.float32)
         if len(inputs) > 0:
             self._native.forward(inputs, keeps, outputs)
+        self._keeps_no_rows = keeps and len(inputs) == 0
         return outputs
 
     def backward(self, output_gradient: ArrayLike) -> FloatArray:
@@ -310,7 +299,10 @@ class Mlp(ProcessBound):
         Raises:
             FailedPreconditionError: there was no `forward`, or another call since.
         """
-        return self._native.backward(_floats("output_gradient", output_gradient))
+        array = self._output_gradient(output_gradient)
+        if self._keeps_no_rows:
+            return np.zeros(self._native.float_count, np.float32)
+        return self._native.backward(array)
 
     def input_gradient(self, output_gradient: ArrayLike) -> FloatArray:
         """The gradient of a loss in the inputs, as an actor needs it from a critic.
@@ -324,9 +316,23 @@ class Mlp(ProcessBound):
         Raises:
             FailedPreconditionError: there was no `forward`, or another call since.
         """
+        array = self._output_gradient(output_gradient)
+        if self._keeps_no_rows:
+            return np.zeros((0, self._native.widths[0]), np.float32)
         gradient = np.empty((self._native.kept_rows, self._native.widths[0]), np.float32)
-        self._native.input_gradient(_floats("output_gradient", output_gradient), gradient)
+        self._native.input_gradient(array, gradient)
         return gradient
+
+    def _output_gradient(self, value: ArrayLike) -> FloatArray:
+        """As an array of the outputs' shape; a flat one of as many numbers is taken too."""
+        array: FloatArray = _checks.array("output_gradient", value)
+        shape = (0 if self._keeps_no_rows else self._native.kept_rows, self._native.widths[-1])
+        has_pass = self._keeps_no_rows or shape[0] > 0
+        if has_pass and array.shape not in (shape, (math.prod(shape),)):
+            raise InvalidArgumentError(
+                f"output_gradient has the shape {array.shape}; it must be {shape}, as the outputs"
+            )
+        return array
 
     def approach(self, source: Mlp, rate: float) -> None:
         """``self += rate (source - self)``: a target network follows by Polyak averaging.
@@ -347,7 +353,7 @@ class Mlp(ProcessBound):
         self._native.approach(source._native, rate)
 
     def _vector(self, name: str, value: ArrayLike) -> FloatArray:
-        vector = _floats(name, value)
+        vector: FloatArray = _checks.array(name, value)
         count = self._native.float_count
         if vector.shape != (count,):
             raise InvalidArgumentError(
@@ -447,8 +453,8 @@ class Adam(ProcessBound):
 
     def restore(self, mean: ArrayLike, square: ArrayLike, step_count: int) -> None:
         """Restores what `state` returned."""
-        first = _floats("mean", mean)
-        second = _floats("square", square)
+        first = _checks.array("mean", mean)
+        second = _checks.array("square", square)
         count = len(self._native.state()[0])
         step_count = _checks.integer("step_count", step_count, 0)
         for name, moment in (("mean", first), ("square", second)):

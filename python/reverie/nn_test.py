@@ -267,6 +267,33 @@ def test_backward_needs_a_forward_before_it():
         net.backward(np.ones((4, 1)))
 
 
+def test_the_shape_of_an_output_gradient_is_that_of_the_outputs():
+    net = nn.Mlp((2, 3, 2), seed=1)
+    net.forward(np.ones((4, 2)))
+    for function in (net.backward, net.input_gradient):
+        with pytest.raises(errors.InvalidArgumentError, match=r"\(2, 4\); it must be \(4, 2\)"):
+            function(np.ones((2, 4)))
+    assert net.backward(np.ones((4, 2))).any()
+
+
+def test_a_pass_of_no_rows_has_a_gradient_of_zeros():
+    net = nn.Mlp((2, 3, 1), seed=1)
+    net.forward(np.ones((1, 2)))
+    net.forward(np.ones((0, 2)))
+    assert not net.backward(np.ones((0, 1))).any()
+    assert net.input_gradient(np.ones((0, 1))).shape == (0, 2)
+    with pytest.raises(errors.InvalidArgumentError, match="output_gradient has the shape"):
+        net.backward(np.ones((1, 1)))
+
+
+def test_tensors_that_require_grad_are_taken_as_their_values():
+    net = nn.Mlp((2, 3, 1), seed=1)
+    twin = torch_twin(net)
+    inputs = torch.ones((4, 2), requires_grad=True)
+    np.testing.assert_array_equal(net(inputs), net(np.ones((4, 2))))
+    net.load_state_dict(dict(twin.named_parameters()))
+
+
 REFUSALS = {
     "widths has 1 entries": lambda: nn.Mlp((3,)),
     "each of widths is 0": lambda: nn.Mlp((3, 0, 1)),

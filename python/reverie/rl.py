@@ -17,7 +17,7 @@ checks under its documentation.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -53,22 +53,9 @@ __all__ = [
 ]
 
 
-def _array(name: str, value: ArrayLike, dtype: type[np.floating[Any]] = np.float32) -> Any:  # noqa: ANN401
-    """``value`` as a contiguous array of real numbers."""
-    try:
-        array = np.asarray(value)
-        if np.iscomplexobj(array):
-            raise TypeError("its numbers are complex")
-        return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            f"{name} is {_checks.shown(value)}; it must be an array of numbers: {error}"
-        ) from None
-
-
 def _floats(name: str, value: ArrayLike, axes: str, **extents: int) -> FloatArray:
     """``value`` as a contiguous float32 array with one dimension for each letter of ``axes``."""
-    array: FloatArray = _array(name, value)
+    array: FloatArray = _checks.array(name, value)
     wanted = [extents.get(axis, -1) for axis in axes]
     fits = array.ndim == len(axes) and all(
         extent in (-1, actual) for extent, actual in zip(wanted, array.shape, strict=True)
@@ -201,7 +188,8 @@ def clipped_double_q_targets(
     Source:
         Fujimoto et al. 2018, equation 10.
     """
-    log_probabilities = np.zeros(np.shape(first_values), np.float32)
+    first_values = _floats("first_values", first_values, "B")
+    log_probabilities = np.zeros_like(first_values)
     return soft_double_q_targets(
         rewards, discounts, first_values, second_values, log_probabilities, temperature=0.0
     )
@@ -582,12 +570,13 @@ def epsilon_greedy(
     """
     values = _floats("values", values, "BA")
     epsilon = _checks.number("epsilon", epsilon, 0.0, 1.0)
-    if not callable(getattr(rng, "random", None)):
+    actions = np.empty(len(values), np.int32)
+    try:
+        explore, choice = rng.random((2, len(values)))
+    except (AttributeError, TypeError) as error:  # as that of the module random
         raise UnsupportedTypeError(
             f"rng is {_checks.shown(rng)}; it must be a numpy.random.Generator"
-        )
-    actions = np.empty(len(values), np.int32)
-    explore, choice = rng.random((2, len(values)))
+        ) from error
     _reverie.rl_epsilon_greedy(values, epsilon, explore, choice, actions)
     return actions
 
@@ -659,8 +648,8 @@ def ornstein_uhlenbeck_step(
     Source:
         Uhlenbeck & Ornstein 1930, as Lillicrap et al. 2016, section 7, use it.
     """
-    following: FloatArray = _array("state", state).copy()
-    draws = _array("normals", normals)
+    following: FloatArray = _checks.array("state", state).copy()
+    draws = _checks.array("normals", normals)
     if draws.shape != following.shape:
         raise InvalidArgumentError(
             f"normals has the shape {draws.shape}; it must be that of state, {following.shape}"
@@ -692,7 +681,7 @@ def importance_weights(
     Source:
         Schaul et al. 2016, section 3.4.
     """
-    drawn = _array("probabilities", probabilities, np.float64)
+    drawn = _checks.array("probabilities", probabilities, np.float64)
     if drawn.ndim != 1 or not bool(np.all((drawn > 0.0) & (drawn <= 1.0))):
         raise InvalidArgumentError("probabilities must be [B] and in (0, 1]")
     weights = np.empty(len(drawn), np.float32)

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import random
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,19 @@ def test_results_are_new_arrays_and_arguments_are_unchanged():
     np.testing.assert_array_equal(state, [1, 2])
 
 
+def test_tensors_that_require_grad_are_taken_as_their_values():
+    torch = pytest.importorskip("torch")
+    values = torch.tensor([2.0, 3.0], requires_grad=True)
+    targets = rl.clipped_double_q_targets([1, 1], [1, 0], values, values + 1)
+    np.testing.assert_array_equal(targets, [3, 1])
+
+
+def test_a_generator_of_another_kind_is_refused():
+    for rng in (random.Random(1), None):
+        with pytest.raises(reverie.errors.UnsupportedTypeError, match="must be a numpy"):
+            rl.epsilon_greedy(np.eye(2), 0.5, rng)
+
+
 def test_empty_batches_have_empty_results():
     assert rl.td_targets([], [], []).shape == (0,)
     assert rl.q_targets([], [], np.zeros((0, 3))).shape == (0,)
@@ -146,6 +160,9 @@ REFUSALS = {
     ),
     "rewards has the shape (2, 0); rows must hold": lambda: rl.v_trace(*[np.ones((2, 0))] * 5),
     "it must be an array of numbers: could not convert": lambda: rl.td_targets("x", two, two),
+    "first_values is [[1], [1, 2]]; it must be an array": lambda: rl.clipped_double_q_targets(
+        two, two, [[1], [1, 2]], two
+    ),
     "temperature is nan; it must be finite and >= 0": lambda: rl.soft_double_q_targets(
         two, two, two, two, two, temperature=math.nan
     ),

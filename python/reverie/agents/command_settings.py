@@ -120,6 +120,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     """Settings by name; those of a table ``[settings]`` as well."""
     try:
         document = toml_reader()(path.read_text())
+    except RecursionError:
+        raise InvalidArgumentError(f"{path}: nested too deeply; two levels are enough") from None
     except ValueError as error:
         raise InvalidArgumentError(f"{path}: {error}") from None
     settings = document.pop("settings", {})

@@ -66,6 +66,12 @@ def test_an_argument_out_of_range_is_reported_before_training_starts(
         assert word.format(**places) in told.err
 
 
+def test_a_configuration_that_is_nested_too_deeply_is_refused(tmp_path, capsys):
+    (tmp_path / "deep.toml").write_text(f"env_options = {'[' * 5000}{']' * 5000}")
+    assert main(["train", "--config", str(tmp_path / "deep.toml")]) == 2
+    assert "deep.toml: nested too deeply" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_training_cannot_be_evaluated(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path)]) == 2
     told = capsys.readouterr().err

@@ -175,6 +175,10 @@ class PoolEnvs:
             self._is_recording = False
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
+        with trainings_errors(self._owner.env, self._owner.timeout_s):
+            return self._waited(future)
+
+    def _waited(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0
         while True:
             if self.is_stopped:
@@ -182,25 +186,10 @@ class PoolEnvs:
             left_s = self._owner.timeout_s - waited_s
             try:
                 return future.result(timeout_s=min(_LOOK_S, left_s))
-            except EnvError as error:
-                if error.traceback_text:
-                    raise  # what it raised itself
-                # The remedy is a training's, not that of the pool below it.
-                why = str(error).partition(";")[0]
-                ended = EnvError(
-                    f"{self._owner.env}: {why}; what was learned is kept: save it, or resume from "
-                    "its last checkpoint"
-                )
-                ended.worker = error.worker
-                raise ended from error
-            except DeadlineExceededError as error:
+            except DeadlineExceededError:
                 waited_s += _LOOK_S
-                if waited_s < self._owner.timeout_s:
-                    continue
-                raise DeadlineExceededError(
-                    f"{self._owner.env} took more than {self._owner.timeout_s:g} s for a step: "
-                    f"{error}; give a longer env_timeout_s, or look at what it waits for"
-                ) from None
+                if waited_s >= self._owner.timeout_s:
+                    raise
 
     def _guarded(self, call: Callable[[], None]) -> str | None:
         try:
@@ -331,6 +320,30 @@ def env_source(
 
 
 @contextlib.contextmanager
+def trainings_errors(env: str, timeout_s: float) -> Iterator[None]:
+    """Raises what a pool raises with the remedies of a training, which knows no pool."""
+    try:
+        yield
+    except EnvError as error:
+        why, has_remedy, _ = str(error).partition("; pool.restart(")
+        if not has_remedy:  # it could not be made
+            raise
+        traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
+        ended = EnvError(
+            f"{env}: {why}; what was learned is kept: save it, or resume from its last checkpoint"
+            f"{traceback}"
+        )
+        ended.__dict__.update(error.__dict__)
+        raise ended from error
+    except DeadlineExceededError as error:
+        why = str(error).partition("; wait again")[0]
+        raise DeadlineExceededError(
+            f"{env} took more than {timeout_s:g} s for a step: {why}; give a longer "
+            "env_timeout_s, or look at what it waits for"
+        ) from None
+
+
+@contextlib.contextmanager
 def raised_by(source: EnvSource | None) -> Iterator[None]:
     """Raises what an environment raised, in place of the text that came through C++."""
     try:
@@ -353,9 +366,11 @@ class _Spaces:
 
     def __init__(self, spec: EnvSpec, env: str) -> None:
         observation, action = spec.spaces or ({"kind": "none"}, {"kind": "none"})
+        self._env = env
         self._one_hot = observation["kind"] == "Discrete"
-        self._first = int(observation.get("start", 0))
+        self._first = 0
         if self._one_hot:
+            self._first = int(observation.get("start", 0))
             width = int(observation["n"])
         elif observation["kind"] in ("Box", "MultiBinary"):
             width = int(np.prod(spec.observation.shape, dtype=np.int64))
@@ -396,8 +411,15 @@ class _Spaces:
     def flatten(self, observation: np.ndarray, out: np.ndarray) -> None:
         """A row of float32 for each environment's observation."""
         if self._one_hot:
+            chosen = np.asarray(observation, np.int64) - self._first
+            width = out.shape[1]
+            if not ((chosen >= 0) & (chosen < width)).all():
+                raise InvalidArgumentError(
+                    f"{self._env} gave the observations {_checks.shown(observation)}; its Discrete "
+                    f"space has {self._first} to {self._first + width - 1}"
+                )
             out.fill(0.0)
-            out[np.arange(len(out)), np.asarray(observation, np.int64) - self._first] = 1.0
+            out[np.arange(len(out)), chosen] = 1.0
         else:
             np.copyto(out, observation.reshape(out.shape), casting="unsafe")
 

@@ -42,6 +42,10 @@ MODULE = """
             self.fault, self.steps = fault, 0
             if space == "dict":
                 self.observation_space = gymnasium.spaces.Dict({"a": self.observation_space})
+            if space == "multi":
+                self.observation_space = gymnasium.spaces.MultiDiscrete([2, 3])
+            if action == "integer":
+                self.action_space = gymnasium.spaces.Box(-2, 3, (2,), np.int32)
             if action == "multi":
                 self.action_space = gymnasium.spaces.MultiDiscrete([2, 3])
             if action == "box":
@@ -72,7 +76,22 @@ MODULE = """
             return np.full(3, value), 1.0, self.steps % 20 == 0, False, {}
 
 
+    class Cells(gymnasium.Env):
+        observation_space = gymnasium.spaces.Discrete(3, start=2)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, last):
+            self.last = last
+
+        def reset(self, *, seed=None, options=None):
+            return 2, {}
+
+        def step(self, action):
+            return self.last, 0.0, True, False, {}
+
+
     gymnasium.register("Faulty-v0", Faulty)
+    gymnasium.register("Cells-v0", Cells, disable_env_checker=True)
 """
 
 
@@ -83,6 +102,7 @@ def faulty(tmp_path, monkeypatch):
     yield "faulty_envs:Faulty-v0"
     sys.modules.pop("faulty_envs", None)
     gymnasium.registry.pop("Faulty-v0", None)
+    gymnasium.registry.pop("Cells-v0", None)
 
 
 def test_each_episode_has_its_own_seed():
@@ -285,19 +305,45 @@ def test_options_reach_the_environment():
     ("algorithm", "options", "error", "words"),
     [
         ("dqn", {"space": "dict"}, UnsupportedTypeError, "FlattenObservation"),
+        ("dqn", {"space": "multi"}, UnsupportedTypeError, "FlattenObservation"),
         ("dqn", {"action": "multi"}, UnsupportedTypeError, "MultiDiscrete"),
+        ("sac", {"action": "multi"}, UnsupportedTypeError, "MultiDiscrete"),
+        ("sac", {"action": "integer"}, UnsupportedTypeError, "int32"),
         ("dqn", {"action": "box"}, InvalidArgumentError, "use ddpg, td3 or sac"),
         ("sac", {"action": "discrete"}, InvalidArgumentError, "dqn"),
         ("sac", {"action": "unbounded"}, InvalidArgumentError, "inf"),
     ],
 )
+@pytest.mark.parametrize("learner", ["native", "torch"])
 def test_environments_that_an_algorithm_does_not_support_are_refused(
-    faulty, algorithm, options, error, words
+    faulty, algorithm, options, error, words, learner
 ):
+    if learner == "torch":
+        pytest.importorskip("torch")
     threads = threading.active_count()
     with pytest.raises(error, match=words):
-        Trainer(algorithm, faulty, env_options=options, env_backend="thread")
+        train(algorithm, faulty, env_options=options, env_backend="thread", learner=learner)
     assert threading.active_count() <= threads
+
+
+@pytest.mark.parametrize("learner", ["native", "torch"])
+@pytest.mark.parametrize("last", [1, 5])
+@pytest.mark.usefixtures("faulty")
+def test_an_observation_that_its_discrete_space_lacks_is_refused(last, learner):
+    if learner == "torch":
+        pytest.importorskip("torch")
+    settings = TrainSettings(
+        seed=1, steps=100, actors=0, hidden=(16,), warmup_steps=10, batch_size=8
+    )
+    with pytest.raises(InvalidArgumentError, match=f"{last}.*; its Discrete space has 2 to 4"):
+        train(
+            "dqn",
+            "faulty_envs:Cells-v0",
+            settings,
+            env_options={"last": last},
+            env_backend="thread",
+            learner=learner,
+        )
 
 
 def test_the_error_for_an_unknown_environment_suggests_similar_names():
@@ -329,6 +375,22 @@ def test_an_error_in_an_environment_keeps_the_training_so_far(faulty, fault, err
         assert progress.end == "failed"
         assert progress.steps == 150
         assert np.isfinite(trainer.policy().parameters).all()
+
+
+@pytest.mark.parametrize("learner", ["native", "torch"])
+@pytest.mark.parametrize("fault", ["raise", "exit", "hang"])
+def test_the_error_of_an_environment_has_a_trainings_remedy(faulty, learner, fault):
+    if learner == "torch":
+        pytest.importorskip("torch")
+    settings = TrainSettings(seed=1, steps=1000, actors=0, hidden=(16,), warmup_steps=500)
+    options = {"env_options": {"fault": fault}, "env_timeout_s": 1.0 if fault == "hang" else 30.0}
+    with pytest.raises((EnvError, DeadlineExceededError)) as caught:
+        train("dqn", faulty, settings, learner=learner, **options)
+    said = str(caught.value)
+    assert said.startswith(faulty)
+    assert ("env_timeout_s" if fault == "hang" else "resume from its last checkpoint") in said
+    assert "restart" not in said
+    assert fault != "raise" or caught.value.traceback_text in said
 
 
 def test_a_step_that_is_not_finite_is_taken_again_on_resume(faulty, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reverie._options import OptionValue
-from reverie.agents.envs import START_S, is_native
+from reverie.agents.envs import START_S, is_native, trainings_errors
 from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
 from reverie.agents.protocols import is_finite
 from reverie.envs import native
@@ -54,14 +54,17 @@ def first_returns(
         DeadlineExceededError: a step took longer than ``timeout_s``.
         InvalidArgumentError: a reward or an observation is not finite.
     """
-    rows = pool.reset().result()
+    with trainings_errors(env, max(timeout_s, START_S)):
+        rows = pool.reset().result()
     check_rows(env, rows.observation)
     returns = np.zeros(len(rows.observation))
     over = np.zeros(len(returns), bool)
     for _ in range(_EVALUATION_STEPS_MAX):
         if is_stopped():
             return None
-        rows = pool.step(act(rows.observation)).result(timeout_s)
+        actions = act(rows.observation)
+        with trainings_errors(env, timeout_s):
+            rows = pool.step(actions).result(timeout_s)
         check_rows(env, rows.reward, rows.observation)
         returns += np.where(over, 0.0, rows.reward)
         over |= rows.terminated | rows.truncated
@@ -128,7 +131,8 @@ class LoopEnvs:
         """Begins the first episodes."""
         if self._native is not None:
             return self._begin(np.ones(self.count, bool))
-        return np.array(self._pool.reset(self._seed).result().observation)
+        with trainings_errors(self.spec.id, max(self._timeout_s, START_S)):
+            return np.array(self._pool.reset(self._seed).result().observation)
 
     def step(self, actions: np.ndarray) -> LoopStep:
         """Steps each with its row of ``actions``; one whose episode ended begins the next.
@@ -139,7 +143,8 @@ class LoopEnvs:
         """
         begun = self._pool.step(actions)  # which refuses wrong actions
         self.untaken = actions
-        rows = begun.result(self._timeout_s)
+        with trainings_errors(self.spec.id, self._timeout_s):
+            rows = begun.result(self._timeout_s)
         is_over = rows.terminated | rows.truncated
         observation, after = np.array(rows.observation), np.array(rows.observation)
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()

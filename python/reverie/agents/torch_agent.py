@@ -16,7 +16,7 @@ import numpy as np
 from reverie import _reverie
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
-from reverie.errors import InvalidArgumentError, MissingPackageError
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
 
 try:
     import torch
@@ -57,7 +57,8 @@ class TorchAgent:
 
     Raises:
         InvalidArgumentError: the algorithm does not serve the actions, or there is no such device.
-        UnsupportedTypeError: observations other than a single array of numbers.
+        UnsupportedTypeError: observations other than a single array of numbers, or actions that are
+            neither Discrete nor floating-point numbers.
     """
 
     def __init__(
@@ -429,6 +430,14 @@ def _td_target(batch: dict[str, Tensor], value: Tensor) -> Tensor:
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:
+    dtype = np.dtype(spec.action.dtype)
+    if spec.action_count is None and dtype.kind != "f":
+        # Truncated to integers, actions would leave out the bounds and take 0 twice as often.
+        kind = spec.spaces[1]["kind"] if spec.spaces else "Box"
+        raise UnsupportedTypeError(
+            f"{spec.id} takes {kind} actions of {dtype}; the algorithms give Discrete ones or a "
+            "Box of floating-point numbers: convert them with a wrapper"
+        )
     takes_discrete = algorithm in _DISCRETE
     if takes_discrete != (spec.action_count is not None):
         others = "ddpg, td3 or sac" if takes_discrete else "dqn or ddqn"

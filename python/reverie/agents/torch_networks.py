@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reverie import _checks
 from reverie.envs.backend import EnvSpec
-from reverie.errors import UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 
 class Observations:
@@ -22,14 +23,38 @@ class Observations:
                 f"{spec.id} observes a nest; the algorithms take a single array: wrap it with "
                 "gymnasium.wrappers.FlattenObservation"
             )
-        self.shape = tuple(int(n or 1) for n in shape)
+        self.shape = tuple(1 if n is None else int(n) for n in shape)
         dtype = np.dtype(spec.observation.dtype)
         self.is_picture = len(self.shape) == 3 and dtype == np.uint8
         # Channels first, or last as most environments have them.
         self.is_last = self.is_picture and self.shape[2] <= 4 < self.shape[0]
-        plain = spec.spaces[0] if spec.spaces else {}
-        self.count = int(plain["n"]) if plain.get("kind") == "Discrete" else 0
-        self.first = int(plain.get("start", 0))
+        plain = spec.spaces[0] if spec.spaces else {"kind": "Box"}
+        if plain["kind"] == "MultiDiscrete" or 0 in shape:
+            raise UnsupportedTypeError(
+                f"{spec.id} observes a {plain['kind']} space of the shape {self.shape}; the "
+                "algorithms take Box, Discrete or MultiBinary with at least one number: register "
+                "it with gymnasium.wrappers.FlattenObservation around it"
+            )
+        self.env = spec.id
+        self.count = int(plain["n"]) if plain["kind"] == "Discrete" else 0
+        self.first = int(plain.get("start", 0)) if self.count else 0
+
+    def one_hot(self, observation: Tensor) -> Tensor:
+        """``[B, count]`` for ``[B]`` observations of a Discrete space.
+
+        Raises:
+            InvalidArgumentError: one is not of the space; on a CPU, which looks.
+        """
+        try:
+            made = nn.functional.one_hot(observation.long() - self.first, self.count)
+        except RuntimeError:
+            if observation.device.type != "cpu":
+                raise
+            raise InvalidArgumentError(
+                f"{self.env} gave the observations {_checks.shown(observation.numpy())}; its "
+                f"Discrete space has {self.first} to {self.first + self.count - 1}"
+            ) from None
+        return made.float()
 
 
 class Network(nn.Module):  # type: ignore[misc,unused-ignore]
@@ -57,8 +82,7 @@ class Network(nn.Module):  # type: ignore[misc,unused-ignore]
     def forward(self, observation: Tensor, action: Tensor | None = None) -> Tensor:
         """``[B, outputs]`` for ``[B, ...]`` observations, and ``[B, width]`` actions."""
         if self._obs.count:
-            inputs = nn.functional.one_hot(observation.long() - self._obs.first, self._obs.count)
-            inputs = inputs.float()
+            inputs = self._obs.one_hot(observation)
         elif self.front is not None:
             picture = observation.permute(0, 3, 1, 2) if self._obs.is_last else observation
             inputs = self.front(picture.float() / 255)
