@@ -534,7 +534,7 @@ def test_all_cores_act_if_an_accelerator_learns(monkeypatch):
 def test_the_command_splits_the_cores_for_the_pytorch_learner(capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16"]
     arguments += ["--learner", "torch"]
-    assert main(["tune-cores", *arguments, "--cores", "2", "--check-s", "0.5"]) == 0
+    assert main(["tune-cores", *arguments, "--cores", "2", "--check-s", "2"]) == 0
     said = capsys.readouterr().out
     assert "1 to act and 1 to learn" in said
     assert "steps/s; the prediction is off by" in said
