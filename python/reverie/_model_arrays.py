@@ -116,6 +116,17 @@ def grad(parameter: Any) -> Any:  # noqa: ANN401
     return parameter.grad
 
 
+def dense(gradients: list[Any]) -> list[Any]:
+    """Returns them; refuses sparse ones, which cannot be summed element by element."""
+    for i, gradient in enumerate(gradients):
+        if is_torch(gradient) and str(gradient.layout) != "torch.strided":
+            raise UnsupportedTypeError(
+                f"gradients[{i}] has the layout {gradient.layout}; make its layer with "
+                "sparse=False, or give gradients=, each by its to_dense()"
+            )
+    return gradients
+
+
 def wide(array: Any) -> Any:  # noqa: ANN401
     """An array of the host that NumPy can read."""
     if not is_torch(array):

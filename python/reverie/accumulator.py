@@ -441,7 +441,7 @@ class Accumulator(ProcessBound, Closing):
                 f"gradients has {len(given)} arrays; it must have one for each of the "
                 f"{len(self._parameters)} parameters"
             )
-        given = to_host(given)
+        given = to_host(_model_arrays.dense(given))
         arrays = []
         for i, (gradient, parameter) in enumerate(zip(given, self._parameters, strict=True)):
             shape = tuple(parameter.shape)

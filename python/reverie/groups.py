@@ -16,12 +16,10 @@ all others with ``GroupChangedError``, which names it. See docs/concepts/groups.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
-import numpy as np
-
-from reverie import _checks, _reverie
+from reverie import _checks, _reverie, _round_nests
 from reverie._closing import Closing, Scoped
 from reverie._device_copies import host_places, to_host
 from reverie._process_bound import ProcessBound
@@ -38,8 +36,6 @@ from reverie.tls import PeerTls
 __all__ = ["Broker", "Group", "Round"]
 
 _OPS = ("sum", "mean", "min", "max", "product")
-_NUMBERS = (bool, int, float, complex)
-_NO_NUMBERS = "OSUmM"  # kinds of NumPy's: objects, text, times
 
 
 class Broker(ProcessBound, Closing):
@@ -331,8 +327,10 @@ class Group(ProcessBound, Scoped):
         Raises:
             FailedPreconditionError: the group has no members yet, or this one has left.
             AlreadyExistsError: a round with this name is in progress.
-            InvalidArgumentError: the arrays do not support the operation.
-            UnsupportedTypeError: a value that is not an array.
+            InvalidArgumentError: the arrays do not support the operation; a nest of more than 100
+                levels.
+            UnsupportedTypeError: a value that is not a dense array of numbers; keys of a dict that
+                cannot be sorted.
         """
         limit = _checks.timeout("timeout_s", timeout_s)
         _checks.text("name", name)
@@ -344,20 +342,21 @@ class Group(ProcessBound, Scoped):
             )
         _checks.choice("op", op, _OPS)
         # Its own dicts and lists: the program may change those of ``data`` before the round ends.
-        nest = _rebuilt(data, (leaf for _, leaf in _leaves(data, "")))
+        nest = _round_nests.rebuilt(data, (leaf for _, leaf in _round_nests.leaves(data)))
         names: list[str] = []
         leaves: list[Any] = []
-        for path, leaf in _leaves(nest, ""):
+        for path, leaf in _round_nests.leaves(nest):
             names.append(path)
-            leaves.append(leaf)
+            leaves.append(_round_nests.checked(leaf))
         native = self._native.all_reduce(
-            name, op, [_as_array(leaf) for leaf in to_host(leaves)], names, limit
+            name, op, [_round_nests.as_array(leaf) for leaf in to_host(leaves)], names, limit
         )
 
         def finish(done: _reverie.GroupRound) -> Any:  # noqa: ANN401
             places = host_places(leaves)
-            arrays = (_like(leaf, done, i, places.get(i)) for i, leaf in enumerate(leaves))
-            return _rebuilt(nest, arrays)
+            like = _round_nests.like
+            arrays = (like(leaf, done, i, places.get(i)) for i, leaf in enumerate(leaves))
+            return _round_nests.rebuilt(nest, arrays)
 
         return Round._of(native, finish)
 
@@ -417,75 +416,3 @@ class Group(ProcessBound, Scoped):
 def _in_order(done: _reverie.GroupRound, *, copies: bool = False) -> list[Any]:
     values = done.values(copies)
     return [values[i] for i in sorted(values)]
-
-
-def _keys(nest: dict[Any, Any]) -> list[Any]:
-    return sorted(nest, key=lambda key: (type(key).__name__, key))
-
-
-def _leaves(nest: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """The leaves of dicts, lists and tuples, with their paths, in the same order on all members."""
-    if isinstance(nest, dict):
-        for key in _keys(nest):
-            yield from _leaves(nest[key], f"{path}/{key}" if path else str(key))
-    elif isinstance(nest, (list, tuple)):
-        for i, value in enumerate(nest):
-            yield from _leaves(value, f"{path}/{i}" if path else str(i))
-    else:
-        yield path, nest
-
-
-def _rebuilt(nest: Any, leaves: Iterator[Any]) -> Any:  # noqa: ANN401
-    """The same nest with other leaves."""
-    if isinstance(nest, dict):
-        values = {key: _rebuilt(nest[key], leaves) for key in _keys(nest)}
-        return {key: values[key] for key in nest}
-    if isinstance(nest, list):
-        return [_rebuilt(value, leaves) for value in nest]
-    if isinstance(nest, tuple):
-        parts = [_rebuilt(value, leaves) for value in nest]
-        return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
-    return next(leaves)
-
-
-def _framework(leaf: object) -> str:
-    return type(leaf).__module__.partition(".")[0]
-
-
-def _as_array(leaf: Any) -> Any:  # noqa: ANN401
-    """Memory of the host, row-major."""
-    if _framework(leaf) == "torch":
-        return leaf.detach().cpu().contiguous()
-    if isinstance(leaf, _NUMBERS) or hasattr(leaf, "__array__"):
-        array = np.asarray(leaf, order="C")
-        if array.dtype.kind not in _NO_NUMBERS:
-            return array
-    raise UnsupportedTypeError(
-        f"data holds {_checks.shown(leaf)}; it must hold arrays of numbers, or op be a function"
-    )
-
-
-def _like(leaf: Any, done: _reverie.GroupRound, index: int, place: Any) -> Any:  # noqa: ANN401
-    """Array ``index`` of the result, as what was brought; ``place``: on its way to a GPU."""
-    if place is not None:
-        done.copy_to(index, place)
-        return place.to(leaf.device, non_blocking=True)
-    if _framework(leaf) == "torch":
-        import torch
-
-        if leaf.dtype == torch.bfloat16:
-            out = torch.empty(leaf.shape, dtype=leaf.dtype)
-            done.copy_to(index, out)
-        else:
-            out = torch.from_numpy(done.array(index))
-        return out.to(leaf.device)
-    array = done.array(index)
-    if isinstance(leaf, _NUMBERS):
-        return array[()].item()
-    if isinstance(leaf, np.generic):
-        return array[()]
-    if _framework(leaf).startswith("jax"):
-        import jax.numpy
-
-        return jax.numpy.asarray(array)
-    return array

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from reverie import _checks
+from reverie import _checks, _reverie
 from reverie._closing import Closing, close_in_del
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
@@ -212,7 +212,8 @@ class Streams:
         self._unwatched: dict[int, float] = {}  # when to mark or close them
         self._marked: set[int] = set()
         self._lost: deque[int] = deque(maxlen=1024)
-        self._next = 1
+        # Large numbers, which no other function that a caller takes for a stream's returns.
+        self._first = self._next = (1 << 61) + (_reverie.random_seed() >> 4)
 
     def begin(
         self, answer: DeferredReturn, make: Callable[[Inbox], object], *, takes_values: bool
@@ -262,7 +263,10 @@ class Streams:
                 self._unwatched.pop(stream, None)
                 self._marked.discard(stream)
             is_lost = stream in self._lost
-        if is_lost and what == "next":
+            is_any = self._first <= stream < self._next
+        if not is_any and what == "next":
+            answer.fail(f"{stream} is no stream's number; streams are served by define_stream")
+        elif is_lost and what == "next":
             # Without an error the caller would take it for a stream without values.
             answer.fail(
                 f"the stream's number was not used within {2 * _WATCH_TIME_S:g} s, so the stream "
@@ -359,6 +363,7 @@ class Stream(ProcessBound, Closing):
     _unread: deque[Future]
     _watch: Future
     _is_over: bool
+    _is_finished: bool
     _reading: _OneThread
     _sending: _OneThread
     result: Any
@@ -380,6 +385,7 @@ class Stream(ProcessBound, Closing):
         made._wanted = deque()
         made._unread = deque()
         made._is_over = True  # until there is something to close
+        made._is_finished = False
         made._reading = _OneThread("reads")
         made._sending = _OneThread("sends")
         made.result = None
@@ -422,9 +428,8 @@ class Stream(ProcessBound, Closing):
             future = wanted[0]
             if not future.wait(self._timeout_s):
                 raise DeadlineExceededError(
-                    f"no value of the stream arrived within {self._timeout_s} s; ask "
-                    "again, or close "
-                    "it"
+                    f"no value of the stream arrived within {self._timeout_s} s; ask again, or "
+                    "close it"
                 )
             wanted.popleft()
             try:
@@ -447,13 +452,14 @@ class Stream(ProcessBound, Closing):
 
         Raises:
             DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
-            FailedPreconditionError: the stream is over.
+            FailedPreconditionError: the stream is over, or ``finish`` was called.
         """
         self._fork_guard.check("stream")
         with self._sending:
             unread = self._unread  # another one once it is closed
-            if self._is_over:
-                raise FailedPreconditionError("this stream has ended; nothing can be sent")
+            if self._is_over or self._is_finished:
+                why = "has ended" if self._is_over else "was finished"
+                raise FailedPreconditionError(f"this stream {why}; nothing can be sent")
             while len(unread) >= self._window:
                 if not unread[0].wait(self._timeout_s):
                     raise DeadlineExceededError(
@@ -469,6 +475,7 @@ class Stream(ProcessBound, Closing):
         self._fork_guard.check("stream")
         with self._sending:
             if not self._is_over:
+                self._is_finished = True
                 self._call_server("finish", self._sent).result()
 
     def close(self) -> None:

@@ -245,6 +245,20 @@ def test_the_specification_is_read_from_the_environment():
     assert "process" in repr(pool)
 
 
+class Choices(Counter):
+    """Takes several discrete actions, which do not begin at 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = gymnasium.spaces.MultiDiscrete([2, 3], start=[1, -1])
+
+
+def test_the_bounds_of_several_discrete_actions_begin_where_their_space_does():
+    with reverie.EnvPool(Choices, 1, backend="thread") as pool:
+        assert pool.spec.action_low.tolist() == [1, -1]
+        assert pool.spec.action_high.tolist() == [2, 1]
+
+
 def test_nests_of_any_size_are_double_buffered():
     with alone(Nested, 3, num_batches=2) as pool:
         for b in range(2):

@@ -285,6 +285,22 @@ def test_gradients_with_a_batch_size_out_of_range_are_not_counted(alone):
     _check_that_a_round_sums(alone, 1.0, 5.0)
 
 
+def test_sparse_gradients_are_refused_and_not_summed(member):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Embedding(4, 2, sparse=True)
+    with reverie.Accumulator("model", layer.parameters(), (), member("a")) as it:
+        _until_wanted(it)
+        layer(torch.tensor([1])).sum().backward()
+        gradient = layer.weight.grad
+        for given in (None, [gradient]):
+            with pytest.raises(errors.UnsupportedTypeError, match=r"gradients\[0\].*sparse=False"):
+                it.reduce_gradients(1, given)
+        it.reduce_gradients(1, [gradient.to_dense()])
+        layer.weight.grad = None
+        eventually(lambda: (it.update(), it.has_gradients())[1])
+        assert layer.weight.grad.tolist() == gradient.to_dense().tolist()
+
+
 def test_calls_of_another_thread_are_refused_and_change_nothing(alone):
     _until_wanted(alone)
     calls = {

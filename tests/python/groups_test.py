@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import enum
 import gc
 import os
 import signal
@@ -179,6 +180,62 @@ def test_torch_tensors_are_returned_as_tensors(three):
         assert result["none"].shape == (0, 2)
         assert result["brain"].tolist() == [[6.0] * 2] * 2
         assert torch.equal(result["turned"], 3 * torch.arange(6.0).reshape(2, 3).t())
+
+
+def test_tensors_of_derived_classes_are_returned_as_tensors(three):
+    torch = pytest.importorskip("torch")
+
+    class Image(torch.Tensor):
+        pass
+
+    image = torch.ones(2).as_subclass(Image).requires_grad_()
+    for result in on_all(three, lambda g, _: g.all_reduce("t", image)):
+        assert torch.equal(result, torch.full((2,), 3.0))
+
+
+def test_tensors_without_dense_values_are_refused(three):
+    torch = pytest.importorskip("torch")
+    for data, kind in (
+        (torch.eye(2).to_sparse(), "torch.sparse_coo"),
+        (torch.ones(2, device="meta"), "meta"),
+    ):
+        with pytest.raises(errors.UnsupportedTypeError, match=kind):
+            three[0].all_reduce("x", {"w": data})
+    with pytest.raises(errors.UnsupportedTypeError, match=r"torch\.float32"):
+        three[0].all_reduce("x", {"w": torch.float32})
+
+
+def test_a_masked_array_is_refused_rather_than_reduced_with_its_hidden_values(three):
+    with pytest.raises(errors.UnsupportedTypeError, match="mask would be lost"):
+        three[0].all_reduce("x", {"w": np.ma.masked_array([1.0, 2.0], [False, True])})
+
+
+class Part(enum.Enum):
+    ACTOR = 1
+    CRITIC = 2
+
+
+@pytest.mark.parametrize(
+    "keys", [tuple(Part), (1j, 2j), (("a", 1), ("a", "b"))], ids=["enum", "complex", "tuple"]
+)
+def test_keys_of_a_nest_that_cannot_be_sorted_are_refused(three, keys):
+    with pytest.raises(errors.UnsupportedTypeError, match="cannot be sorted"):
+        three[0].all_reduce("x", dict.fromkeys(keys, 1.0))
+
+
+def test_a_nest_that_is_too_deep_or_contains_itself_is_refused(three):
+    itself: list = [1.0]
+    itself.append(itself)
+    deep = 1.0
+    for _ in range(101):
+        deep = [deep]
+    for nest in (itself, deep):
+        with pytest.raises(errors.InvalidArgumentError, match="more than 100 deep"):
+            three[0].all_reduce("x", nest)
+    for result in on_all(three, lambda g, _: g.all_reduce("x", deep[0])):
+        while isinstance(result, list):
+            (result,) = result
+        assert result == 3.0
 
 
 def test_functions_combine_any_values_in_the_order_of_members(three):

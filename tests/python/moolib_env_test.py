@@ -131,6 +131,18 @@ def test_leaves_that_are_not_arrays_are_taken_from_the_first_item():
     assert batcher.get()["n"] == 7
 
 
+def test_numbers_of_numpy_are_batched_whatever_their_type():
+    batcher = moolib.Batcher(2)
+    kinds = (np.float64, np.float32, np.int64)
+    for i in range(2):
+        batcher.stack({kind.__name__: kind(i) for kind in kinds})
+    batch = batcher.get()
+    assert {name: array.dtype for name, array in batch.items()} == {
+        kind.__name__: np.dtype(kind) for kind in kinds
+    }
+    assert all(array.tolist() == [0, 1] for array in batch.values())
+
+
 def test_later_items_are_converted_to_the_type_of_the_first():
     batcher = moolib.Batcher(2)
     batcher.stack(torch.zeros(1))

@@ -232,6 +232,22 @@ def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
         stream.send(1)
 
 
+def test_what_is_sent_after_the_end_of_the_inbox_is_refused(pair):
+    server, client = pair
+
+    def taken(inbox):
+        yield list(inbox)
+
+    server.define_stream("taken", taken, takes_values=True)
+    with client.stream("server", "taken") as stream:
+        stream.send(1)
+        stream.finish()
+        with pytest.raises(errors.FailedPreconditionError, match="was finished"):
+            stream.send(2)
+        stream.finish()
+        assert list(stream) == [[1]]
+
+
 def test_streams_that_wait_for_values_leave_a_thread_for_other_calls(pair):
     """Each occupies a thread, of which there may be one."""
     server, client = pair
@@ -408,8 +424,19 @@ def test_wrong_uses_of_streams_are_refused(pair):
     server.define_stream("numbers", lambda: range(3))
     with pytest.raises(errors.AlreadyExistsError, match="numbers"):
         server.define_stream("numbers", lambda: range(3))
-    # A peer cannot access another peer's streams, nor numbers without a stream.
-    assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
+    # A peer cannot access numbers without a stream.
+    with pytest.raises(errors.RemoteError, match="999 is no stream's number"):
+        client.sync("server", "reverie.streams", 999, "next", 0)
+
+
+def test_a_function_that_returns_an_integer_is_not_taken_for_a_stream(pair):
+    server, client = pair
+    server.define("count", lambda: 1)
+    server.define_stream("numbers", lambda: range(3))
+    with client.stream("server", "numbers") as numbers:
+        with pytest.raises(errors.RemoteError, match="served by define_stream"):
+            next(client.stream("server", "count"))
+        assert list(numbers) == [0, 1, 2]
 
 
 def test_the_name_that_streams_use_is_refused_and_stays_defined(pair):

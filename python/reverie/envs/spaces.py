@@ -231,6 +231,9 @@ def _describe_action(space: Any) -> dict[str, Any]:  # noqa: ANN401
     if kind == "Box":
         described |= {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
     elif kind == "MultiDiscrete":
-        highest = (space.nvec - 1).ravel().tolist()
-        described |= {"low": [0] * len(highest), "high": highest}
+        start = getattr(space, "start", np.zeros_like(space.nvec))  # the old Gym's has none
+        described |= {
+            "low": start.ravel().tolist(),
+            "high": (start + space.nvec - 1).ravel().tolist(),
+        }
     return described

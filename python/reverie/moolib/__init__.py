@@ -81,8 +81,8 @@ class Batcher(_Batcher):
     """As ``reverie.Batcher``, with a queue that does not fill and waits that do not end.
 
     A program that adds and takes in one thread goes on, however much it adds first. Arrays are
-    batched; numbers, like all else, stay those of a batch's first item. Dicts, lists and tuples of
-    other types come back as plain ones.
+    batched, and NumPy's numbers; Python's, like all else, stay those of a batch's first item.
+    Dicts, lists and tuples of other types come back as plain ones.
 
     Args:
         size: rows of a batch.
@@ -117,13 +117,15 @@ class Batcher(_Batcher):
     def _held(self, nest: object) -> object:
         if not _has_number(nest):
             return nest
-        return _mapped(nest, lambda leaf: _Number(leaf) if isinstance(leaf, _NUMBERS) else leaf)
+        return _mapped(nest, lambda leaf: _Number(leaf) if _is_number(leaf) else leaf)
 
     def _freed(self, batch: object) -> object:
         return _mapped(batch, lambda leaf: leaf.value if isinstance(leaf, _Number) else leaf)
 
 
-_NUMBERS = (bool, int, float)
+def _is_number(leaf: object) -> bool:
+    """Whether it is one of Python's; NumPy's count as arrays, float64 too."""
+    return isinstance(leaf, (bool, int, float)) and not isinstance(leaf, np.generic)
 
 
 class _Number:
@@ -140,7 +142,7 @@ def _has_number(nest: object) -> bool:
         return any(map(_has_number, nest.values()))
     if isinstance(nest, (list, tuple)):
         return any(map(_has_number, nest))
-    return isinstance(nest, _NUMBERS)
+    return _is_number(nest)
 
 
 def _mapped(nest: object, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401
