@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/env_rows.h"
+#include "reverie/base/fork.h"
 #include "reverie/env/worker_port.h"
 #include "reverie/os/shared_memory.h"
 
@@ -69,6 +70,8 @@ class EnvWorker {
     return rows_[batch][env - port_.range().begin];
   }
   const SharedView& view() const { return port_.view(); }
+  // Of an environment's, which forked while this worker served it.
+  bool is_forked_child() const { return generation_ != fork_generation(); }
 
   SharedMemory memory_;
   WorkerPort port_;
@@ -78,6 +81,7 @@ class EnvWorker {
   std::vector<std::vector<Env>> envs_;
   std::vector<std::vector<Rows>> rows_;
   nb::object make_;
+  const std::uint32_t generation_ = fork_generation();
 };
 
 }  // namespace reverie::python

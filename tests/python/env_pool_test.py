@@ -1054,3 +1054,28 @@ def test_a_forked_child_cannot_step_and_does_not_end_the_workers():
     assert os.waitstatus_to_exitcode(status) == 0
     assert pool.step([1, 1]).result().observation[:, 2].tolist() == [1, 1]
     pool.close()
+
+
+class Forks(Counter):
+    """Leaves its children to what is above it, in the way that the action selects."""
+
+    def step(self, action):
+        child = os.fork()
+        if child == 0:
+            if action == 0:
+                sys.exit(7)
+            if action == 1:
+                raise ValueError("the child's own")
+        else:
+            _, status = os.waitpid(child, 0)
+            self.left = os.waitstatus_to_exitcode(status)
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, float(self.left if child else -1), terminated, truncated, info
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_child_that_an_environment_forks_ends_and_does_not_answer():
+    with reverie.EnvPool(Forks, num_envs=3, backend="process") as pool:
+        pool.reset(seed=1).result()
+        for _ in range(3):
+            assert pool.step([0, 1, 2]).result(timeout_s=60).reward.tolist() == [7, 1, 0]
