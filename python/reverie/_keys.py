@@ -25,7 +25,12 @@ NO_VALUES: npt.NDArray[np.float64] = np.empty(0, np.float64)
 def keys_of(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
     """Keys or tickets as the native store takes them."""
     _refuse_masked(argument, keys)
+    if not isinstance(keys, np.ndarray) and hasattr(keys, "detach"):
+        tensor: Any = keys  # torch's, whose elements from 2**63 on are no integers
+        keys = tensor.detach().cpu().numpy()
     if isinstance(keys, np.ndarray):
+        if keys.shape == (0,):
+            return NO_KEYS  # of any type: NumPy makes floats of an empty list
         if keys.dtype.kind not in "iu":
             raise UnsupportedTypeError(f"{argument} holds {keys.dtype}; it must hold integers")
         if keys.ndim != 1:

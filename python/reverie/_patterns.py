@@ -3,6 +3,7 @@
 ``reverie.structured`` is what programs use; it makes these, and says what they mean.
 """
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -326,13 +327,15 @@ def checked_configs(configs: object) -> list[Config]:
 
 
 def _index(name: str, value: object) -> int:
-    """A Python integer that fits a pattern."""
-    if not isinstance(value, int):
+    """An integer of Python's or NumPy's that fits a pattern."""
+    try:
+        given = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
         raise InvalidArgumentError(
             f"{name} of a pattern is {_checks.shown(value)} of type {type(value).__name__}; it "
             "must be an int, or a slice of them"
-        )
-    return _in_range(f"{name} of a pattern", int(value))
+        ) from None
+    return _in_range(f"{name} of a pattern", given)
 
 
 def _integer(name: str, value: object) -> int:

@@ -69,12 +69,18 @@ def _torch(device: object, *, pinned: bool) -> Convert:
     torch = import_package("torch")
     from_numpy = torch.from_numpy
 
+    def shared(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
+        try:
+            return from_numpy(array)
+        except ValueError:  # a flipped view, as of mirrored pictures: torch has none
+            return from_numpy(array.copy())
+
     def to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
         if array.dtype.isbuiltin == 1:
-            return from_numpy(array)
+            return shared(array)
         # The types of ml_dtypes: torch only accepts their bits.
         bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
-        return from_numpy(bits).view(getattr(torch, array.dtype.name))
+        return shared(bits).view(getattr(torch, array.dtype.name))
 
     place = None if device is None else torch_device(device)
     has_gpu = (place is not None or pinned) and torch.cuda.is_available()
@@ -102,7 +108,10 @@ def _jax(device: object) -> Convert:
             if narrowed or array.dtype.kind in "cV" or array.dtype == np.bool_:
                 # Types that JAX would refuse, or store in fewer bits.
                 return jax.numpy.asarray(array)
-            return from_dlpack(array)
+            try:
+                return from_dlpack(array)
+            except (BufferError, RuntimeError):  # a flipped, strided or read-only view
+                return jax.numpy.asarray(array)
 
         return to_jax
     if isinstance(device, str):

@@ -130,6 +130,10 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         self._gamma = gamma
         if not callable(beta):
             beta = _checks.number("beta", beta, 0.0)  # a float, as checkpoints have it
+        self._transforms = tuple(
+            _checks.function("a transform", one, "a function of a batch")
+            for one in _checks.items("transforms", transforms, "functions of a batch")
+        )
         self._given = {
             "capacity": capacity,
             "num_envs": num_envs,
@@ -147,12 +151,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
             "pad_sequences": pad_sequences,
             "hindsight": hindsight,
             "codec": codec,
-            "transforms": transforms,
+            "transforms": self._transforms,
         }
-        self._transforms = tuple(
-            _checks.function("a transform", one, "a function of a batch")
-            for one in _checks.items("transforms", transforms, "functions of a batch")
-        )
         super().__init__(
             capacity,
             num_envs,

@@ -36,10 +36,9 @@ def converter(output: object, device: object, pin_memory: object) -> Callable[[_
         return lambda batch: _mapped(batch, move)
 
     def converted(batch: _Batch) -> _Batch:
-        batch = dict(batch)  # which may be the caller's `out`
-        tickets = batch.pop("tickets")  # 64 bits, which JAX would cut
-        _tell_what_narrows(batch)
-        return {**_mapped(batch, move), "tickets": tickets}
+        arrays, tickets = _parted(batch)  # tickets have 64 bits, which JAX would cut
+        _tell_what_narrows(arrays)
+        return {**_mapped(arrays, move), **tickets}
 
     return converted
 
@@ -58,16 +57,37 @@ def dataset_converter(
     assert move is not None
 
     def converted(batch: _Batch) -> _Batch:
-        tickets = batch.pop("tickets")
-        return {**_mapped(batch, move), "tickets": tickets}
+        arrays, tickets = _parted(batch)
+        return {**_mapped(arrays, move), **tickets}
 
     return converted
 
 
+def _parted(batch: _Batch) -> tuple[_Batch, _Batch]:
+    """A batch without its tickets, and these; a transform may have left them out."""
+    arrays = dict(batch)  # the batch may be the caller's `out`
+    tickets = arrays.pop("tickets", None)
+    return arrays, {} if tickets is None else {"tickets": tickets}
+
+
 def _mapped(batch: _Batch, function: Callable[[Any], Any]) -> _Batch:
+    """The batch with its arrays converted; what else a transform has added stays as it is."""
     _, leaves, structure = _reverie.flatten(batch)
-    made: _Batch = _reverie.fold(structure, [function(leaf) for leaf in leaves])
+    made: _Batch = _reverie.fold(
+        structure,
+        [
+            function(_native(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+            for leaf in leaves
+        ],
+    )
     return made
+
+
+def _native(array: Any) -> Any:  # noqa: ANN401
+    """An array, of a number too, in the machine's byte order."""
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.asarray(array)
 
 
 def _tell_what_narrows(batch: _Batch) -> None:

@@ -122,6 +122,45 @@ def test_observations_are_stored_as_the_dtype_of_their_space():
     assert data.next_observations["speed"].tolist() == [[0.5, -0.5]]
 
 
+def test_steps_of_a_single_environment_need_no_environment_axis():
+    spaces = gymnasium.spaces
+    obs = {"a": np.array([0.5, 1.0], np.float32), "b": 3}
+    for space, step in [
+        (spaces.Box(-1, 1, (2,)), obs["a"]),
+        (spaces.Discrete(5), obs["b"]),
+        (spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(5)), obs),
+    ]:
+        one, vector = (ReplayBuffer(10, space, spaces.Discrete(4), seed=1) for _ in range(2))
+        one.add(step, step, 2, 1.5, True, [{}])
+        batched = {k: np.array([v]) for k, v in obs.items()} if step is obs else np.array([step])
+        vector.add(batched, batched, np.array([2]), np.array([1.5]), np.array([True]), [{}])
+        ours, theirs = one.sample(3), vector.sample(3)
+        for name in ("actions", "rewards", "dones"):
+            assert getattr(ours, name).shape == (3, 1)
+        for a, b in zip(ours[:5], theirs[:5], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+    # A number has an axis of its own, as in Stable-Baselines3.
+    assert theirs.observations["b"].tolist() == [[3]] * 3
+
+
+def test_steps_of_another_number_of_environments_are_refused_by_name():
+    space, actions = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    buffer = ReplayBuffer(10, space, actions, n_envs=2)
+    right = {
+        "obs": np.zeros((2, 3)),
+        "next_obs": np.zeros((2, 3)),
+        "action": np.zeros(2, int),
+        "reward": np.zeros(2),
+        "done": np.zeros(2, bool),
+    }
+    for name, wrong in right.items():
+        with pytest.raises(
+            InvalidArgumentError, match=rf"{name[-3:]}.* has the shape \(1,.*n_envs=2"
+        ):
+            buffer.add(**{**right, name: wrong[:1]}, infos=[{}, {}])
+    assert buffer.size() == 0
+
+
 def test_an_unknown_or_missing_device_is_refused():
     space, actions = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
     wrong = ["gpu", *([] if torch.cuda.is_available() else ["cuda", torch.device("cuda:1")])]

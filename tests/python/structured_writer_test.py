@@ -7,6 +7,7 @@ import pytest
 
 import reverie
 from reverie import structured
+from reverie.reverb import structured as reverb_structured
 from reverie.structured import Condition
 
 STEP = {"a": None, "b": None}
@@ -227,10 +228,17 @@ def test_invalid_rows_are_refused_when_a_writer_is_created(client, rows, text):
         client.structured_writer([good, bad])
 
 
-@pytest.mark.parametrize("key", ["x", None, (1,), -1.0, np.int64(-1), slice("a", None)])
+@pytest.mark.parametrize("key", ["x", None, (1,), -1.0, np.array([-1, -2]), slice("a", None)])
 def test_invalid_indices_are_refused(key):
     with pytest.raises(ValueError, match="int"):
         structured.create_reference_step(STEP)["a"][key]
+
+
+def test_numbers_of_numpy_are_indices():
+    for module in (structured, reverb_structured):
+        leaf = module.create_reference_step(STEP)["a"]
+        assert leaf[np.int64(-1)] == leaf[-1]
+        assert leaf[-np.int64(3) : np.int8(-1) : np.uint8(2)] == leaf[-3:-1:2]
 
 
 def test_configurations_that_make_no_items_are_refused(client):
@@ -254,6 +262,18 @@ def test_configurations_that_make_no_items_are_refused(client):
             client.structured_writer(configs)
     with pytest.raises(TypeError, match="create_config"):
         client.structured_writer(["t"])
+
+
+def test_conditions_and_configurations_of_another_type_are_refused():
+    for module in (structured, reverb_structured):
+        pattern = {"x": module.create_reference_step(STEP)["a"][-1]}
+        for conditions in (None, module.Condition.step_index() > 2):
+            with pytest.raises(
+                reverie.errors.UnsupportedTypeError, match=r"conditions is [\s\S]*list"
+            ):
+                module.create_config(pattern, "t", conditions)
+        with pytest.raises(reverie.errors.UnsupportedTypeError, match="config is 3"):
+            module.unpack_pattern(3)
 
 
 def test_invalid_parts_of_a_configuration_are_refused():

@@ -53,6 +53,52 @@ def test_tensors_are_made_from_transformed_batches():
     assert torch.equal(batch["reward"], 2 * batch["action"].float())
 
 
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_a_transform_may_leave_out_tickets_and_add_what_is_no_array(output):
+    pytest.importorskip(output)
+
+    def learned(batch):
+        return {"obs": batch["obs"], "mean": batch["reward"].mean(), "name": "a", "scale": 0.5}
+
+    buffer = filled(transforms=[learned])
+    with buffer.dataset(8, output=output) as batches:
+        made = [buffer.sample(8, output=output), next(batches)]
+    for batch in made:
+        assert sorted(batch) == ["mean", "name", "obs", "scale"]
+        assert type(batch["mean"]) is type(batch["obs"])
+        assert (batch["name"], batch["scale"]) == ("a", 0.5)
+
+
+@pytest.mark.parametrize("output", ["torch", "jax"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda array: array[:, ::-1],
+        lambda array: array[:, ::2],
+        lambda array: np.broadcast_to(array[:1], array.shape),
+        lambda array: np.moveaxis(array, 0, 1)[::-1],
+        lambda array: array.astype(">f4"),
+    ],
+    ids=["flipped", "strided", "repeated", "transposed", "big-endian"],
+)
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_transforms_may_give_any_view(view, output):
+    pytest.importorskip(output)
+
+    def with_view(batch):
+        return {**batch, "view": view(batch["obs"])}
+
+    batch = filled((2, 3), transforms=[with_view]).sample(8, output=output)
+    np.testing.assert_array_equal(np.asarray(batch["view"]), view(np.asarray(batch["obs"])))
+
+
+def test_transforms_given_as_an_iterator_are_kept_by_a_copy():
+    buffer = reverie.ReplayBuffer(10, transforms=iter([rt.ScaleReward(3)]))
+    for copied in (copy.copy(buffer), copy.deepcopy(buffer)):
+        copied.add(0.0, 0, 1.0, 0.0, terminated=True)
+        assert copied.sample(1)["reward"].tolist() == [3]
+
+
 def test_running_moments_match_those_of_all_data():
     rng = np.random.default_rng(3)
     seen = rng.normal(3, 4, (1000, 5))

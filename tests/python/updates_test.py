@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie import errors
+from reverie import errors, reverb
 
 
 def prioritized(name="t", **options):
@@ -100,6 +100,28 @@ def test_priorities_may_be_tensors_that_require_grad(server):
     keys = server.client().sample_batch("t", 3, distinct=True).keys
     remote.update_priorities("t", keys=keys, priorities=losses, wait=True)
     assert server.client().priorities("t", keys).tolist() == [2.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("module", [reverie, reverb])
+def test_keys_may_be_any_array_also_an_empty_one(module):
+    torch = pytest.importorskip("torch")
+    with module.Server([prioritized()]) as server:
+        client = server.client()
+        for i in range(16):
+            client.insert([np.int64(i)], {"t": 1.0})
+        keys = client.sample_batch("t", 16, distinct=True).keys
+        assert keys.max() >= 2**63  # which a tensor's elements are not integers for
+        nothing = np.array([])  # floats
+        client.mutate_priorities("t", {}, nothing)
+        client.mutate_priorities("t", (nothing, nothing), [])
+        assert client.delete("t", nothing) == 0
+        assert client.update_priorities("t", nothing, nothing) == 0
+        client.mutate_priorities("t", (torch.from_numpy(keys), np.full(16, 2.0)))
+        assert client.priorities("t", torch.from_numpy(keys)).tolist() == [2.0] * 16
+        client.mutate_priorities("t", deletes=keys[:1])
+        client.mutate_priorities("t", None, torch.from_numpy(keys[1:14]))
+        client.mutate_priorities("t", deletes=keys[14:])
+        assert client.server_info()["t"].current_size == 0
 
 
 def test_updates_of_a_local_store_raise_their_errors_at_once():

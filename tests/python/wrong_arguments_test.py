@@ -26,7 +26,7 @@ from public_calls import (
     run,
     valid,
 )
-from reverie import errors
+from reverie import errors, reverb
 
 WRONG = {
     "None": None,
@@ -204,6 +204,14 @@ def test_pickling_and_copying_raise_no_other_error_than_unsupported_type(name):
             # Any other error fails the test.
             with contextlib.suppress(errors.UnsupportedTypeError):
                 how(value)
+
+
+@pytest.mark.parametrize("count", [None, "2", 2.0])
+def test_reverbs_client_refuses_a_wrong_number_of_samples_by_name(count):
+    with reverb.Server([reverie.Table.queue("t", 5)]) as server:
+        samples = server.client().sample("t", count)
+        with pytest.raises(errors.UnsupportedTypeError, match="num_samples is"):
+            next(samples)
 
 
 class Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -65,15 +66,10 @@ class TransitionBuffer:
         self.n_envs = _checks.integer("n_envs", n_envs)
         self.handle_timeout_termination = handle_timeout_termination
         self._is_dict = type(observation_space).__name__ == "Dict"
-        is_number = type(observation_space).__name__ == "Discrete"
-        self._shape: Any = (1,) if is_number else getattr(observation_space, "shape", None)
-        self._batched_shape = None if self._shape is None else (self.n_envs, *self._shape)
+        self._shape: Any = _obs_shape(observation_space)
         self._dtype: Any = getattr(observation_space, "dtype", None)
-        self._dtypes = (
-            {key: part.dtype for key, part in observation_space.spaces.items()}
-            if self._is_dict
-            else {}
-        )
+        parts = observation_space.spaces if self._is_dict else {}
+        self._parts = {key: (_obs_shape(part), part.dtype) for key, part in parts.items()}
         self._action_size = _action_size(action_space)
         self._frame_stack = _checks.integer("frame_stack", frame_stack)
         self._channels = 1
@@ -127,19 +123,18 @@ class TransitionBuffer:
             infos: a dict for each environment, looked at with ``handle_timeout_termination``.
         """
         # Few calls, since a gradient step between two calls leaves the caches cold.
-        done = np.asarray(done, bool).reshape(self.n_envs)
+        done = self._batched("done", np.asarray(done, bool), ())
         cut = self._none
         if self.handle_timeout_termination and True in done and not isinstance(infos, Mapping):
             time_limits = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
             if True in time_limits:
                 cut = np.array(time_limits) & done
                 done = done & ~cut
-        action = np.asarray(action).reshape((self.n_envs, self._action_size))
+        action = self._batched("action", np.asarray(action), (self._action_size,))
         if action.dtype == np.float64:
             action = action.astype(np.float32)
-        self.replay.add(
-            self._stored(obs), action, np.asarray(reward), self._stored(next_obs), done, cut
-        )
+        reward = self._batched("reward", np.asarray(reward), ())
+        self.replay.add(self._stored(obs), action, reward, self._stored(next_obs), done, cut)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:  # noqa: ANN401
         """Draw a batch; ``env`` is SB3's ``VecNormalize``, which normalises it."""
@@ -179,11 +174,29 @@ class TransitionBuffer:
     def _stored(self, obs: Any) -> Any:  # noqa: ANN401
         """Observations as the space's dtype: programs set it for their networks."""
         if self._is_dict:
-            return {key: np.asarray(value, self._dtypes.get(key)) for key, value in obs.items()}
+            return {key: self._stored_part(key, value) for key, value in obs.items()}
         obs = np.asarray(obs, self._dtype)
-        if obs.shape != self._batched_shape:
-            obs = obs.reshape(self._batched_shape)
+        if self._shape is not None:
+            obs = self._batched("obs", obs, self._shape)
         return obs if self._frame_stack == 1 else np.ascontiguousarray(obs[:, -self._channels :])
+
+    def _stored_part(self, key: str, value: Any) -> Any:  # noqa: ANN401
+        """An entry of Dict observations."""
+        shape, dtype = self._parts.get(key, (None, None))
+        array = np.asarray(value, dtype)
+        return array if shape is None else self._batched(f"obs[{key!r}]", array, shape)
+
+    def _batched(self, name: str, array: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+        """``[n_envs, *shape]``: one environment need not have the first axis."""
+        wanted = (self.n_envs, *shape)
+        if array.shape == wanted:
+            return array
+        if array.size != math.prod(wanted):
+            raise InvalidArgumentError(
+                f"{name} has the shape {array.shape}; it must be {wanted}: one row for each of "
+                f"n_envs={self.n_envs} environments"
+            )
+        return array.reshape(wanted)
 
     def _given(self, obs: Any, env: Any) -> Any:  # noqa: ANN401
         if self._frame_stack > 1:
@@ -197,6 +210,11 @@ class TransitionBuffer:
     def _to_device(self, array: Any) -> Any:  # noqa: ANN401
         tensor = torch.from_numpy(array)
         return tensor if self._is_on_cpu else tensor.to(self.device)
+
+
+def _obs_shape(space: Any) -> Any:  # noqa: ANN401
+    """The shape of an observation, of a ``Discrete`` space too; None where it has none."""
+    return (1,) if type(space).__name__ == "Discrete" else getattr(space, "shape", None)
 
 
 def _action_size(space: Any) -> int:  # noqa: ANN401

@@ -144,7 +144,7 @@ class Client(client.Client):
         its first item is. A table without a signature gives flat data with
         ``unpack_as_table_signature`` too.
         """
-        if num_samples < 0:
+        if _checks.integer("num_samples", num_samples, -_checks.INT64_MAX) < 0:
             return
         emit_timesteps = bool(emit_timesteps)
         nest = self._get_signature_for_table(table) if unpack_as_table_signature else None
@@ -169,7 +169,7 @@ class Client(client.Client):
         **options: Any,  # noqa: ANN401
     ) -> None:
         """Deletes items, then gives others new priorities; keys that are gone are ignored."""
-        super().mutate_priorities(table, updates or None, deletes or None, **options)
+        super().mutate_priorities(table, updates, deletes, **options)
 
     def server_info(self, timeout: int | None = None) -> dict[str, TableInfo]:  # type: ignore[override]
         """What each table is and how it stands, by name.

@@ -57,7 +57,10 @@ def create_config(
             structure, [_native_node(p, node) for p, node in zip(paths, nodes, strict=True)]
         ),
         table,
-        [_native_condition(condition) for condition in conditions],
+        [
+            _native_condition(condition)
+            for condition in _checks.items("conditions", conditions, "conditions")
+        ],
         None if priority is None else _native_priority(priority),
     )
     return _config_message(config) if _has_messages() else config
@@ -67,6 +70,10 @@ def unpack_pattern(config: Any) -> Pattern:  # noqa: ANN401
     """The pattern of a configuration, as the nest that was given."""
     if isinstance(config, structured.Config):
         return structured.unpack_pattern(config)
+    if not hasattr(config, "pattern_structure"):
+        raise UnsupportedTypeError(
+            f"config is {_checks.shown(config)}; it must be what structured.create_config() makes"
+        )
     if not config.HasField("pattern_structure"):
         return config.flat
     from reverie.reverb._nests import decode_nest
