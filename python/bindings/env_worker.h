@@ -70,7 +70,7 @@ class EnvWorker {
     return rows_[batch][env - port_.range().begin];
   }
   const SharedView& view() const { return port_.view(); }
-  // Of an environment's, which forked while this worker served it.
+  // Whether this is a child that an environment forked.
   bool is_forked_child() const { return generation_ != fork_generation(); }
 
   SharedMemory memory_;

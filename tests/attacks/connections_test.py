@@ -22,7 +22,7 @@ def poor(descriptors):
     limits = {"first_call_s": 3600}
     with tempfile.TemporaryFile("w+") as said:
         started = Target(limits=limits, stderr=said)
-        # Set from here, not in the child before exec: once JAX is imported, a fork causes a warning.
+        # From here, not in the child before exec: once JAX is imported, a fork causes a warning.
         resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         try:
             with contextlib.closing(started):

@@ -388,6 +388,10 @@ TEST_P(PeerSuite, ACallerThatIsLostWhileItsCallTakesLongCostsNoOtherPeer) {
   EXPECT_EQ(lost, 0);
   is_over = true;
   reader->wake();
+  waits.join();
+  // What their functions refer to is destroyed before them.
+  other->close();
+  reader->close();
 }
 
 TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {
