@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import reverie
+from reverie import replay_output
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 N = 3
@@ -166,6 +167,7 @@ def test_output_torch_gives_tensors_and_accepts_their_tickets():
 def test_output_jax_gives_arrays_and_logs_narrowed_columns(caplog):
     jax = pytest.importorskip("jax")
     buffer = filled()
+    replay_output._tell_once.cache_clear()  # of other tests in this process
     with caplog.at_level(logging.WARNING, "reverie"):
         for _ in range(2):
             batch = buffer.sample(8, output="jax")

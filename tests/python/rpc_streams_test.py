@@ -213,7 +213,7 @@ def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
         return len(taken)
 
     server.define_stream("sums", sums, takes_values=True)
-    with client.stream("server", "sums", 10, window=4, timeout_s=0.2) as stream:
+    with client.stream("server", "sums", 10, window=4, timeout_s=2.0) as stream:
         for value in range(4):
             stream.send(value)
         with pytest.raises(errors.DeadlineExceededError, match="4 sent values"):
