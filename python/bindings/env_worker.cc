@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <nanobind/stl/string.h>
-#include <unistd.h>
 
 #include "python/bindings/convert.h"
 #include "python/bindings/numpy_api.h"
@@ -103,30 +102,6 @@ std::vector<nb::object> keys_of(const std::string& path) {
   return keys;
 }
 
-// Ends a child that an environment forked and that came back here, by an error or without one: it
-// must not answer in its parent's place, nor serve on. As Python ends it, without the destructors
-// of what it inherited.
-[[noreturn]] void end_forked_child(nb::python_error* error) {
-  int status = 0;
-  if (error != nullptr && error->matches(PyExc_SystemExit)) {
-    const nb::object code = nb::getattr(error->value(), "code", nb::none());
-    if (!code.is_none()) {
-      status = PyLong_Check(code.ptr()) ? static_cast<int>(PyLong_AsLong(code.ptr())) : 1;
-    }
-    PyErr_Clear();  // of a larger number
-  } else if (error != nullptr) {
-    status = 1;
-    error->restore();
-    PyErr_Print();
-  }
-  for (const char* const name : {"stdout", "stderr"}) {
-    const nb::object flushed =
-        nb::steal(PyObject_CallMethod(PySys_GetObject(name), "flush", nullptr));
-    if (!flushed.is_valid()) PyErr_Clear();
-  }
-  ::_exit(status);
-}
-
 }  // namespace
 
 EnvWorker::EnvWorker(SharedMemory memory, SharedLayout layout, std::size_t worker, Duration spin,
@@ -197,13 +172,19 @@ void EnvWorker::serve(const PoolCommand& command) {
       }
       if (view().state(batch, env) != EnvState::kBroken) port_.complete(command, env);
     } catch (nb::python_error& error) {
-      if (is_forked_child()) end_forked_child(&error);
+      if (is_forked_child()) throw;
       port_.fail(batch, env, traceback_text(error));
     } catch (const std::exception& error) {
       port_.fail(batch, env, error.what());
     }
   }
   port_.finish(command);
+}
+
+void EnvWorker::leave_if_forked() const {
+  if (!is_forked_child()) return;
+  PyErr_SetNone(PyExc_SystemExit);
+  raise_pending();
 }
 
 nb::object EnvWorker::action(std::size_t batch, std::size_t env) const {
@@ -232,7 +213,7 @@ void EnvWorker::step(const PoolCommand& command, std::size_t env) {
   Rows& rows = rows_at(batch, env);
   const nb::object taken = action(batch, env);
   const nb::object result = owned(PyObject_CallOneArg(env_at(batch, env).step.ptr(), taken.ptr()));
-  if (is_forked_child()) end_forked_child(nullptr);
+  leave_if_forked();
   const auto values =
       items<5>(result, "step", "five, (observation, reward, terminated, truncated, info)");
   const bool terminated = flag_of(values[2]);
@@ -291,7 +272,7 @@ nb::object EnvWorker::begin_episode(std::size_t batch, std::size_t env, nb::hand
   const nb::object& reset = env_at(batch, env).reset;
   const nb::object result =
       seed.is_none() ? owned(PyObject_CallNoArgs(reset.ptr())) : reset(nb::arg("seed") = seed);
-  if (is_forked_child()) end_forked_child(nullptr);
+  leave_if_forked();
   const auto values = items<2>(result, "reset", "two, (observation, info)");
   write_observation(values[0], rows_at(batch, env).observation);
   return nb::borrow(values[1]);

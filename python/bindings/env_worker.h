@@ -70,7 +70,9 @@ class EnvWorker {
     return rows_[batch][env - port_.range().begin];
   }
   const SharedView& view() const { return port_.view(); }
-  // Whether this is a child that an environment forked.
+  // Whether this is a child that an environment forked, and that came back: it leaves run() by the
+  // error that it raised, or by SystemExit.
+  void leave_if_forked() const;
   bool is_forked_child() const { return generation_ != fork_generation(); }
 
   SharedMemory memory_;

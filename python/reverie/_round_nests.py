@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._model_arrays import is_torch
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 _DEPTH_MAX = 100  # as of nests in a store
@@ -61,18 +62,13 @@ def rebuilt(nest: Any, leaves: Iterator[Any]) -> Any:  # noqa: ANN401
     return next(leaves)
 
 
-def _is_torch(leaf: object) -> bool:
-    """Whether it is a tensor of torch, or of a class derived from it; without importing it."""
-    return hasattr(leaf, "data_ptr")
-
-
 def checked(leaf: Any) -> Any:  # noqa: ANN401
     """Returns it; refuses an array that has more, or less, than its numbers.
 
     Raises:
         UnsupportedTypeError: a tensor that is not dense, a masked array.
     """
-    if _is_torch(leaf):
+    if is_torch(leaf):
         if leaf.is_meta or str(leaf.layout) != "torch.strided":
             raise UnsupportedTypeError(
                 f"data holds a tensor of layout {leaf.layout} on device {leaf.device}; give a "
@@ -92,7 +88,7 @@ def as_array(leaf: Any) -> Any:  # noqa: ANN401
     Raises:
         UnsupportedTypeError: it is no array of numbers.
     """
-    if _is_torch(leaf):
+    if is_torch(leaf):
         return leaf.detach().cpu().contiguous()
     if isinstance(leaf, _NUMBERS) or hasattr(leaf, "__array__"):
         array = np.asarray(leaf, order="C")
@@ -108,7 +104,7 @@ def like(leaf: Any, done: _reverie.GroupRound, index: int, place: Any) -> Any:  
     if place is not None:
         done.copy_to(index, place)
         return place.to(leaf.device, non_blocking=True)
-    if _is_torch(leaf):
+    if is_torch(leaf):
         import torch
 
         if leaf.dtype == torch.bfloat16:

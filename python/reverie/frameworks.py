@@ -69,18 +69,15 @@ def _torch(device: object, *, pinned: bool) -> Convert:
     torch = import_package("torch")
     from_numpy = torch.from_numpy
 
-    def shared(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
-        try:
-            return from_numpy(array)
-        except ValueError:  # a flipped view, as of mirrored pictures: torch has none
-            return from_numpy(array.copy())
-
     def to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
         if array.dtype.isbuiltin == 1:
-            return shared(array)
+            try:
+                return from_numpy(array)
+            except ValueError:  # a flipped view, as of mirrored pictures: torch has none
+                return from_numpy(array.copy())
         # The types of ml_dtypes: torch only accepts their bits.
         bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
-        return shared(bits).view(getattr(torch, array.dtype.name))
+        return to_torch(bits).view(getattr(torch, array.dtype.name))
 
     place = None if device is None else torch_device(device)
     has_gpu = (place is not None or pinned) and torch.cuda.is_available()

@@ -1057,25 +1057,33 @@ def test_a_forked_child_cannot_step_and_does_not_end_the_workers():
 
 
 class Forks(Counter):
-    """Leaves its children to what is above it, in the way that the action selects."""
+    """Leaves its children to what is above it, in the way that ``how`` selects."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.made = self.fork()
+
+    def fork(self):
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if self.how == "exit":
+            sys.exit(7)
+        if self.how == "raise":
+            raise ValueError("the child's own")
+        return -1
 
     def step(self, action):
-        child = os.fork()
-        if child == 0:
-            if action == 0:
-                sys.exit(7)
-            if action == 1:
-                raise ValueError("the child's own")
-        else:
-            _, status = os.waitpid(child, 0)
-            self.left = os.waitstatus_to_exitcode(status)
+        left = self.fork()
         obs, _, terminated, truncated, info = super().step(action)
-        return obs, float(self.left if child else -1), terminated, truncated, info
+        return obs, float(100 * self.made + left), terminated, truncated, info
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")
-def test_a_child_that_an_environment_forks_ends_and_does_not_answer():
-    with reverie.EnvPool(Forks, num_envs=3, backend="process") as pool:
+@pytest.mark.parametrize(("how", "reward"), [("exit", 707), ("raise", 101), ("return", 0)])
+def test_a_child_that_an_environment_forks_ends_and_does_not_answer(how, reward):
+    with reverie.EnvPool(lambda: Forks(how), num_envs=2, backend="process") as pool:
         pool.reset(seed=1).result()
         for _ in range(3):
-            assert pool.step([0, 1, 2]).result(timeout_s=60).reward.tolist() == [7, 1, 0]
+            assert pool.step([0, 1]).result(timeout_s=60).reward.tolist() == [reward] * 2

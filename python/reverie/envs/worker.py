@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from reverie import _reverie
@@ -88,7 +88,8 @@ def start(
         make_env = maker(task["env"])
 
         def make(env: int) -> Any:  # noqa: ANN401
-            made = make_env(env)
+            with _ends_forked_children():
+                made = make_env(env)
             if mail is None:
                 return made
             is_first = env == task["begin"]
@@ -149,7 +150,8 @@ def run(
             task["seed"],
         )
         os.close(memory_fd)
-        worker.run(envs, replaced)
+        with _ends_forked_children():
+            worker.run(envs, replaced)
     finally:
         _close(envs)
 
@@ -162,6 +164,34 @@ def check_spaces(first: rows.Row, other: rows.Row, first_index: int, index: int)
                 f"the {what} space of environment {index} is {b}, and that of environment "
                 f"{first_index} is {a}; a vector environment holds environments of one kind"
             )
+
+
+@contextlib.contextmanager
+def _ends_forked_children() -> Iterator[None]:
+    """Ends a child that an environment forked and that comes back here, as Python would end it.
+
+    It must not answer in its parent's place, nor serve on.
+    """
+    process, status = os.getpid(), 0
+    try:
+        yield
+    except SystemExit as error:
+        if os.getpid() == process:
+            raise
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        if os.getpid() == process:
+            raise
+        status = 1
+        traceback.print_exc()
+    if os.getpid() == process:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def _close(envs: list[list[Any]]) -> None:

@@ -14,6 +14,7 @@
 #include "reverie/selectors/uniform_selector.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
+#include "tests/support/forwarding_selector.h"
 #include "tests/support/items.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
@@ -381,30 +382,18 @@ TEST(LocalService, LargeBatchesAreServedInPortions) {
 }
 
 // Uniform, which counts how often its total weight is asked for.
-class Asked final : public Selector {
+class Asked final : public testing::ForwardingSelector<Uniform> {
  public:
-  explicit Asked(int& count) : count_(count) {}
+  explicit Asked(int& count) : ForwardingSelector(1), count_(count) {}
   std::string_view name() const override { return "Asked"; }
-  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
-  void update(std::span<const Slot>, std::span<const double>) override {}
-  void erase(Slot slot) override { inner_.erase(slot); }
-  std::size_t size() const override { return inner_.size(); }
-  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
-    inner_.draw(slots, probabilities);
-  }
-  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
-    return inner_.draw_distinct(slots, probabilities);
-  }
   double mass() override {
     ++count_;
-    return inner_.mass();
+    return ForwardingSelector::mass();
   }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<Asked>(count_); }
-  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
 
  private:
   int& count_;
-  Uniform inner_{1};
 };
 
 TEST(LocalService, OnlyATableWhoseWeightIsReadComputesItWithEachChange) {

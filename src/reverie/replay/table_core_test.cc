@@ -13,6 +13,7 @@
 #include "reverie/replay/local_service.h"
 #include "reverie/selectors/list_selector.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/forwarding_selector.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -554,27 +555,13 @@ TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndChangesNothing) {
 }
 
 // A selector that gets no more memory after its first hundreds of slots.
-class ShortSelector final : public Selector {
+class ShortSelector final : public testing::ForwardingSelector<Fifo> {
  public:
   std::string_view name() const override { return "Short"; }
   void reserve(Slot reach) override {
     if (reach > ItemSlots::kSegmentSlots) throw std::bad_alloc();
   }
-  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
-  void update(std::span<const Slot>, std::span<const double>) override {}
-  void erase(Slot slot) override { inner_.erase(slot); }
-  std::size_t size() const override { return inner_.size(); }
-  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
-    inner_.draw(slots, probabilities);
-  }
-  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
-    return inner_.draw_distinct(slots, probabilities);
-  }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<ShortSelector>(); }
-  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
-
- private:
-  Fifo inner_;
 };
 
 TEST(TableCore, ASelectorWithoutMemoryEndsTheRequestAfterTheItemsInserted) {

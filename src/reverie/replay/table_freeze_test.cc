@@ -14,6 +14,7 @@
 #include "reverie/selectors/list_selector.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
+#include "tests/support/forwarding_selector.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
 
@@ -208,33 +209,20 @@ TEST(TableFreezing, AResetMeanwhileLeavesTheSnapshotUnchanged) {
 
 // A first-in-first-out selector for which there is no memory, first to begin a checkpoint and then
 // to keep what it was.
-class PoorSelector final : public Selector {
+class PoorSelector final : public testing::ForwardingSelector<Fifo> {
  public:
   std::string_view name() const override { return "Poor"; }
-  void reserve(Slot reach) override { inner_.reserve(reach); }
-  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
-  void update(std::span<const Slot>, std::span<const double>) override {}
-  void erase(Slot slot) override { inner_.erase(slot); }
-  std::size_t size() const override { return inner_.size(); }
-  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
-    inner_.draw(slots, probabilities);
-  }
-  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
-    return inner_.draw_distinct(slots, probabilities);
-  }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<PoorSelector>(); }
   std::unique_ptr<SelectorState> freeze() override {
     if (num_frozen_++ == 0) throw std::bad_alloc();
     return std::make_unique<State>();
   }
-  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
 
  private:
   struct State final : SelectorState {
     bool write(ByteWriter&) const override { return false; }
   };
 
-  Fifo inner_;
   int num_frozen_ = 0;
 };
 
