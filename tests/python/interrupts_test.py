@@ -208,6 +208,11 @@ def test_ctrl_c_while_a_received_value_is_made_raises_keyboard_interrupt(peers, 
         assert "KeyboardInterrupt" in str(futures[0].exception(30.0))
         if options:
             assert "KeyboardInterrupt" in str(futures[1].exception(30.0))
+        else:  # were it still on its way, the next queue would take it
+            answer, args, _ = queue.get(30.0)
+            assert args == (1,)
+            answer(args[0])
+            assert futures[1].result(30.0) == 1
         server.undefine("take")
     # A thread that serves goes on.
     for options in ({}, {"batch_size": 1}):
