@@ -143,10 +143,8 @@ std::shared_ptr<CallGatherer> RpcPeer::define_gathered(const std::string& functi
     }
   }));
   all_gatherers_->add(gatherer);
-  if (options.is_served) {
-    kept->gatherers[function] = gatherer;
-    kept->served[gatherer.get()] = std::move(served);
-  }
+  kept->gatherers[function] = gatherer;
+  if (options.is_served) kept->served[gatherer.get()] = std::move(served);
   return gatherer;
 }
 
@@ -167,10 +165,11 @@ bool RpcPeer::undefine(const std::string& function) {
   if (gathered.empty()) return was_defined;
   const std::shared_ptr<CallGatherer>& gatherer = gathered.mapped();
   const auto served = kept->served.extract(gatherer.get());
+  const auto added = kept->added.extract(gatherer.get());
   for (const Request& request : gatherer->close()) {
-    peer_->fail(request.id,
-                {StatusCode::kNotFound, "",
-                 format("'{}' was undefined before its batch was complete", function), ""});
+    peer_->fail(request.id, {StatusCode::kNotFound, "",
+                             format("'{}' was undefined before this call was served", function),
+                             ""});
   }
   return was_defined;
 }
@@ -399,9 +398,8 @@ nb::object RpcPeer::take(const std::shared_ptr<CallGatherer>& gatherer,
     const std::size_t seen = gatherer->count();
     std::vector<Request> calls = gatherer->take(closes_at(is_ready, asked, seen));
     if (calls.empty()) {
-      if (gatherer->is_closed() || !peer_->check_open().ok()) {
-        raise(cancelled("the Rpc of this queue is closed"));
-      }
+      if (!peer_->check_open().ok()) raise(cancelled("the Rpc of this queue is closed"));
+      if (gatherer->is_closed()) raise(cancelled("the function of this queue was undefined"));
       if (Clock::system().now() >= deadline) return nb::none();
       const TimePoint until = std::min(deadline, Clock::system().now() + kInterruptInterval);
       const auto kept = gatherer;

@@ -60,7 +60,7 @@ struct RpcFunctions {
   void drop_references();
 
   std::unordered_map<std::string, Handler> handlers;
-  std::unordered_map<std::string, std::shared_ptr<CallGatherer>> gatherers;  // that are served
+  std::unordered_map<std::string, std::shared_ptr<CallGatherer>> gatherers;
   std::unordered_map<const CallGatherer*, RpcServed> served;
   std::unordered_map<const CallGatherer*, Added> added;
 };
@@ -91,7 +91,7 @@ class RpcPeer {
   void when_added(const std::shared_ptr<CallGatherer>& gatherer, nb::object callback);
   // The next batch: (batch, args, kwargs); without `options` the next call: (session, call, caller,
   // function, arguments). None if there is no batch by then. Raises CANCELLED once the peer is
-  // closed.
+  // closed, or the function is undefined.
   nb::object take(const std::shared_ptr<CallGatherer>& gatherer,
                   const std::shared_ptr<const RpcBatchOptions>& options, nb::handle is_ready,
                   TimePoint deadline);

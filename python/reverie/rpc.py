@@ -358,7 +358,11 @@ class Rpc(ProcessBound, Closing):
         return rpc_batches.Queue._of(gatherer, self._pool)
 
     def undefine(self, name: str) -> bool:
-        """Stop serving ``name``; False if it was not defined. Calls that run continue."""
+        """Stop serving ``name``; False if it was not defined.
+
+        Calls that run, or were taken from a queue, continue. Those that still wait, for their batch
+        or in a queue, fail with ``NotFoundError`` at their callers.
+        """
         if isinstance(name, str) and name == rpc_streams.STREAMS:
             return False  # as other functions of every peer: it was not defined by the program
         return self._native.undefine(name)
@@ -466,7 +470,7 @@ class Rpc(ProcessBound, Closing):
             raise FailedPreconditionError(
                 f"{function!r} on {peer!r} gives one value; streams are served by define_stream"
             )
-        return rpc_streams.Stream._of(self, peer, number, width, limit)
+        return rpc_streams.Stream._of(self, peer, function, number, width, limit)
 
     # --- The end.
 

@@ -164,7 +164,7 @@ class Queue(ProcessBound):
 
         Raises:
             DeadlineExceededError: none came within ``timeout_s``.
-            CancelledError: the Rpc is closed.
+            CancelledError: the Rpc is closed, or the function was undefined.
         """
         taken = self._take_within(_checks.timeout("timeout_s", timeout_s))
         if taken is None:
@@ -191,7 +191,7 @@ class Queue(ProcessBound):
                     await asyncio.wait_for(came.wait(), max(wait_s, 0.001))
 
     def __iter__(self) -> Iterable[Any]:
-        """The calls as they arrive, until the Rpc is closed."""
+        """The calls as they arrive, until the Rpc is closed or the function undefined."""
         try:
             while True:
                 yield self.get()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # The function that all streams of a peer use.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
+_TAKES_NO_VALUES = "this function takes no values from its caller; define it with takes_values=True"
 # A stream that its caller does not watch by then is marked once another one begins, and closed once
 # one begins as long after that: the caller was lost, or gave up, before it had the stream's number.
 # If the caller is only served late, the message that watches it comes before the second one.
@@ -71,6 +72,7 @@ class Inbox:
         self._taken = 0
         self._count: int | None = None  # of all, once it is known
         self._is_cancelled = False
+        self._takes_values = True
         self._pool: ServingThreads | None = None  # one of whose threads may wait here
 
     def __iter__(self) -> Iterator[Any]:
@@ -92,6 +94,9 @@ class Inbox:
         return value
 
     def _add(self, number: int, value: object, answer: DeferredReturn) -> None:
+        if not self._takes_values:
+            answer.fail(_TAKES_NO_VALUES)
+            return
         with self._changed:
             is_wanted = not self._is_cancelled
             if is_wanted:
@@ -100,10 +105,14 @@ class Inbox:
         if not is_wanted:
             answer(None)
 
-    def _finish(self, count: int) -> None:
+    def _finish(self, count: int, answer: DeferredReturn) -> None:
+        if count > 0 and not self._takes_values:
+            answer.fail(_TAKES_NO_VALUES)
+            return
         with self._changed:
             self._count = count
             self._changed.notify_all()
+        answer(None)
 
     def _cancel(self) -> None:
         with self._changed:
@@ -238,7 +247,8 @@ class Streams:
                 self._taking.add(number)
         try:
             if not takes_values:
-                inbox._finish(0)
+                inbox._takes_values = False
+                inbox._count = 0
             values = iter(make(inbox))  # type: ignore[call-overload]
         except BaseException:
             self._forget(number)
@@ -279,8 +289,7 @@ class Streams:
         elif what == "send":
             served.inbox._add(int(rest[0]), rest[1], answer)
         elif what == "finish":
-            served.inbox._finish(int(rest[0]))
-            answer(None)
+            served.inbox._finish(int(rest[0]), answer)
         elif what == "watch":
             answer.when_withdrawn(served.close)
         elif what == "close":
@@ -354,6 +363,7 @@ class Stream(ProcessBound, Closing):
     _fork_guard: ForkGuard
     _rpc: Rpc
     _peer: str
+    _function: str
     _number: int
     _timeout_s: float | None
     _window: int
@@ -372,11 +382,20 @@ class Stream(ProcessBound, Closing):
         raise UnsupportedTypeError("streams are made by Rpc.stream")
 
     @classmethod
-    def _of(cls, rpc: Rpc, peer: str, number: int, window: int, timeout_s: float | None) -> Stream:
+    def _of(
+        cls,
+        rpc: Rpc,
+        peer: str,
+        function: str,
+        number: int,
+        window: int,
+        timeout_s: float | None,
+    ) -> Stream:
         made = object.__new__(cls)
         made._fork_guard = ForkGuard()
         made._rpc = rpc
         made._peer = peer
+        made._function = function
         made._number = number
         made._timeout_s = timeout_s
         made._window = window
@@ -402,6 +421,16 @@ class Stream(ProcessBound, Closing):
 
     def _call_server(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
         return self._rpc.async_(self._peer, STREAMS, self._number, *what, timeout_s=timeout_s)
+
+    def _result_of(self, future: Future) -> Any:  # noqa: ANN401
+        """Its result; errors name the function that the program called."""
+        try:
+            return future.result()
+        except ReverieError as error:
+            if error.args and isinstance(error.args[0], str):
+                text = error.args[0].replace(f"'{STREAMS}'", f"'{self._function}'", 1)
+                error.args = (text, *error.args[1:])
+            raise
 
     def _ask_for_all(self) -> None:
         """Have as many values on their way as there is room for."""
@@ -433,7 +462,7 @@ class Stream(ProcessBound, Closing):
                 )
             wanted.popleft()
             try:
-                kind, value = future.result()
+                kind, value = self._result_of(future)
             except BaseException:
                 self.close()
                 raise
@@ -453,6 +482,7 @@ class Stream(ProcessBound, Closing):
         Raises:
             DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
             FailedPreconditionError: the stream is over, or ``finish`` was called.
+            RemoteError: a value before was refused: the function takes none.
         """
         self._fork_guard.check("stream")
         with self._sending:
@@ -460,23 +490,27 @@ class Stream(ProcessBound, Closing):
             if self._is_over or self._is_finished:
                 why = "has ended" if self._is_over else "was finished"
                 raise FailedPreconditionError(f"this stream {why}; nothing can be sent")
-            while len(unread) >= self._window:
+            while unread and (len(unread) >= self._window or unread[0].done()):
                 if not unread[0].wait(self._timeout_s):
                     raise DeadlineExceededError(
                         f"{self._window} sent values were not taken within "
                         f"{self._timeout_s} s; send again, or close the stream"
                     )
-                unread.popleft().result()
+                self._result_of(unread.popleft())
             unread.append(self._call_server("send", self._sent, value, timeout_s=None))
             self._sent += 1
 
     def finish(self) -> None:
-        """Say that nothing more is sent: the function's inbox ends."""
+        """Say that nothing more is sent: the function's inbox ends.
+
+        Raises:
+            RemoteError: values were sent to a function that takes none.
+        """
         self._fork_guard.check("stream")
         with self._sending:
             if not self._is_over:
                 self._is_finished = True
-                self._call_server("finish", self._sent).result()
+                self._result_of(self._call_server("finish", self._sent))
 
     def close(self) -> None:
         """End the stream; the function's iterator is closed. Idempotent."""

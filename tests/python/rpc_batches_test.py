@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors, rpc_batches
 
 DEADLINE_S = 30.0
@@ -232,6 +233,22 @@ def test_waiting_calls_can_be_cancelled_and_end_with_their_function(pair):
     assert server.undefine("pair")
     with pytest.raises(errors.NotFoundError, match="'pair'"):
         left.result(DEADLINE_S)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
+def test_calls_in_a_queue_end_with_its_function(pair, options):
+    server, client = pair
+    queue = server.define_queue("ask", max_wait_s=None, **options)
+    waits = client.async_("server", "ask", 1)
+    eventually(lambda: len(queue) == 1)
+    assert server.undefine("ask")
+    with pytest.raises(errors.NotFoundError, match="'ask' was undefined"):
+        waits.result(DEADLINE_S)
+    with pytest.raises(errors.CancelledError, match="undefined"):
+        queue.get(DEADLINE_S)
+    assert list(queue) == []
+    server.define("ask", lambda x: 2 * x)  # the name is free
+    assert client.sync("server", "ask", 2) == 4
 
 
 def test_a_batch_can_only_be_answered_once(pair):

@@ -188,7 +188,7 @@ def test_an_error_is_raised_after_the_values_before_it(pair):
     server.define_stream("breaks", breaks)
     stream = client.stream("server", "breaks")
     assert [next(stream), next(stream)] == [1, 2]
-    with pytest.raises(errors.RemoteError, match="three"):
+    with pytest.raises(errors.RemoteError, match=r"'breaks' on 'server' raised KeyError: 'three'"):
         next(stream)
     assert list(stream) == []
     server.define_stream("unsendable", lambda: iter([1, object()]))
@@ -230,6 +230,24 @@ def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
     assert taken == list(range(30))
     with pytest.raises(errors.FailedPreconditionError, match="has ended"):
         stream.send(1)
+
+
+def test_what_is_sent_to_a_function_that_takes_no_values_is_refused(pair):
+    server, client = pair
+    server.define_stream("rows", lambda: iter(range(3)))
+    refused = r"'rows' on 'server' .* takes no values"
+    with client.stream("server", "rows") as stream:
+        stream.send(1)
+        with pytest.raises(errors.RemoteError, match=refused):
+            eventually(lambda: stream.send(1))
+        assert list(stream) == [0, 1, 2]
+    with client.stream("server", "rows") as stream:
+        stream.send(1)
+        with pytest.raises(errors.RemoteError, match=refused):
+            stream.finish()
+    with client.stream("server", "rows") as stream:
+        stream.finish()
+        assert list(stream) == [0, 1, 2]
 
 
 def test_what_is_sent_after_the_end_of_the_inbox_is_refused(pair):

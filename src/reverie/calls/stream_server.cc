@@ -13,6 +13,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kLostMax = 1024;
+// Large, so that a caller that takes the integer of an ordinary function for a stream's number is
+// told, and gets no other stream.
+constexpr std::uint64_t kFirstStream = (std::uint64_t{1} << 61) + 0x5'7EA4'0000'0001;
 
 // The answer to a call that comes while the server ends: as if that had been over before.
 RemoteError no_streams() {
@@ -189,7 +192,7 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
   std::unordered_map<std::uint64_t, Place> streams REVERIE_GUARDED_BY(mutex);
   std::map<Watch, std::uint64_t> watches REVERIE_GUARDED_BY(mutex);
   std::set<std::uint64_t> lost_streams REVERIE_GUARDED_BY(mutex);  // the latest kLostMax
-  std::uint64_t next REVERIE_GUARDED_BY(mutex) = 1;
+  std::uint64_t next REVERIE_GUARDED_BY(mutex) = kFirstStream;
   std::vector<std::string> functions REVERIE_GUARDED_BY(mutex);
   bool is_closed REVERIE_GUARDED_BY(mutex) = false;
 
@@ -247,8 +250,10 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
     }
     std::shared_ptr<ServedStream> stream;
     bool is_lost = false;
+    bool is_number = false;
     {
       MutexLock lock(mutex);
+      is_number = kFirstStream <= message->stream && message->stream < next;
       is_lost = lost_streams.contains(message->stream);
       const auto place = streams.find(message->stream);
       if (place != streams.end() && place->second.stream->caller() == request.caller) {
@@ -258,6 +263,13 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
           watches[{request.id.session, request.id.call}] = message->stream;
         }
       }
+    }
+    if (!is_number && message->ask == StreamAsk::kNext) {
+      return here->fail(request.id,
+                        {StatusCode::kFailedPrecondition, "",
+                         format("{} is no stream's number; streams are served by StreamServer",
+                                message->stream),
+                         ""});
     }
     if (is_lost && message->ask == StreamAsk::kNext) {
       // Without an error the caller would take it for a stream without values.

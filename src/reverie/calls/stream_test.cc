@@ -404,6 +404,22 @@ TEST_F(StreamTest, InvalidUsesAreRefused) {
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());
 }
 
+TEST_F(StreamTest, TheIntegerOfAFunctionIsNoStreamsNumber) {
+  const auto stream = open("count", 100);  // one that it could be taken for
+  ASSERT_TRUE(server_
+                  ->define("integer",
+                           [this](Request request) {
+                             server_->answer(request.id, number_payload(1));
+                           })
+                  .ok());
+  auto other = StreamReader::open(caller_, "server", "integer", {}, {});
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  const auto value = (*other)->next(in_a_minute());
+  EXPECT_EQ(value.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(value.status().message().find("1 is no stream's number"), std::string::npos)
+      << value.status().to_string();
+}
+
 TEST_F(StreamTest, TheServerMayEndBeforeItsReaders) {
   const auto stream = open("count", 1000);
   ASSERT_TRUE((*stream->next(in_a_minute())).has_value());
