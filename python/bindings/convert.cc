@@ -150,7 +150,9 @@ std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64
   int overflow = 0;
   const long long given = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || given < least || given > most) {
-    const std::string bound = most == std::numeric_limits<std::int64_t>::max()
+    // The upper bound of int64 is only named to a caller who exceeds it.
+    const bool is_too_large = overflow > 0 || given > most;
+    const std::string bound = most == std::numeric_limits<std::int64_t>::max() && !is_too_large
                                   ? format("at least {}", least)
                                   : format("between {} and {}", least, most);
     raise(invalid_argument("{} is {}; it must be {}", name, shown(number), bound));

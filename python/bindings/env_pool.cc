@@ -11,6 +11,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/env_rows.h"
 #include "python/bindings/gil.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 #include "reverie/env/action_rows.h"
 
@@ -96,7 +97,13 @@ void EnvPoolCore::write_actions(nb::handle actions, std::size_t batch,
   };
   if (!PyArray_CheckExact(array.ptr()) || !fits()) {
     array = nb::steal(PyArray_FromAny(on_cpu(actions).ptr(), nullptr, 0, 0, 0, nullptr));
-    if (!array.is_valid()) raise_pending();
+    if (!array.is_valid()) {
+      if (PyErr_ExceptionMatches(PyExc_Exception) == 0) raise_pending();  // Ctrl-C in its code
+      nb::python_error error;
+      raise_type_error(format("actions is a {} that NumPy cannot read: {}",
+                              type_name_of(actions.ptr()), str_of(error.value())));
+    }
+    refuse_masked("actions", array);
     const nb::object dtype = numpy_dtype(spec.dtype);
     auto* const descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
     if (!PyArray_CanCastTypeTo(PyArray_DESCR(as_array(array)), descr, NPY_SAME_KIND_CASTING)) {

@@ -27,8 +27,9 @@ std::string named(std::string_view what, const TensorSpec& spec) {
   return spec.name.empty() ? std::string(what) : format("{} '{}'", what, spec.name);
 }
 
-void write_array(std::string_view what, const TensorSpec& spec, PyArrayObject* array,
-                 std::byte* to) {
+void write_array(std::string_view what, const TensorSpec& spec, nb::handle value, std::byte* to) {
+  refuse_masked(named(what, spec), value);
+  PyArrayObject* const array = as_array(value);
   if (!std::ranges::equal(shape_of(array), spec.shape)) {
     raise(invalid_argument("{} has shape {}; its space says {}", named(what, spec),
                            shape_text(shape_of(array)), shape_text(spec.shape)));
@@ -80,7 +81,7 @@ void write_value(std::string_view what, const TensorSpec& spec, nb::handle value
       std::memcpy(to, PyArray_DATA(array), static_cast<std::size_t>(PyArray_NBYTES(array)));
       return;
     }
-    return write_array(what, spec, array, to);
+    return write_array(what, spec, value, to);
   }
   if (spec.shape.empty()) {
     if (spec.dtype == DType::kFloat64 &&
@@ -97,9 +98,9 @@ void write_value(std::string_view what, const TensorSpec& spec, nb::handle value
       return;
     }
   }
-  nb::object array = nb::steal(PyArray_FromAny(value.ptr(), nullptr, 0, 0, 0, nullptr));
+  const nb::object array = nb::steal(PyArray_FromAny(value.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) raise_pending();
-  write_array(what, spec, as_array(array), to);
+  write_array(what, spec, array, to);
 }
 
 nb::object read_array(const TensorSpec& spec, const std::byte* from) {

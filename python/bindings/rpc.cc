@@ -167,9 +167,9 @@ bool RpcPeer::undefine(const std::string& function) {
   const auto served = kept->served.extract(gatherer.get());
   const auto added = kept->added.extract(gatherer.get());
   for (const Request& request : gatherer->close()) {
-    peer_->fail(request.id, {StatusCode::kNotFound, "",
-                             format("'{}' was undefined before this call was served", function),
-                             ""});
+    peer_->fail(request.id,
+                {StatusCode::kNotFound, "",
+                 format("'{}' was undefined before this call was served", function), ""});
   }
   return was_defined;
 }

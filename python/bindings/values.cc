@@ -283,8 +283,10 @@ void Values::add_text(ColumnId column, std::string_view path, nb::handle leaf) {
 }
 
 void Values::add_text_array(ColumnId column, std::string_view path, nb::object array) {
-  nb::object objects = owned(PyArray_FromArray(as_array(array), PyArray_DescrFromType(NPY_OBJECT),
-                                               NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST));
+  // Of no subclass: numpy.char's may hold no objects.
+  nb::object objects =
+      owned(PyArray_FromArray(as_array(array), PyArray_DescrFromType(NPY_OBJECT),
+                              NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST | NPY_ARRAY_ENSUREARRAY));
   const auto* const elements = reinterpret_cast<PyObject* const*>(array_data(objects));
   const std::int64_t count = PyArray_SIZE(as_array(objects));
   // An empty array of objects tells nothing of its elements: bytes, as Reverb has it.

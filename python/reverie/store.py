@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reverie import _checks, _options, _reverie
@@ -28,6 +28,11 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
         UnsupportedTypeError: something that is not a table.
         FailedPreconditionError: a table belongs to a store already.
     """
+    if isinstance(tables, Store):
+        raise UnsupportedTypeError(
+            f"tables is {_checks.shown(tables)}, whose tables are its own; give a list of new "
+            "reverie.Table"
+        )
     checked = tuple(_checks.items("tables", tables, "reverie.Table, such as [table]"))
     if not checked:
         raise InvalidArgumentError("tables is empty; a store needs at least one table")
@@ -152,6 +157,18 @@ class Store(Checkpointed, ProcessBound, Closing):
                 return table
         names = [table.name for table in self._tables]
         raise NotFoundError(f"table {_checks.shown(name)} does not exist; the tables are {names}")
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a table of that name."""
+        return any(isinstance(name, str) and table.name == name for table in self._tables)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tables, in their order."""
+        return iter([table.name for table in self._tables])
+
+    def __len__(self) -> int:
+        """How many tables there are; at least one."""
+        return len(self._tables)
 
     def __repr__(self) -> str:
         return f"Store({list(self._tables)!r})"

@@ -147,6 +147,8 @@ def test_bytes_are_returned_as_bytes(client, value):
         np.array([b"a", b"bc"]),
         np.array([b"a\0b", b""], dtype=object),
         np.array(["a", "b"])[::-1],
+        np.char.array(["a", "bc"]),
+        np.char.array([b"a", b"bc"]),
         np.str_("a"),
         np.bytes_(b"a"),
     ],

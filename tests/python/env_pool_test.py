@@ -149,6 +149,7 @@ class Faulty(Counter):
         return {
             "shape": (np.zeros(5, np.float32), *good[1:]),
             "dtype": (np.zeros(4, np.complex64), *good[1:]),
+            "masked": (np.ma.masked_array(good[0], [True, False, False, False]), *good[1:]),
             "nest": ({"x": good[0]}, *good[1:]),
             "nan": (np.full(4, np.nan, np.float32), *good[1:]),
             "values": good[:4],
@@ -485,6 +486,8 @@ def test_a_pool_with_batch_size_refuses_wrong_env_ids():
         ([1, 10], InvalidArgumentError, r"actions\[1\] is 10; actions are 0 to 9"),
         ([-1, 1], InvalidArgumentError, r"actions\[0\] is -1"),
         (None, UnsupportedTypeError, "dtype object"),
+        ([[1], [1, 2]], UnsupportedTypeError, "actions is a list that NumPy cannot read"),
+        (np.ma.masked_array([1, 2], [True, False]), UnsupportedTypeError, "masked array"),
     ],
 )
 def test_invalid_actions_are_refused(actions, error, text):
@@ -690,6 +693,7 @@ _RAISE = {
     "raises": "ValueError: the emulator is out of cartridges",
     "shape": r"the observation has shape \(5,\); its space says \(4,\)",
     "dtype": "the observation has dtype complex64; its space says float32",
+    "masked": "the observation is a masked array",
     "nest": "structure",
     "values": "step returned 4 values",
     "reward": "the reward is a str",

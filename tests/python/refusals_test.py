@@ -277,6 +277,17 @@ def test_a_missing_file_or_one_that_is_not_a_plugin_is_refused(tmp_path):
         reverie.load_plugin(str(tmp_path / "text.so"))
 
 
+def test_a_store_tells_which_tables_it_has():
+    with reverie.Store([table("a"), table("b")]) as store:
+        assert "a" in store
+        assert "c" not in store
+        assert 0 not in store
+        assert list(store) == ["a", "b"]
+        assert len(store) == 2
+        with refused(TypeError, "tables is Store(", "list of new"):
+            reverie.Server(store)
+
+
 def test_a_table_can_belong_to_only_one_store():
     shared = table()
     with reverie.Store([shared]):
@@ -517,3 +528,8 @@ def test_invalid_settings_of_a_trajectory_writer_are_refused(client, options, wo
 def test_invalid_settings_of_a_legacy_writer_are_refused(client, options, words):
     with refused(ValueError, *words):
         client.writer(**options)
+
+
+def test_a_number_beyond_int64_names_the_bound(writer):
+    with refused(ValueError, str(2**70), "between 0 and 9223372036854775807"):
+        writer.flush(2**70)
