@@ -144,6 +144,8 @@ def path(name: str, value: object) -> str:
         raise InvalidArgumentError(
             f"{name} is {shown(value)}; a path must not contain a NUL; give one without"
         )
+    if not given:
+        raise InvalidArgumentError(f"{name} is ''; give a path, '.' for the current folder")
     return text(name, given)
 
 

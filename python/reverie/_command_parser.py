@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+
+
+def path_argument(text: str) -> Path:
+    """The type of arguments that name a file or a folder: not empty, as an unset variable is."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; '.' is the current folder")
+    return Path(text)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reverie import _reverie, rate_limiters, selectors
+from reverie._command_parser import path_argument
 from reverie.client import Client
 from reverie.replay_buffer import ReplayBuffer
 from reverie.store import Store
@@ -63,7 +64,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "or `make bench` run before",
     )
     bench.add_argument(
-        "--program", type=Path, help=f"for --fanout (default: {_PROGRAM} of the checkout)"
+        "--program", type=path_argument, help=f"for --fanout (default: {_PROGRAM} of the checkout)"
     )
     bench.set_defaults(run=_run)
 

@@ -319,6 +319,7 @@ def test_a_port_in_use_is_refused(serve):
         (["--config", QUEUE, "--token-file", os.devnull], "can be read by every user"),
         (["--config", QUEUE, "--tls-key", "k.pem"], "--tls-certificate and --tls-key go together"),
         (["--config", QUEUE, "--tls-client-authorities", "a.pem"], "wants TLS; give"),
+        (["--config", QUEUE, "--checkpoints", ""], "argument --checkpoints: the path is empty"),
         (["--config", "x" * 300], "File name too long"),
     ],
 )

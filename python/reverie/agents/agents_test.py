@@ -310,9 +310,10 @@ def test_a_saved_policy_is_evaluated_from_its_folder(tmp_path, capsys):
     assert again == result.greedy_returns
     assert main(["evaluate", str(tmp_path), "--episodes", "3"]) == 0
     assert "over 3 episodes" in capsys.readouterr().out
-    (tmp_path / "settings.json").write_text("{}")
-    with pytest.raises(reverie.errors.DataLossError, match="settings"):
-        evaluate(tmp_path)
+    for damaged in ("{}", "[" * 100_000):
+        (tmp_path / "settings.json").write_text(damaged)
+        with pytest.raises(reverie.errors.DataLossError, match="settings"):
+            evaluate(tmp_path)
     assert main(["evaluate", str(tmp_path / "nowhere")]) == 2
 
 

@@ -90,7 +90,7 @@ def described_in(folder: Path) -> dict[str, Any]:
             "learner": str(described.get("learner") or "native"),
             "settings": dict(described["settings"]),
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataLossError(
             f"{path} is damaged: {error!r}; it must be as training wrote it"
         ) from None
@@ -111,7 +111,7 @@ def check_new(folder: Path) -> None:
         return
     try:
         end = json.loads((folder / SETTINGS).read_text()).get("end")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         end = None
     if end not in _FINISHED:
         raise FailedPreconditionError(

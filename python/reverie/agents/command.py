@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from reverie import _checks
+from reverie._command_parser import path_argument
 from reverie._options import OptionValue
 from reverie.agents.act_command import add_serving, serving
 from reverie.agents.checkpoints import (
@@ -67,7 +68,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     train.add_argument(
         "--out",
-        type=Path,
+        type=path_argument,
         help="folder for curve.csv, policy.safetensors, settings.json and checkpoints",
     )
     train.add_argument(
@@ -105,7 +106,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_training(tune)
     tune.add_argument("--cores", type=int, help="number of cores (default: all)")
     tune.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw both curves and the choice, as cores.png"
+        "--plot",
+        type=path_argument,
+        metavar="FILE",
+        help="draw both curves and the choice, as cores.png",
     )
     tune.add_argument(
         "--check-s",
@@ -123,7 +127,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Runs episodes of a policy that 'reverie train --out' wrote, without "
         "exploration.",
     )
-    evaluation.add_argument("folder", type=Path, help="what --out was")
+    evaluation.add_argument("folder", type=path_argument, help="what --out was")
     evaluation.add_argument(
         "--episodes", type=int, default=100, help="number of episodes (default: 100)"
     )

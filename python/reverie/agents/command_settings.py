@@ -9,6 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from reverie._command_parser import path_argument
 from reverie._options import OptionValue
 from reverie.agents.checkpoints import SETTINGS, described_in
 from reverie.agents.envs import BACKENDS
@@ -31,7 +32,7 @@ def add_training(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--config",
-        type=Path,
+        type=path_argument,
         metavar="FILE",
         help="TOML file with algorithm, env, a table env_options, and settings",
     )

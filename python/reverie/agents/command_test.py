@@ -25,6 +25,7 @@ CART_POLE = ["--algorithm", "dqn", "--env", "CartPole-v1"]
         (["--steps", "many"], ["--steps", "many"]),
         (["--learner", "jax"], ["--learner", "jax", "torch"]),
         (["--env-option", "wind"], ["wind", "NAME=VALUE"]),
+        (["--out", ""], ["--out", "the path is empty"]),
     ],
 )
 def test_an_argument_that_cannot_be_parsed_is_reported_in_two_lines(flags, words, capsys):

@@ -398,6 +398,11 @@ class _Spaces:
             low = np.asarray(spec.action_low, np.float64).ravel()
             high = np.asarray(spec.action_high, np.float64).ravel()
             action_width = low.size
+            if action_width == 0:
+                raise UnsupportedTypeError(
+                    f"{env} takes actions without numbers, of shape {spec.action.shape}; the "
+                    "algorithms give at least one: convert them with a wrapper"
+                )
             self._low, self._high = spec.action_low, spec.action_high
         self.described: dict[str, Any] = {
             "id": env,

@@ -52,6 +52,8 @@ MODULE = """
                 self.action_space = gymnasium.spaces.Box(-2, 3, (2, 1), np.float64)
             if action == "narrow":  # in float32, each bound is beyond itself
                 self.action_space = gymnasium.spaces.Box(-0.1, 0.1, (2, 1), np.float64)
+            if action == "empty":
+                self.action_space = gymnasium.spaces.Box(-1, 1, (0,), np.float32)
             if action == "unbounded":
                 self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
@@ -312,6 +314,7 @@ def test_options_reach_the_environment():
         ("dqn", {"action": "box"}, InvalidArgumentError, "use ddpg, td3 or sac"),
         ("sac", {"action": "discrete"}, InvalidArgumentError, "dqn"),
         ("sac", {"action": "unbounded"}, InvalidArgumentError, "inf"),
+        ("sac", {"action": "empty"}, UnsupportedTypeError, "actions without numbers"),
     ],
 )
 @pytest.mark.parametrize("learner", ["native", "torch"])

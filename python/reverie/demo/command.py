@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from reverie._command_parser import path_argument
 from reverie.demo.options import (
     FULL_STEPS,
     QUICK_STEPS,
@@ -60,7 +60,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--actors", type=int, default=defaults.actors, help="actors of each of them (default: 2)"
     )
     demo.add_argument(
-        "--out", type=Path, default=defaults.out, help=f"folder (default: {defaults.out})"
+        "--out", type=path_argument, default=defaults.out, help=f"folder (default: {defaults.out})"
     )
     demo.add_argument(
         "--lander",

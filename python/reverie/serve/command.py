@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from reverie._command_parser import path_argument
+
 if TYPE_CHECKING:
     from reverie.serve.config import ServerConfig
     from reverie.server import Server
@@ -77,17 +79,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen at (default: a free one)")
     parser.add_argument(
         "--unix-path",
-        type=Path,
+        type=path_argument,
         help="path of a Unix socket to listen at too, for this user's clients",
     )
     parser.add_argument(
-        "--token-file", type=Path, help="file with the secret that clients must send"
+        "--token-file", type=path_argument, help="file with the secret that clients must send"
     )
-    parser.add_argument("--tls-certificate", type=Path, help="PEM file; encrypts, with --tls-key")
-    parser.add_argument("--tls-key", type=Path, help="PEM file of the private key")
+    parser.add_argument(
+        "--tls-certificate", type=path_argument, help="PEM file; encrypts, with --tls-key"
+    )
+    parser.add_argument("--tls-key", type=path_argument, help="PEM file of the private key")
     parser.add_argument(
         "--tls-client-authorities",
-        type=Path,
+        type=path_argument,
         help="PEM file of the authorities that sign clients' certificates",
     )
     parser.add_argument(
@@ -103,11 +107,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory of the steps, beyond which they are moved to a file",
     )
     parser.add_argument(
-        "--spill-folder", type=Path, metavar="FOLDER", help="folder of that file, which has no name"
+        "--spill-folder",
+        type=path_argument,
+        metavar="FOLDER",
+        help="folder of that file, which has no name",
     )
     parser.add_argument(
         "--checkpoints",
-        type=Path,
+        type=path_argument,
         metavar="FOLDER",
         help="folder whose newest checkpoint is loaded, and to which Client.checkpoint() writes",
     )
