@@ -12,6 +12,7 @@
 #include "reverie/adapters/peer/insert_ledger.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
+#include "tests/support/forwarding_service.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -33,6 +34,19 @@ class QuietOwner final : public ServedWriter::Owner {
 
  private:
   std::vector<std::function<void()>> posted_;
+};
+
+// Its log has failed since an item was inserted.
+class FailedLog final : public testing::ForwardingService {
+ public:
+  using ForwardingService::ForwardingService;
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override {
+    return inner_->insert(request, [done = std::move(done)](InsertResult result) {
+      result.status = data_loss("the journal has failed");
+      result.is_unlogged = true;
+      done(std::move(result));
+    });
+  }
 };
 
 class ServedWriterTest : public ::testing::Test {
@@ -98,6 +112,27 @@ TEST_F(ServedWriterTest, ANumberThatCameBeforeIsRefusedThoughItsInsertWaits) {
   }
   for (int i = 0; i < 3; ++i) draw();
   EXPECT_EQ(owner_->in, 4u) << "those that wait are inserted";
+}
+
+// The connection breaks before its answer, so the writer repeats the item on the next one.
+TEST_F(ServedWriterTest, AnItemThatTheLogLacksIsNotConfirmedWhenItIsRepeated) {
+  const auto store = std::make_shared<PeerStore>(std::make_shared<FailedLog>(service_), clock_);
+  store->kept_bytes_max = std::size_t{1} << 20;
+  store->sessions = store_->sessions;
+  const auto insert = [&](std::uint64_t ordinal) {
+    const auto owner = std::make_shared<QuietOwner>();
+    const auto writer = std::make_shared<ServedWriter>(store, owner, 1, std::string(32, 'b'));
+    EXPECT_TRUE(writer->begin(ordinal));
+    InsertLedger ledger;
+    ledger.begin(1, 1, 1);
+    ledger.add(testing::make_item(7, 1.0), "full", /*begins=*/true, {});
+    EXPECT_TRUE(writer->take(ledger.finish()).ok());
+    owner->run_posted();
+    writer->end();
+    return owner->in;
+  };
+  EXPECT_EQ(insert(1), 0u);
+  EXPECT_EQ(insert(2), 0u);
 }
 
 TEST_F(ServedWriterTest, NumbersMayHaveGaps) {

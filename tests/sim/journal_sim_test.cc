@@ -190,7 +190,9 @@ class User {
     }
     const InsertResult result = insert_and_wait(*store_.service, {table, items, TimePoint{0}});
     has_changed_ = result.applied > 0;
-    return result.status.code() == StatusCode::kDeadlineExceeded ? Status() : result.status;
+    const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
+    EXPECT_EQ(result.is_unlogged, has_changed_ && !result.status.ok() && !is_late);
+    return is_late ? Status() : result.status;
   }
 
   Status sample(const std::string& table) {

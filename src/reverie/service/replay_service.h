@@ -77,6 +77,8 @@ struct InsertResult {
   Status status;
   // The first `applied` items are inserted; those whose key existed were updated.
   std::size_t applied = 0;
+  // They are in memory, and not in the store's log, which has failed.
+  bool is_unlogged = false;
 };
 
 struct SampleRequest {

@@ -294,9 +294,10 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
     const auto found = waiting_.find(first);
     before = count - found->second.count;  // were inserted before
   }
-  for (std::size_t i = before; i < count; ++i) {
-    session_->note_done(first + i, i < result.applied);
-  }
+  // An item that the log lacks is not confirmed to a writer that repeats it: it is inserted again,
+  // which logs it, or tells the writer that the log has failed.
+  const std::size_t in = result.is_unlogged ? 0 : result.applied;
+  for (std::size_t i = before; i < count; ++i) session_->note_done(first + i, i < in);
   store_->inserts.fetch_add(result.applied - std::min(before, result.applied),
                             std::memory_order_relaxed);
   bool reads_on = false;
