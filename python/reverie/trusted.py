@@ -135,11 +135,11 @@ def load_text(text: str) -> Any:  # noqa: ANN401
     """What ``text_of_code`` made."""
     import base64
 
-    return loads(base64.b85decode(text))
+    return loads(base64.b64decode(text))
 
 
 def text_of_code(value: object, what: str) -> str:
     """``dumps_code`` as text, for a message."""
     import base64
 
-    return base64.b85encode(dumps_code(value, what)).decode()
+    return base64.b64encode(dumps_code(value, what)).decode()
