@@ -283,7 +283,7 @@ void Values::add_text(ColumnId column, std::string_view path, nb::handle leaf) {
 }
 
 void Values::add_text_array(ColumnId column, std::string_view path, nb::object array) {
-  // Of no subclass: numpy.char's may hold no objects.
+  // A plain array: numpy.char's may hold no objects.
   nb::object objects =
       owned(PyArray_FromArray(as_array(array), PyArray_DescrFromType(NPY_OBJECT),
                               NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST | NPY_ARRAY_ENSUREARRAY));

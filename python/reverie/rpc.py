@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reverie import _checks, _reverie, rpc_batches, rpc_streams
+from reverie import _checks, _reverie, rpc_batches, rpc_served_streams, rpc_streams
 from reverie._closing import Closing, close_in_del
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
@@ -136,7 +136,7 @@ class Rpc(ProcessBound, Closing):
         self._withdrawals = Withdrawals()
         self._pool = ServingThreads(native, threads_max, self._withdrawals)
         self._native = native
-        self._streams: rpc_streams.Streams | None = None
+        self._streams: rpc_served_streams.Streams | None = None
 
     # --- Who and where.
 
@@ -273,7 +273,7 @@ class Rpc(ProcessBound, Closing):
             self._pool.help_if_none()
             return
 
-        self._native.define(rpc_streams.checked_name(name), function)
+        self._native.define(rpc_served_streams.checked_name(name), function)
         self._pool.help_if_none()
 
     def define_deferred(self, name: str, function: Callable[..., Any]) -> None:
@@ -286,7 +286,7 @@ class Rpc(ProcessBound, Closing):
         def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             function(answer, *args, **kwargs)
 
-        self._define(rpc_streams.checked_name(name), handler)
+        self._define(rpc_served_streams.checked_name(name), handler)
 
     def define_stream(
         self, name: str, function: Callable[..., Any], *, takes_values: bool = False
@@ -306,20 +306,20 @@ class Rpc(ProcessBound, Closing):
         """
         _checks.function("function", function)
         takes = _checks.flag("takes_values", takes_values)
-        name = rpc_streams.checked_name(name)
+        name = rpc_served_streams.checked_name(name)
         if self._streams is None:
-            self._streams = streams = rpc_streams.Streams()
+            self._streams = streams = rpc_served_streams.Streams()
 
             def serve(
                 answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]
             ) -> None:
                 streams.serve(answer, *args, **kwargs)
 
-            self._define(rpc_streams.STREAMS, serve)
+            self._define(rpc_served_streams.STREAMS, serve)
         served = self._streams
 
         def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            def make(inbox: rpc_streams.Inbox) -> object:
+            def make(inbox: rpc_served_streams.Inbox) -> object:
                 return function(inbox, *args, **kwargs) if takes else function(*args, **kwargs)
 
             served.begin(answer, make, takes_values=takes)
@@ -363,7 +363,7 @@ class Rpc(ProcessBound, Closing):
         Calls that run, or were taken from a queue, continue. Those that still wait, for their batch
         or in a queue, fail with ``NotFoundError`` at their callers.
         """
-        if isinstance(name, str) and name == rpc_streams.STREAMS:
+        if isinstance(name, str) and name == rpc_served_streams.STREAMS:
             return False  # as other functions of every peer: it was not defined by the program
         return self._native.undefine(name)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reverie import _checks, _reverie, rpc_streams
+from reverie import _checks, _reverie
 from reverie._awaiting import Awaiting
 from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
@@ -26,6 +26,7 @@ from reverie.errors import (
     UnsupportedTypeError,
 )
 from reverie.rpc_calls import DeferredReturn, ServingThreads, error_parts
+from reverie.rpc_served_streams import checked_name
 
 __all__ = ["BatchOptions", "Queue"]
 
@@ -83,7 +84,7 @@ class BatchOptions(NamedTuple):
         size, max_wait_s, dynamic, cat, pad, device, is_ready, leaves = self
         wait = _checks.timeout("max_wait_s", max_wait_s)
         return native.define_gathered(
-            *(rpc_streams.checked_name(name), function, size, wait, dynamic, cat, pad, device),
+            *(checked_name(name), function, size, wait, dynamic, cat, pad, device),
             *(is_ready, leaves, batched, deferred),
         )
 

@@ -32,7 +32,8 @@ from reverie.envs.native import NativePool
 from reverie.groups import Round
 from reverie.rpc_batches import Queue
 from reverie.rpc_calls import DeferredReturn
-from reverie.rpc_streams import Inbox, Stream
+from reverie.rpc_served_streams import Inbox
+from reverie.rpc_streams import Stream
 
 # This also runs without pytest, which would have the folder in its path.
 sys.path.append(str(Path(__file__).parents[1] / "support"))

@@ -14,7 +14,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors, rpc_streams
+from reverie import errors, rpc_served_streams, rpc_streams
 
 DEADLINE_S = 30.0
 
@@ -304,7 +304,7 @@ def test_streams_that_wait_for_values_leave_a_thread_for_other_calls(pair):
 
 def test_streams_that_take_values_have_a_bound_of_their_own(pair, monkeypatch):
     server, client = pair
-    monkeypatch.setattr(rpc_streams, "TAKING_STREAMS_MAX", 2)
+    monkeypatch.setattr(rpc_served_streams, "TAKING_STREAMS_MAX", 2)
 
     def same(inbox):
         yield "ready"  # nothing waits for a value yet

@@ -108,10 +108,6 @@ Result<AgentSpec> agent_spec(const NativeSpec& spec) {
   agent.action_count = static_cast<std::size_t>(spec.action_count);
   if (!agent.is_discrete()) {
     agent.action_width = static_cast<std::size_t>(element_count(spec.action_shape));
-    if (agent.action_width == 0) {
-      return unimplemented("{} takes actions of no numbers; the algorithms give at least one",
-                           spec.id);
-    }
     agent.action_low = spec.action_low;
     agent.action_high = spec.action_high;
   }

@@ -34,10 +34,7 @@ bool Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<Insert
   }
   log_->confirm(log_index_, position, caller,
                 [done = std::move(done), result = std::move(result)](const Status& status) mutable {
-                  if (!status.ok()) {
-                    result.status = status;
-                    result.is_unlogged = true;
-                  }
+                  if (!status.ok()) result = {status, result.applied, /*is_unlogged=*/true};
                   done(std::move(result));
                 });
   return false;
