@@ -1,7 +1,7 @@
 """The streams that a peer serves: the server's side of ``rpc_streams``.
 
-``Streams`` begins those of a peer and gives each message to its stream, ``_Served``: the iterator of
-a function, and the "next" that wait for its values. ``Inbox`` is what the caller sends.
+``Streams`` begins those of a peer and gives each message to its stream. ``_Served`` is one: the
+iterator of a function, and the "next" that wait for its values. ``Inbox`` is what the caller sends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Streams: calls with many results, where the caller grants room and either side may end them."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -234,20 +235,20 @@ def test_values_are_sent_both_ways_and_a_full_inbox_blocks_the_caller(pair):
 
 def test_what_is_sent_to_a_function_that_takes_no_values_is_refused(pair):
     server, client = pair
-    server.define_stream("rows", lambda: iter(range(3)))
+    server.define_stream("rows", itertools.count)
     refused = r"'rows' on 'server' .* takes no values"
     with client.stream("server", "rows") as stream:
         stream.send(1)
         with pytest.raises(errors.RemoteError, match=refused):
             eventually(lambda: stream.send(1))
-        assert list(stream) == [0, 1, 2]
+        assert [next(stream) for _ in range(3)] == [0, 1, 2]
     with client.stream("server", "rows") as stream:
         stream.send(1)
         with pytest.raises(errors.RemoteError, match=refused):
             stream.finish()
     with client.stream("server", "rows") as stream:
         stream.finish()
-        assert list(stream) == [0, 1, 2]
+        assert next(stream) == 0
 
 
 def test_what_is_sent_after_the_end_of_the_inbox_is_refused(pair):
