@@ -573,6 +573,47 @@ def test_without_workers_the_calling_thread_steps_the_environments():
             envs.step([0, 7])
 
 
+class Careless(Scripted):
+    """Observes what the space does not say exactly."""
+
+    def __init__(self, observation, space):
+        super().__init__(space)
+        self.observation = observation
+
+    def _observation(self):
+        return self.observation
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_observations_get_the_types_of_their_space(workers, caplog):
+    pair = spaces.Dict({"a": spaces.Box(0, 9, (2,), np.float32), "b": spaces.MultiBinary(2)})
+    given = {"a": np.ones(2), "b": np.array([0, 1])}  # of float64 and int64
+    nest = spaces.Tuple([pair, spaces.Discrete(3)])
+    with ours([lambda: Careless((given, np.int32(2)), nest)] * 2, num_workers=workers) as envs:
+        observed, _ = envs.reset()
+        assert [observed[0][key].dtype for key in "ab"] == [np.float32, np.int8]
+        assert observed[1].dtype == np.int64
+        assert observed[0]["b"].tolist() == [[0, 1]] * 2
+        envs.step(np.zeros(2, int))
+    if workers == 0:
+        assert caplog.text.count("it is narrowed") == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "unfit", [np.ones(3, np.float32), np.ones(2, complex), np.ma.ones(2, np.float32), {}]
+)
+def test_an_observation_that_its_space_does_not_allow_names_the_environment(workers, unfit):
+    space = spaces.Box(0, 9, (2,), np.float32)
+    fit = np.ones(2, np.float32)
+    with ours(
+        [lambda: Careless(fit, space), lambda: Careless(unfit, space)], num_workers=workers
+    ) as envs:
+        with pytest.raises(EnvError, match="observation") as told:
+            envs.reset()
+        assert told.value.env_id == 1
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match="list of 2 functions and num_envs is 3"):
         ours([scripted()] * 2, num_envs=3)
