@@ -614,6 +614,35 @@ def test_an_observation_that_its_space_does_not_allow_names_the_environment(work
         assert told.value.env_id == 1
 
 
+class Reuses(Scripted):
+    """Returns one array, which it changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = np.zeros(2, np.float32)
+
+    def _observation(self):
+        self.place[:] = self.steps
+        return self.place
+
+
+@pytest.mark.parametrize(("backend", "workers"), [("thread", 0), ("thread", 1), ("process", 1)])
+def test_a_last_observation_is_not_changed_by_the_reset_after_it(backend, workers):
+    envs = reverie.gym.GymVectorEnv(
+        [Reuses] * 2,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        backend=backend,
+        num_workers=workers,
+    )
+    envs.reset(seed=1)
+    for _ in range(4):
+        observed, _, terminated, truncated, infos = envs.step(np.zeros(2, int))
+        for index in np.flatnonzero(terminated | truncated):
+            assert infos["final_obs"][index].min() > 0
+            assert observed[index].tolist() == [0, 0]
+    envs.close()
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match="list of 2 functions and num_envs is 3"):
         ours([scripted()] * 2, num_envs=3)
