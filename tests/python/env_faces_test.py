@@ -1,5 +1,8 @@
 """Other interfaces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
 
+import dataclasses
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
@@ -81,6 +84,43 @@ def test_output_jax_gives_the_same_values(plain):
         assert isinstance(pool.reset().result().observation, jax.Array)
     with cart_poles(output="jax", device=jax.devices("cpu")[0]) as pool:
         assert_same(trace(pool), plain)
+
+
+class Seen(NamedTuple):
+    place: Any
+    rest: Any
+
+
+@dataclasses.dataclass
+class Felt:
+    force: Any
+
+
+class Sees:
+    """Observations that are neither dicts nor plain tuples."""
+
+    def __init__(self):
+        self.seen = Seen(np.ones(2, np.float32), [Felt(np.full(3, 7)), np.float64(2.0)])
+
+    def reset(self, **_options):
+        return self.seen, {}
+
+    def step(self, _action):
+        return self.seen, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_observations_keep_their_classes_in_another_library(output, device):
+    pytest.importorskip(output)
+    with reverie.EnvPool(Sees, 2, backend="thread", output=output, device=device) as pool:
+        pool.reset().result()
+        batch = pool.step([0, 0]).result()
+    assert isinstance(batch.observation, Seen)
+    assert isinstance(batch.observation.rest[0], Felt)
+    assert batch.observation.place.tolist() == [[1.0, 1.0]] * 2
+    assert batch.observation.rest[0].force.tolist() == [[7] * 3] * 2
+    assert type(batch.observation.rest[1]) is type(batch.reward)
 
 
 def test_auto_chooses_the_native_environment_if_it_supports_the_arguments():
