@@ -1,6 +1,8 @@
 """Other interfaces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
 
 import dataclasses
+import math
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -285,8 +287,6 @@ class Stuck(gymnasium.vector.VectorEnv):
     """Waits until it is released, then raises."""
 
     def __init__(self, num_envs):
-        import threading
-
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = gymnasium.spaces.Box(0, 1, (1,))
@@ -313,6 +313,16 @@ def test_a_vector_environment_that_hangs_or_raises_is_reported():
         with pytest.raises(DeadlineExceededError, match="batch 0"):
             future.result(0.01)
         _STUCK[-1].gate.set()
+        with pytest.raises(EnvError, match="stuck"):
+            future.result()
+
+
+@pytest.mark.parametrize("limit_s", [math.inf, 1e100])
+def test_a_vector_environment_can_be_waited_for_without_a_limit(limit_s):
+    with reverie.EnvPool(Stuck, 2, backend="vector", timeout_s=limit_s) as pool:
+        pool.reset().result()
+        future = pool.step([0, 0])
+        threading.Timer(0.05, _STUCK[-1].gate.set).start()
         with pytest.raises(EnvError, match="stuck"):
             future.result()
 
