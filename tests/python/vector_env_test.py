@@ -752,3 +752,12 @@ def test_a_vector_over_a_pool_has_the_spaces_of_its_environments():
     with pytest.raises(InvalidArgumentError, match="in place of the pool"):
         GymVectorEnv(pool, autoreset_mode="NextStep")
     pool.close()
+
+
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_a_pool_with_another_output_than_numpy_is_refused(output):
+    pytest.importorskip(output)
+    with reverie.EnvPool("CartPole-v1", 2, output=output) as pool:
+        with pytest.raises(InvalidArgumentError, match="NumpyToTorch"):
+            reverie.gym.GymVectorEnv(pool)
+        assert pool.reset().result().observation.shape == (2, 4)
