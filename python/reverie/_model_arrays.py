@@ -131,7 +131,7 @@ def wide(array: Any) -> Any:  # noqa: ANN401
     """An array of the host that NumPy can read."""
     if not is_torch(array):
         return array
-    tensor = array.detach()
+    tensor = array.detach().resolve_conj().resolve_neg()
     if str(tensor.dtype).removeprefix("torch.") == "bfloat16":
         tensor = tensor.float()
     return tensor.cpu().numpy()
@@ -156,10 +156,27 @@ def set_grads(parameters: list[Any], arrays: list[np.ndarray[Any, Any]]) -> None
     for i, copy in zip(wanting, copies, strict=True):
         parameter = parameters[i]
         new = copy.to(device=parameter.device, dtype=parameter.dtype)
-        if parameter.grad is None:
+        grad = _own_grad(parameter)
+        if grad is None or str(grad.layout) != "torch.strided":  # a sparse one holds no dense one
             parameter.grad = new
         else:
-            parameter.grad.detach_().copy_(new)
+            grad.copy_(new)
+
+
+def zero_grads(parameters: list[Any]) -> None:
+    """Set the gradients that torch keeps to zero."""
+    for parameter in parameters:
+        grad = _own_grad(parameter)
+        if grad is not None:
+            grad.zero_()
+
+
+def _own_grad(parameter: Any) -> Any:  # noqa: ANN401
+    """The gradient that torch keeps, without the graph that ``create_graph=True`` leaves there."""
+    grad = getattr(parameter, "grad", None)
+    if grad is not None and grad.requires_grad:
+        parameter.grad = grad = grad.detach()  # in place it is refused for a view
+    return grad
 
 
 def assign(mine: Any, theirs: Any) -> None:  # noqa: ANN401

@@ -277,7 +277,7 @@ class Accumulator(ProcessBound, Closing):
         self._native.contribute(batch_size, arrays, [""] * len(arrays), weight)
         self._wants = False
         if gradients is None:
-            self._zero()
+            _model_arrays.zero_grads(self._parameters)
 
     def skip_gradients(self) -> None:
         """Contribute nothing now. Optional: a member that does nothing gets the sum too.
@@ -327,7 +327,7 @@ class Accumulator(ProcessBound, Closing):
         if self._reduced is None:
             raise FailedPreconditionError("there are no gradients now; ask has_gradients() first")
         self._parameters = stepped
-        self._zero()
+        _model_arrays.zero_grads(self._parameters)
         self._reduced = None
 
     def set_state(self, state: Any = None) -> None:  # noqa: ANN401
@@ -461,12 +461,6 @@ class Accumulator(ProcessBound, Closing):
                 )
             arrays.append(array)
         return arrays
-
-    def _zero(self) -> None:
-        for parameter in self._parameters:
-            grad = getattr(parameter, "grad", None)
-            if grad is not None:
-                grad.detach_().zero_()
 
     # --- Results from other members.
 

@@ -165,6 +165,7 @@ class Queue(ProcessBound):
         if self._calls is not None:
             return called(self._calls.get, limit)
         self._fork_guard.check("queue")
+        limit = None if limit is None else min(limit, threading.TIMEOUT_MAX)
         with self._changed:
             if not self._changed.wait_for(lambda: self._entries, limit):
                 raise RpcError("The operation timed out")

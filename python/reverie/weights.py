@@ -16,6 +16,7 @@ docs/concepts/weights.md says what happens where the processes are on one host, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -71,6 +72,7 @@ class Weights(ProcessBound, Closing):
             rpc._native, self._name, named, _checks.flag("shared_memory", shared_memory)
         )
         self._taken: Version | None = None
+        self._taking = threading.RLock()
 
     @property
     def name(self) -> str:
@@ -122,10 +124,12 @@ class Weights(ProcessBound, Closing):
 
     def held(self) -> Version | None:
         """The version that this peer has, without asking; None before the first."""
-        if self._taken is None or not self._native.is_given():
-            found = self._native.held()
-            self._taken = None if found is None else Version(*found)
-        return self._taken
+        self._native.is_given()  # refuses a forked child, where the lock may be held forever
+        with self._taking:  # until the value of what counts as given is there
+            if self._taken is None or not self._native.is_given():
+                found = self._native.held()
+                self._taken = None if found is None else Version(*found)
+            return self._taken
 
     def close(self) -> None:
         """Stop serving and asking. Arrays that were taken stay valid. Idempotent."""

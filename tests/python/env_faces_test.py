@@ -1,5 +1,10 @@
 """Other interfaces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
 
+import dataclasses
+import math
+import threading
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
@@ -81,6 +86,43 @@ def test_output_jax_gives_the_same_values(plain):
         assert isinstance(pool.reset().result().observation, jax.Array)
     with cart_poles(output="jax", device=jax.devices("cpu")[0]) as pool:
         assert_same(trace(pool), plain)
+
+
+class Seen(NamedTuple):
+    place: Any
+    rest: Any
+
+
+@dataclasses.dataclass
+class Felt:
+    force: Any
+
+
+class Sees:
+    """Observations that are neither dicts nor plain tuples."""
+
+    def __init__(self):
+        self.seen = Seen(np.ones(2, np.float32), [Felt(np.full(3, 7)), np.float64(2.0)])
+
+    def reset(self, **_options):
+        return self.seen, {}
+
+    def step(self, _action):
+        return self.seen, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_observations_keep_their_classes_in_another_library(output, device):
+    pytest.importorskip(output)
+    with reverie.EnvPool(Sees, 2, backend="thread", output=output, device=device) as pool:
+        pool.reset().result()
+        batch = pool.step([0, 0]).result()
+    assert isinstance(batch.observation, Seen)
+    assert isinstance(batch.observation.rest[0], Felt)
+    assert batch.observation.place.tolist() == [[1.0, 1.0]] * 2
+    assert batch.observation.rest[0].force.tolist() == [[7] * 3] * 2
+    assert type(batch.observation.rest[1]) is type(batch.reward)
 
 
 def test_auto_chooses_the_native_environment_if_it_supports_the_arguments():
@@ -245,8 +287,6 @@ class Stuck(gymnasium.vector.VectorEnv):
     """Waits until it is released, then raises."""
 
     def __init__(self, num_envs):
-        import threading
-
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = gymnasium.spaces.Box(0, 1, (1,))
@@ -273,6 +313,16 @@ def test_a_vector_environment_that_hangs_or_raises_is_reported():
         with pytest.raises(DeadlineExceededError, match="batch 0"):
             future.result(0.01)
         _STUCK[-1].gate.set()
+        with pytest.raises(EnvError, match="stuck"):
+            future.result()
+
+
+@pytest.mark.parametrize("limit_s", [math.inf, 1e100])
+def test_a_vector_environment_can_be_waited_for_without_a_limit(limit_s):
+    with reverie.EnvPool(Stuck, 2, backend="vector", timeout_s=limit_s) as pool:
+        pool.reset().result()
+        future = pool.step([0, 0])
+        threading.Timer(0.05, _STUCK[-1].gate.set).start()
         with pytest.raises(EnvError, match="stuck"):
             future.result()
 

@@ -295,10 +295,42 @@ def test_sparse_gradients_are_refused_and_not_summed(member):
         for given in (None, [gradient]):
             with pytest.raises(errors.UnsupportedTypeError, match=r"gradients\[0\].*sparse=False"):
                 it.reduce_gradients(1, given)
-        it.reduce_gradients(1, [gradient.to_dense()])
-        layer.weight.grad = None
+        it.reduce_gradients(1, [gradient.to_dense()])  # the layer's own stays sparse
         eventually(lambda: (it.update(), it.has_gradients())[1])
         assert layer.weight.grad.tolist() == gradient.to_dense().tolist()
+
+
+def test_gradients_may_be_views_of_one_buffer(member):
+    """As with a flat buffer of all gradients, or those of DistributedDataParallel."""
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(2, 3)
+    buffer = torch.zeros(9)
+    layer.weight.grad, layer.bias.grad = buffer[:6].view(3, 2), buffer[6:]
+    with reverie.Accumulator("model", layer.parameters(), (), member("a")) as it:
+        _until_wanted(it)
+        buffer += 2.0
+        it.reduce_gradients(1)
+        assert buffer.tolist() == [0.0] * 9
+        eventually(lambda: (it.update(), it.has_gradients())[1])
+        assert buffer.tolist() == [2.0] * 9
+        it.zero_gradients()
+        assert buffer.tolist() == [0.0] * 9
+
+
+def test_gradients_may_be_marked_conjugates_or_part_of_a_graph(member):
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with reverie.Accumulator("model", [weight], (), member("a")) as it:
+        _until_wanted(it)
+        weight.grad = torch.tensor([1 + 1j, 2j]).conj()
+        assert weight.grad.is_conj()
+        it.reduce_gradients(1)
+        weight.grad = (2 * weight).view(2)  # as of create_graph=True
+        eventually(lambda: (it.update(), it.has_gradients())[1])
+        assert weight.grad.tolist() == [1 - 1j, -2j]
+        assert not weight.grad.requires_grad
+        it.zero_gradients()
+        assert weight.grad.tolist() == [0, 0]
 
 
 def test_calls_of_another_thread_are_refused_and_change_nothing(alone):

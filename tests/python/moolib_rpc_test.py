@@ -205,6 +205,13 @@ def test_a_queue_returns_the_entries_that_were_enqueued():
         queue.enqueue(1)
 
 
+@pytest.mark.parametrize("limit_s", [float("inf"), 1e100])
+def test_a_queue_can_be_waited_for_without_a_limit(limit_s):
+    queue = moolib.Queue()
+    threading.Timer(0.05, queue.enqueue, (print, (1,))).start()
+    assert queue.get(limit_s)[1] == (1,)
+
+
 def test_a_cancelled_wait_takes_no_entry_from_a_queue():
     queue = moolib.Queue()
 

@@ -573,6 +573,76 @@ def test_without_workers_the_calling_thread_steps_the_environments():
             envs.step([0, 7])
 
 
+class Careless(Scripted):
+    """Observes what the space does not say exactly."""
+
+    def __init__(self, observation, space):
+        super().__init__(space)
+        self.observation = observation
+
+    def _observation(self):
+        return self.observation
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_observations_get_the_types_of_their_space(workers, caplog):
+    pair = spaces.Dict({"a": spaces.Box(0, 9, (2,), np.float32), "b": spaces.MultiBinary(2)})
+    given = {"a": np.ones(2), "b": np.array([0, 1])}  # of float64 and int64
+    nest = spaces.Tuple([pair, spaces.Discrete(3)])
+    with ours([lambda: Careless((given, np.int32(2)), nest)] * 2, num_workers=workers) as envs:
+        observed, _ = envs.reset()
+        assert [observed[0][key].dtype for key in "ab"] == [np.float32, np.int8]
+        assert observed[1].dtype == np.int64
+        assert observed[0]["b"].tolist() == [[0, 1]] * 2
+        envs.step(np.zeros(2, int))
+    if workers == 0:
+        assert caplog.text.count("it is narrowed") == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "unfit", [np.ones(3, np.float32), np.ones(2, complex), np.ma.ones(2, np.float32), {}]
+)
+def test_an_observation_that_its_space_does_not_allow_names_the_environment(workers, unfit):
+    space = spaces.Box(0, 9, (2,), np.float32)
+    fit = np.ones(2, np.float32)
+    with ours(
+        [lambda: Careless(fit, space), lambda: Careless(unfit, space)], num_workers=workers
+    ) as envs:
+        with pytest.raises(EnvError, match="observation") as told:
+            envs.reset()
+        assert told.value.env_id == 1
+
+
+class Reuses(Scripted):
+    """Returns one array, which it changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = np.zeros(2, np.float32)
+
+    def _observation(self):
+        self.place[:] = self.steps
+        return self.place
+
+
+@pytest.mark.parametrize(("backend", "workers"), [("thread", 0), ("thread", 1), ("process", 1)])
+def test_a_last_observation_is_not_changed_by_the_reset_after_it(backend, workers):
+    envs = reverie.gym.GymVectorEnv(
+        [Reuses] * 2,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        backend=backend,
+        num_workers=workers,
+    )
+    envs.reset(seed=1)
+    for _ in range(4):
+        observed, _, terminated, truncated, infos = envs.step(np.zeros(2, int))
+        for index in np.flatnonzero(terminated | truncated):
+            assert infos["final_obs"][index].min() > 0
+            assert observed[index].tolist() == [0, 0]
+    envs.close()
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match="list of 2 functions and num_envs is 3"):
         ours([scripted()] * 2, num_envs=3)
@@ -682,3 +752,12 @@ def test_a_vector_over_a_pool_has_the_spaces_of_its_environments():
     with pytest.raises(InvalidArgumentError, match="in place of the pool"):
         GymVectorEnv(pool, autoreset_mode="NextStep")
     pool.close()
+
+
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_a_pool_with_another_output_than_numpy_is_refused(output):
+    pytest.importorskip(output)
+    with reverie.EnvPool("CartPole-v1", 2, output=output) as pool:
+        with pytest.raises(InvalidArgumentError, match="NumpyToTorch"):
+            reverie.gym.GymVectorEnv(pool)
+        assert pool.reset().result().observation.shape == (2, 4)

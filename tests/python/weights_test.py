@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -143,6 +144,33 @@ def test_what_a_peer_writes_to_its_arrays_is_not_passed_on(maps):
         weights = reverie.Weights(late, "w", sources=["actor"], shared_memory=False)
         assert (weights.pull().value["w"] == 1).all()
         assert (taken.held().value["w"] == -1).all()
+
+
+def test_a_thread_that_takes_an_old_version_does_not_hide_the_new_one_from_others():
+    with reverie.Rpc("learner") as rpc:
+        weights = reverie.Weights(rpc, "w")
+        weights.publish(1, 1.0)
+        native = weights._native
+        other = threading.Thread(target=weights.held)
+
+        class Slow:
+            """Takes version 1 while version 2 comes and another thread takes that."""
+
+            def held(self):
+                found = native.held()
+                if other.ident is None:
+                    native.publish(2, 2.0)
+                    other.start()
+                    other.join(0.2)  # it may wait for this one
+                return found
+
+            def __getattr__(self, name):
+                return getattr(native, name)
+
+        weights._native = Slow()
+        weights.held()
+        other.join()
+        assert weights.held() == (2, 2.0)
 
 
 def test_weights_made_anew_on_their_rpc_outlive_the_closed_ones():

@@ -7,6 +7,7 @@ a step of a small environment does, most of all where other programs want the pr
 from __future__ import annotations
 
 import contextlib
+import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from reverie.envs import rows, source
 from reverie.envs.worker import TYPED, check_spaces
 from reverie.errors import EnvError, FailedPreconditionError, InvalidArgumentError
+from reverie.specs import TensorSpec
 
 
 class CallerPool:
@@ -54,7 +56,7 @@ class CallerPool:
         action_space = first.spaces[1]
         is_discrete = type(action_space).__name__ == "Discrete"
         self._actions = (int(action_space.start), int(action_space.n)) if is_discrete else None
-        self._is_array = rows.is_array(first.spaces[0])
+        self._observations = _Observations(first.spaces[0])
 
     def shares(self) -> list[int]:
         """How many environments each mail is of."""
@@ -130,16 +132,19 @@ class CallerPool:
             if "name" not in (self._mail.request() or {}):  # or were asked something else
                 self._failed.update(range(len(self._rows)))
             raise
-        return _Done(nests, is_array=self._is_array)
+        try:
+            return _Done(nests, self._observations.joined([nest["obs"] for nest in nests]))
+        except _UnfitError as error:
+            self._failed.add(error.index)
+            raise _env_error(error.index, "raised", str(error)) from None
 
 
 class _Done:
     """A step that is done: a future and its batch in one, as a pool gives them."""
 
-    def __init__(self, nests: list[dict[str, Any]], *, is_array: bool) -> None:
-        obs = [nest["obs"] for nest in nests]
+    def __init__(self, nests: list[dict[str, Any]], observation: Any) -> None:  # noqa: ANN401
         self.observation = {
-            "obs": np.array(obs) if is_array else _stacked(obs),
+            "obs": observation,
             "reward": np.array([nest["reward"] for nest in nests]),
             "flags": np.array([nest["flags"] for nest in nests]),
             "at": [nest["at"] for nest in nests],
@@ -151,13 +156,85 @@ class _Done:
         return self
 
 
-def _stacked(values: list[Any]) -> Any:  # noqa: ANN401
-    first = values[0]
-    if isinstance(first, Mapping):
-        return {key: _stacked([value[key] for value in values]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_stacked(list(inner)) for inner in zip(*values, strict=True))
-    return np.array(values)
+class _UnfitError(Exception):
+    """The observation of environment ``index`` does not fit its space."""
+
+    def __init__(self, index: int, text: str) -> None:
+        super().__init__(text)
+        self.index = index
+
+
+class _Observations:
+    """Observations of several environments as rows of arrays, by the rules of a pool's workers."""
+
+    def __init__(self, space: Any) -> None:  # noqa: ANN401
+        specs = rows.columns_of(space)
+        self._specs = TensorSpec((), np.int64) if specs is None else specs
+        self._has_warned = False
+
+    def joined(self, values: list[Any]) -> Any:  # noqa: ANN401
+        """A nest of arrays with a row for each value.
+
+        Raises:
+            _UnfitError: a value of another structure, shape or kind of type than the space has.
+        """
+        return self._joined(values, "observation", self._specs)
+
+    def _joined(self, values: list[Any], path: str, spec: Any) -> Any:  # noqa: ANN401
+        if isinstance(spec, Mapping):
+            return {
+                key: self._joined(*_entries(values, path, key), inner)
+                for key, inner in spec.items()
+            }
+        if isinstance(spec, tuple):
+            return tuple(
+                self._joined(*_entries(values, path, i), one) for i, one in enumerate(spec)
+            )
+        with contextlib.suppress(ValueError):  # the rows have several shapes
+            made = np.array(values)
+            is_masked = any(isinstance(value, np.ma.MaskedArray) for value in values)
+            is_fit = made.dtype == spec.dtype and made.shape == (len(values), *spec.shape)
+            if is_fit and not is_masked:
+                return made
+        made = np.empty((len(values), *spec.shape), spec.dtype)
+        for index, value in enumerate(values):
+            given = np.asarray(value)
+            if isinstance(value, np.ma.MaskedArray):
+                raise _UnfitError(
+                    index, f"{path} is a masked array, whose mask would be lost; fill it"
+                )
+            if given.shape != spec.shape or not np.can_cast(given.dtype, spec.dtype, "same_kind"):
+                raise _UnfitError(
+                    index,
+                    f"{path} is {given.dtype} of shape {given.shape}; its space says {spec.dtype} "
+                    f"of shape {spec.shape}",
+                )
+            self._warn_of_narrowing(value, path, spec.dtype)
+            made[index] = given
+        return made
+
+    def _warn_of_narrowing(self, value: object, path: str, dtype: np.dtype[Any]) -> None:
+        is_narrowed = isinstance(value, np.ndarray) and value.dtype.itemsize > dtype.itemsize
+        if not is_narrowed or self._has_warned:
+            return
+        self._has_warned = True
+        logging.getLogger("reverie").warning(
+            "the %s has dtype %s, but its space says %s: it is narrowed, here and from now on; "
+            "give the environment a space of that type, or convert what it returns",
+            path,
+            value.dtype,  # type: ignore[attr-defined]
+            dtype,
+        )
+
+
+def _entries(values: list[Any], path: str, key: Any) -> tuple[list[Any], str]:  # noqa: ANN401
+    """One entry of each value, and its path."""
+    entries: list[Any] = []
+    try:
+        entries.extend(value[key] for value in values)  # as far as it gets
+    except (LookupError, TypeError) as error:
+        raise _UnfitError(len(entries), f"{path} has no entry {key!r}: {error!r}") from None
+    return entries, f"{path}[{key!r}]"
 
 
 def _env_error(index: int, what: str, text: str) -> EnvError:

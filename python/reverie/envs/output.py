@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from reverie import _checks, frameworks
+import numpy as np
+
+from reverie import _checks, _reverie, frameworks
 from reverie.envs.backend import Backend, EnvBatch, EnvFuture
 from reverie.frameworks import Convert
 from reverie.packages import import_package
@@ -92,11 +94,14 @@ class _Future:
 
 
 def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:  # noqa: ANN401
+    if isinstance(nest, np.ndarray):
+        return function(nest)
     if isinstance(nest, dict):
         return {key: _mapped(function, value) for key, value in nest.items()}
-    if isinstance(nest, (list, tuple)):
+    if type(nest) in (list, tuple):
         return type(nest)(_mapped(function, value) for value in nest)
-    return function(nest)
+    _, leaves, structure = _reverie.flatten(nest)  # a named tuple, a dataclass
+    return _reverie.fold(structure, [function(leaf) for leaf in leaves])
 
 
 def _batch_of(function: Callable[[Any], Any], batch: EnvBatch) -> EnvBatch:

@@ -15,6 +15,7 @@ costs.
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 import struct
@@ -215,7 +216,8 @@ class Row:
             observation, reward, terminated, truncated, info = self._env.step(action)
         self._is_over = bool(terminated or truncated)
         if self._is_over and self._mode == "SameStep":
-            note = {"final_obs": observation, "final_info": info}
+            # A copy: the reset may write to the same array.
+            note = {"final_obs": copy.deepcopy(observation), "final_info": info}
             observation, info = self._env.reset()
             self._is_over = False
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)

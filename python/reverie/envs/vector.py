@@ -7,6 +7,7 @@ ale-py's ``AtariVectorEnv``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import SimpleNamespace
@@ -264,7 +265,7 @@ class _VectorFuture:
         """Wait for the batch; see ``EnvFuture``."""
         limit_s = self._pool._timeout_s if timeout_s is None else timeout_s
         # Waits first: the environment may itself raise a TimeoutError.
-        if not wait([self._running], limit_s).done:
+        if not wait([self._running], min(limit_s, threading.TIMEOUT_MAX)).done:
             raise DeadlineExceededError(
                 f"batch {self._batch} is not ready within {limit_s:g} s; its vector "
                 "environment still steps: wait again with a longer timeout_s"

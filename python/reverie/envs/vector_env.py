@@ -114,7 +114,8 @@ class GymVectorEnv(ProcessBound, gymnasium.vector.VectorEnv):  # type: ignore[mi
         NotFoundError: there is no environment of that id.
         EnvError: an environment cannot be made; with its number and traceback.
         InvalidArgumentError: an unknown mode, a list of another length than ``num_envs``, spaces
-            that differ from environment to environment, or a pool with several batches.
+            that differ from environment to environment, or a pool with several batches or another
+            output than NumPy's.
     """
 
     _stays_because = (

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from reverie import _checks
 from reverie.envs import spaces
 from reverie.envs.backend import NoSuchAttributeError
+from reverie.envs.output import Converted
 from reverie.envs.pool import EnvPool
 from reverie.errors import InvalidArgumentError, UnimplementedError
 
@@ -24,6 +25,11 @@ class PoolEngine:
             raise InvalidArgumentError(
                 f"{pool!r} gives batches of {pool.batch_size} environments; a VectorEnv steps all "
                 "at once: make the pool with num_batches=1 and without batch_size"
+            )
+        if isinstance(pool._stepper, Converted):
+            raise InvalidArgumentError(
+                f"{pool!r} gives arrays of torch or JAX, and a VectorEnv gives NumPy's: make the "
+                'pool with output="numpy", and wrap the VectorEnv in Gymnasium\'s NumpyToTorch'
             )
         self._pool = pool
         self._copies = copy and not pool.copy
