@@ -124,7 +124,7 @@ class Future(_reverie.RpcCall):
                 ended.set_result(None)
 
         def on_done(_: Future) -> None:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(wake)
 
         self.add_done_callback(on_done)

@@ -233,6 +233,62 @@ def test_vector_environments_have_info_and_nan_as_other_backends():
             pool.step(np.ones(3, int)).result()
 
 
+class Troubled(gymnasium.vector.VectorWrapper):
+    """Fails its first reset, hangs in the step that it is told, and fails when it is closed."""
+
+    goes_on = threading.Event()
+    closed = 0
+    resets = 0
+
+    def reset(self, **options):
+        self.resets += 1
+        if self.resets == 1:
+            raise RuntimeError("not yet")
+        return super().reset(**options)
+
+    def step(self, actions):
+        if actions.all():
+            self.goes_on.wait()
+        return super().step(actions)
+
+    def close(self, **options):
+        super().close(**options)
+        Troubled.closed += 1
+        raise RuntimeError("no end")
+
+
+def test_a_vector_environment_whose_reset_failed_is_reset_by_the_next_step():
+    with reverie.EnvPool(make_sync, 2, backend="vector") as pool:
+        pool._backend._envs[0] = troubled = Troubled(pool._backend._envs[0])
+        with pytest.raises(EnvError, match="not yet"):
+            pool.reset(1).result()
+        assert not pool.step([0, 0]).result().reward.any()
+        assert pool.step([0, 0]).result().reward.all()
+        assert troubled.resets == 2
+        pool._backend._envs[0] = troubled.env
+
+
+def test_closing_vector_environments_waits_for_none_that_hangs_and_closes_the_others(caplog):
+    def make(num_envs):
+        return Troubled(make_sync(num_envs))
+
+    pool = reverie.EnvPool(make, 2, backend="vector", num_batches=3, timeout_s=1.0)
+    for batch in range(3):
+        with pytest.raises(EnvError, match="not yet"):
+            pool.reset(batch=batch).result()
+        pool.reset(batch=batch).result()
+    future = pool.step([1, 1], 1)
+    with pytest.raises(DeadlineExceededError, match="still steps"):
+        future.result(0.01)
+    before = Troubled.closed
+    with pytest.raises(RuntimeError, match="no end"):
+        pool.close()
+    assert Troubled.closed == before + 2
+    assert "batch 1 still steps after 1 s" in caplog.text
+    Troubled.goes_on.set()
+    assert future.result(60.0).reward.all()
+
+
 def test_vector_environments_have_no_workers():
     for name in ("num_workers", "restarts"):
         with pytest.raises(InvalidArgumentError, match=name):

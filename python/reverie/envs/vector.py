@@ -7,9 +7,13 @@ ale-py's ``AtariVectorEnv``.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import queue
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,7 +94,9 @@ class VectorPool:
         self.spec = spaces.env_spec(spaces.describe(described, name))
         self._start = getattr(first.single_action_space, "start", 0)
         # One thread a batch, so that a batch's calls come in their order.
-        self._threads = [ThreadPoolExecutor(1, "reverie-vector-env") for _ in self._envs]
+        self._threads = [_BatchThread() for _ in self._envs]
+        for thread in self._threads:
+            weakref.finalize(self, thread.end)
         self._in_flight: list[Future[EnvBatch] | None] = [None] * num_batches
         self._is_reset = [False] * num_batches
         self._is_closed = False
@@ -125,14 +131,24 @@ class VectorPool:
         return self._submit(batch, lambda: self._step(batch, given))
 
     def close(self) -> None:
-        """Close the environments and end the threads."""
+        """Close the environments and end the threads.
+
+        An environment that steps longer than ``timeout_s`` is left to itself, with a warning.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        for thread in self._threads:
-            thread.shutdown(wait=True, cancel_futures=True)
-        for env in self._envs:
-            env.close()
+        with contextlib.ExitStack() as all_closed:  # also if one of them raises
+            for batch, (env, thread) in enumerate(zip(self._envs, self._threads, strict=True)):
+                thread.end()
+                if thread.has_ended(self._timeout_s):
+                    all_closed.callback(env.close)
+                else:
+                    logging.getLogger("reverie").warning(
+                        "the vector environment of batch %d still steps after %g s; it is not "
+                        "closed",
+                        *(batch, self._timeout_s),
+                    )
 
     def _check(self, batch: int) -> None:
         if self._is_closed:
@@ -171,7 +187,11 @@ class VectorPool:
         return _VectorFuture(self, batch, running)
 
     def _reset(self, batch: int, seed: int | None) -> EnvBatch:
-        observation, info = self._envs[batch].reset(seed=seed)
+        try:
+            observation, info = self._envs[batch].reset(seed=seed)
+        except BaseException:
+            self._is_reset[batch] = False  # the next step resets it
+            raise
         over = np.zeros(self.num_envs, bool)
         return self._made(observation, np.zeros(self.num_envs), over, over.copy(), None, info)
 
@@ -247,6 +267,47 @@ class _InfoColumn:
                 f"info[{self.name!r}] has shape {given.shape}, and {made.shape} was asked for"
             )
         made[rows] = given[rows]
+
+
+class _BatchThread:
+    """Runs the calls of one batch, in their order. One that hangs does not hold up the exit."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Future[EnvBatch], Callable[[], EnvBatch]] | None]
+        self._calls = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_run_calls, args=(self._calls,), name="reverie-vector-env", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, call: Callable[[], EnvBatch]) -> Future[EnvBatch]:
+        future: Future[EnvBatch] = Future()
+        self._calls.put((future, call))
+        return future
+
+    def end(self) -> None:
+        """It ends after the calls before."""
+        self._calls.put(None)
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Waits for it."""
+        self._thread.join(min(timeout_s, threading.TIMEOUT_MAX))
+        return not self._thread.is_alive()
+
+
+def _run_calls(
+    calls: queue.SimpleQueue[tuple[Future[EnvBatch], Callable[[], EnvBatch]] | None],
+) -> None:
+    while True:
+        taken = calls.get()
+        if taken is None:
+            return
+        future, call = taken
+        try:
+            future.set_result(call())
+        except BaseException as error:  # its caller is to know
+            future.set_exception(error)
+        del taken, future, call  # an idle thread holds no batch, and no pool
 
 
 class _VectorFuture:
