@@ -225,9 +225,10 @@ class Broker(ProcessBound):
 
     def close(self) -> None:
         """End it, with its peer."""
-        if self._made is not None:
-            self._made.close()
-        self._rpc.close()
+        with self._making:
+            if self._made is not None:
+                self._made.close()
+            self._rpc.close()
 
 
 class Accumulator(_Accumulator):
@@ -261,6 +262,9 @@ class Accumulator(_Accumulator):
         made = _checks.instance("group", group, Group)
         super().__init__(name, parameters, buffers, made._group(), **options)
         self._owns = owns
+        for parameter in self._parameters:  # a program may clip or read them at once
+            if getattr(parameter, "requires_grad", False) and parameter.grad is None:
+                parameter.grad = parameter.detach().new_zeros(parameter.shape)
 
     def connect(self, address: str) -> None:
         """Connect its ``Rpc`` to the broker, at an address as ``Rpc.connect`` takes it."""

@@ -236,12 +236,15 @@ class Rpc(ProcessBound):
         self._timeout_s = 120.0
         self._transports: tuple[str, ...] = ("shm", "unix", "tcp")
         self._made: rpc.Rpc | None = None
+        self._is_closed = False  # before it was made
         self._making = threading.Lock()
 
     def _rpc(self) -> rpc.Rpc:
         if self._made is None:
             with self._making:  # of threads that use it first, one makes it
                 if self._made is None:
+                    if self._is_closed:
+                        raise RpcError("this Rpc is closed; make another")
                     self._made = rpc.Rpc(
                         self._name,
                         token=self._token,
@@ -419,8 +422,11 @@ class Rpc(ProcessBound):
 
     def close(self) -> None:
         """End it, and free its port. Dropping the last reference does the same."""
-        if self._made is not None:
-            self._made.close()
+        with self._making:
+            self._is_closed = True
+            made = self._made
+        if made is not None:
+            made.close()
 
 
 def _is_argument_error(error: ReverieError) -> bool:

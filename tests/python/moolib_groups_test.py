@@ -178,3 +178,26 @@ def test_main_uses_the_names_of_the_module(monkeypatch, capsys):
     assert made[1] == "broker"
     assert made[-2:] == ["127.0.0.1:5", "closed"]
     assert capsys.readouterr().out == "Broker listening at 127.0.0.1:5\n"
+
+
+def test_gradients_are_zero_before_the_first_are_computed(connected):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    group = moolib.Group(connected("a"), "g")
+    accumulator = moolib.Accumulator("model", model.parameters(), model.buffers(), group)
+    assert model.weight.grad.tolist() == [[0.0, 0.0]]
+    assert model.bias.grad is None
+    assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 40.0)) == 0.0
+    accumulator.close()
+
+
+def test_what_was_closed_before_its_first_use_stays_closed():
+    rpc = moolib.Rpc()
+    rpc.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        rpc.listen("127.0.0.1:0")
+    broker = moolib.Broker(moolib.Rpc())
+    broker.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        broker.listen("127.0.0.1:0")
