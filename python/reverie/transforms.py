@@ -128,6 +128,9 @@ class RunningMoments:
         """``(obs - mean) / sqrt(variance + epsilon)`` in [-clip, clip], as float32.
 
         ``obs`` may be one observation or a batch. Before the first update it is only cast.
+
+        Raises:
+            InvalidArgumentError: another structure or shape than that of the updates.
         """
         clip = _checks.number("clip", clip, above=0.0)
         epsilon = _checks.number("epsilon", epsilon, above=0.0)
@@ -139,6 +142,11 @@ class RunningMoments:
                 self._check_structure(structure)
                 made = []
                 for leaf, mean, squares in zip(leaves, self._means, self._squares, strict=True):
+                    if leaf.shape[leaf.ndim - mean.ndim :] != mean.shape:  # it would be broadcast
+                        raise InvalidArgumentError(
+                            f"obs has the shape {leaf.shape}; its last axes must be {mean.shape}, "
+                            "as in the updates"
+                        )
                     scale = 1 / np.sqrt(squares / self.count + epsilon)
                     made.append(np.clip((leaf - mean) * scale, -clip, clip).astype(np.float32))
         return _reverie.fold(structure, made)
@@ -187,7 +195,7 @@ class NormalizeObs:
     Args:
         moments: the moments to use; update them with the observations of the environments, and give
             an actor ``moments.normalized(obs)``. None makes new ones, ``.moments``, which learn
-            from each batch that is drawn.
+            from each batch that is drawn; of sequences, from the steps that count.
         clip: the bound of the results; > 0.
         epsilon: added to variances; > 0.
 
@@ -208,10 +216,17 @@ class NormalizeObs:
     def __call__(self, batch: _Batch) -> _Batch:
         """Transform both observations; the moments of a batch are learnt first."""
         if self._learns:
-            self.moments.update(batch["obs"])
+            self.moments.update(self._seen(batch))
         for name in _OBSERVATIONS:
             batch[name] = self.moments.normalized(batch[name], clip=self.clip, epsilon=self.epsilon)
         return batch
+
+    @staticmethod
+    def _seen(batch: _Batch) -> Any:  # noqa: ANN401
+        """Observations ``[B, ...]``; the steps of sequences one by one, without their padding."""
+        if "mask" not in batch:
+            return batch["obs"]
+        return _mapped(batch["obs"], lambda array: array[batch["mask"]])
 
 
 def _numbers(obs: object) -> tuple[list[Any], str]:

@@ -1,6 +1,7 @@
 """The loops of CleanRL's off-policy files, with our buffer and our vector environments."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -167,6 +168,21 @@ def test_an_unknown_or_missing_device_is_refused():
     for device in wrong:
         with pytest.raises(InvalidArgumentError, match=r"device is .*(not know|no GPU)"):
             ReplayBuffer(10, space, actions, device)
+
+
+def test_batches_go_to_the_device_that_a_loaded_buffer_is_given():
+    # As Stable-Baselines3's load_replay_buffer() does on a machine with another device.
+    space = gymnasium.spaces.Box(-1, 1, (3,))
+    buffer = ReplayBuffer(10, space, gymnasium.spaces.Discrete(2), "cpu")
+    obs = np.zeros((1, 3), np.float32)
+    buffer.add(obs, obs, [0], [1.0], [False], [{}])
+    loaded = pickle.loads(pickle.dumps(buffer))
+    assert loaded.sample(4).observations.device.type == "cpu"
+    loaded.device = torch.device("meta")
+    batch = loaded.sample(4)
+    assert {part.device.type for part in batch if part is not None} == {"meta"}
+    assert loaded.weights.device.type == "meta"
+    assert buffer.sample(4).observations.device.type == "cpu"
 
 
 def test_images_are_stored_compressed_and_returned_unchanged():

@@ -188,6 +188,17 @@ def test_frame_stacks_are_assembled_when_they_are_sampled():
     envs.close()
 
 
+def test_a_step_may_be_given_by_name():
+    envs = sb3.VecEnv(Ladder, 1, backend="thread")
+    buffer = make_buffer(envs)
+    obs = envs.reset()
+    step = {"action": np.zeros(1, int), "reward": np.ones(1), "done": np.zeros(1, bool)}
+    buffer.add(obs=obs, next_obs=obs + 1, infos=[{}], **step)
+    buffer.add(obs + 1, obs + 2, **step, infos=[{}])
+    assert buffer.size() == buffer.pos == 2
+    envs.close()
+
+
 def test_optimize_memory_usage_is_refused():
     envs = sb3.VecEnv(Ladder, 1, backend="thread")
     with pytest.raises(InvalidArgumentError, match="optimize_memory_usage"):

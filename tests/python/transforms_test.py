@@ -130,6 +130,36 @@ def test_normalized_observations_have_mean_0_and_variance_1():
     assert batch["obs"].max() == 1.5
 
 
+def test_moments_of_sequences_are_those_of_their_steps():
+    norm = rt.NormalizeObs(clip=100)
+    buffer = reverie.ReplayBuffer(
+        100, sequence_length=4, period=3, burn_in=1, transforms=[norm], seed=1
+    )
+    for step in range(6):  # a sequence of 4 steps, and one of 3 with an earlier one and padding
+        now, then = (np.array([x, 10 * x], np.float32) for x in (step + 1, step + 2))
+        buffer.add(now, 0, 1.0, then, terminated=step == 5)
+    batch = buffer.sample(2, distinct=True)
+    steps = np.array([1, 2, 3, 4, 4, 5, 6])
+    np.testing.assert_allclose(norm.moments.mean, [steps.mean(), 10 * steps.mean()])
+    np.testing.assert_allclose(norm.moments.variance, [steps.var(), 100 * steps.var()])
+    assert norm.moments.count == 7
+    wanted = (steps - steps.mean()) / steps.std()
+    for column in (0, 1):
+        counted = np.sort(batch["obs"][..., column][batch["mask"]])
+        np.testing.assert_allclose(counted, wanted, rtol=1e-6)
+    actors = norm.moments.normalized(np.array([1.0, 10.0]))  # one observation
+    np.testing.assert_allclose(actors, [wanted[0]] * 2, rtol=1e-6)
+
+
+def test_observations_of_another_shape_are_not_broadcast_to_the_moments():
+    moments = rt.RunningMoments()
+    moments.update(np.arange(12.0).reshape(4, 3))
+    for shape in ((1,), (2,), (4, 1), ()):
+        with pytest.raises(InvalidArgumentError, match=r"last axes must be \(3,\)"):
+            moments.normalized(np.zeros(shape))
+    assert moments.normalized(np.zeros((5, 2, 3))).shape == (5, 2, 3)
+
+
 def test_nests_are_normalised_leaf_by_leaf():
     moments = rt.RunningMoments()
     moments.update({"a": np.array([[1.0], [3.0]]), "b": np.array([[0, 10], [0, 30]])})

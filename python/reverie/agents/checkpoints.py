@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reverie._durable import replace_file
 from reverie._options import OptionValue
-from reverie.agents.settings import TrainSettings
+from reverie.agents.settings import TrainSettings, saved_options
 from reverie.agents.trainer import Trainer
 from reverie.errors import DataLossError, FailedPreconditionError, ReverieError
 
@@ -56,7 +56,7 @@ def describe(folder: str | os.PathLike[str], training: Described, *, end: str = 
     described = {
         "algorithm": training.algorithm,
         "env": training.env,
-        "env_options": training.env_options,
+        "env_options": saved_options(training.env_options),
         "env_backend": training.env_backend,
         "learner": training.learner,
         "settings": training.settings.options(),

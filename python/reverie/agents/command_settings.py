@@ -108,7 +108,9 @@ def completed(arguments: argparse.Namespace) -> argparse.Namespace:
             arguments.env_options = [*value.items(), *arguments.env_options]
         elif getattr(arguments, name, None) is None:
             is_text = name == "hidden" and isinstance(value, str)
-            setattr(arguments, name, _widths(value) if is_text else value)
+            if is_text:
+                value = TrainSettings.from_options({name: value}).hidden
+            setattr(arguments, name, value)
     if arguments.env_timeout_s is None:
         arguments.env_timeout_s = 60.0
     for name in ("algorithm", "env"):

@@ -104,12 +104,13 @@ def tune_cores(
         )
     alone = dataclasses.replace(settings, actors=None, learners=None)
     count = int(_reverie.checked_settings(algorithm, alone.options())["envs_per_actor"])
-    source_options, source = env_source(
+    checked, source = env_source(
         env, env_options, backend=env_backend, timeout_s=env_timeout_s, count=count
     )
+    native_options = checked if source is None else {}
     try:
         found = _reverie.tune_cores(
-            algorithm, env, source_options, alone.options(), cores, measure_s, source
+            algorithm, env, native_options, alone.options(), cores, measure_s, source
         )
     except InternalError as error:
         raise (source and source.error_of(str(error))) or error from None

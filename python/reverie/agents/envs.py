@@ -21,6 +21,7 @@ import numpy as np
 from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.episodes import Played, PlayedActions, environment_seed, make_seeded
+from reverie.agents.settings import saved_options
 from reverie.envs import native
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
@@ -233,8 +234,12 @@ class EnvSource:
         self._made: weakref.WeakSet[PoolEnvs] = weakref.WeakSet()
         # Its spaces are wanted before anything else; the first actor takes it.
         self._first: PoolEnvs | None = self._make(count)
-        # What a checkpoint knows it by.
-        self.name = " ".join([env, *(f"{key}={value}" for key, value in options.items())])
+        # What a checkpoint knows it by, also where its options come back from a file.
+        try:
+            known_by: dict[str, Any] = saved_options(options)
+        except UnsupportedTypeError:
+            known_by = options
+        self.name = " ".join([env, *(f"{key}={value}" for key, value in known_by.items())])
         self.spec = self._first.spec
 
     def make(self, count: int, seed: int) -> PoolEnvs | str:

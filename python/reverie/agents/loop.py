@@ -30,7 +30,12 @@ from reverie.agents import loop_checkpoint
 from reverie.agents.folder_lock import FolderLock
 from reverie.agents.loop_threads import LoopThreads
 from reverie.agents.protocols import Learner, Policy
-from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
+from reverie.agents.settings import (
+    TrainSettings,
+    checked_algorithm,
+    checked_settings,
+    saved_options,
+)
 from reverie.agents.trainer import Episode, TrainProgress
 from reverie.errors import (
     DataLossError,
@@ -264,7 +269,8 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             FailedPreconditionError: no step was taken yet, another training has the folder, or the
                 policy or the learner does not return, so that its state may be half of a step.
             UnimplementedError: the learner has no ``state_dict()`` and ``load_state_dict()``.
-            UnsupportedTypeError: one of its entries is not numbers.
+            UnsupportedTypeError: one of its entries is not numbers, or JSON does not hold an option
+                of the environment.
             ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
         """
         folder = _checks.path("path", path)
@@ -350,7 +356,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         return {
             "algorithm": self._algorithm,
             "env": self._env if isinstance(self._env, str) else self.spec.id,
-            "env_options": self._env_options,
+            "env_options": saved_options(self._env_options),
             "settings": self._s,
         }
 

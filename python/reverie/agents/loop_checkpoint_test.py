@@ -9,6 +9,7 @@ import pytest
 
 from eventually import eventually
 from reverie import _reverie
+from reverie.__main__ import main
 from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train
 from reverie.agents.checkpoints import describe, has_checkpoint
 from reverie.agents.loop_checkpoint import first_difference
@@ -208,6 +209,42 @@ def test_an_option_that_only_gymnasium_knows_does_not_end_the_evaluation(tmp_pat
     result = train("ddqn", "CartPole-v1", settings, final_episodes=2, **options)
     assert max(result.greedy_returns) <= 30
     assert max(evaluate(tmp_path, episodes=2)) <= 30
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize("learner", ["native", "torch"])
+def test_a_training_resumes_with_options_that_a_file_holds_in_another_type(tmp_path, learner):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 150, "actors": 0})
+    asked = {
+        "env_options": {"desc": ("SFF", "FFF", "FFG"), "is_slippery": np.bool_(False)},
+        "env_backend": "thread",
+        "learner": learner,
+        "out": tmp_path,
+        "final_episodes": 1,
+    }
+    train("dqn", "FrozenLake-v1", settings, **asked)
+    saved = json.loads((tmp_path / "settings.json").read_text())
+    assert saved["env_options"] == {"desc": ["SFF", "FFF", "FFG"], "is_slippery": False}
+    longer = TrainSettings(**{**vars(settings), "steps": 200})
+    assert train("dqn", "FrozenLake-v1", longer, **asked, resume=True).progress.steps == 200
+    # The command has the options from the file.
+    arguments = ["--resume", "--out", str(tmp_path), "--steps", "250", "--final-episodes", "1"]
+    assert main(["train", *arguments, "--quiet"]) == 0
+    (tmp_path / "policy.safetensors").unlink()  # as of a training that was killed
+    assert len(evaluate(tmp_path, episodes=2)) == 2
+
+
+def test_an_option_that_no_file_holds_is_refused_by_name_where_it_is_saved(tmp_path):
+    agent = Linear()
+    options = {"sutton_barto_reward": len}
+    arguments = {"env_options": options, "env_backend": "thread"}
+    with Loop(agent, agent, "CartPole-v1", SHORT, **arguments) as loop:
+        loop.start()
+        loop.wait()
+        with pytest.raises(UnsupportedTypeError, match="env_options has sutton_barto_reward="):
+            loop.save(tmp_path / "loop")
+    with pytest.raises(UnsupportedTypeError, match="cannot be saved"):
+        train("dqn", "CartPole-v1", SHORT, **arguments, out=tmp_path / "train")
 
 
 def test_the_policy_of_a_training_before_is_not_that_of_a_running_one(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie import _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import START_S, is_native, trainings_errors
 from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
@@ -26,11 +27,11 @@ from reverie.errors import (
 
 @dataclass(frozen=True)
 class LoopStep:
-    """What a step gave; arrays ``[count, ...]`` of the program's own."""
+    """What a step gave: arrays ``[count, ...]`` of the program's own; observations may be nests."""
 
-    observation: np.ndarray
+    observation: Any
     """What the next action answers: of a row whose episode ended, the first of the next one."""
-    after: np.ndarray
+    after: Any
     """What the action led to: of such a row, the last observation of its episode."""
     reward: np.ndarray
     terminated: np.ndarray
@@ -57,7 +58,7 @@ def first_returns(
     with trainings_errors(env, max(timeout_s, START_S)):
         rows = pool.reset().result()
     check_rows(env, rows.observation)
-    returns = np.zeros(len(rows.observation))
+    returns = np.zeros(len(rows.reward))
     over = np.zeros(len(returns), bool)
     for _ in range(_EVALUATION_STEPS_MAX):
         if is_stopped():
@@ -73,13 +74,13 @@ def first_returns(
     return [float(value) for value in returns]
 
 
-def check_rows(env: str, *arrays: np.ndarray) -> None:
+def check_rows(env: str, *nests: Any) -> None:  # noqa: ANN401
     """Refuses rewards or observations that are not finite.
 
     Raises:
         InvalidArgumentError: a number is not finite.
     """
-    if not all(is_finite(values) for values in arrays):
+    if not all(is_finite(leaf) for nest in nests for leaf in _reverie.flatten(nest)[1]):
         raise InvalidArgumentError(f"{env} gave a reward or an observation that is not finite")
 
 
@@ -127,12 +128,12 @@ class LoopEnvs:
         """Whether they are stepped in C++, in this process."""
         return self._native is not None
 
-    def reset(self) -> np.ndarray:
+    def reset(self) -> Any:  # noqa: ANN401
         """Begins the first episodes."""
         if self._native is not None:
             return self._begin(np.ones(self.count, bool))
         with trainings_errors(self.spec.id, max(self._timeout_s, START_S)):
-            return np.array(self._pool.reset(self._seed).result().observation)
+            return _copied(self._pool.reset(self._seed).result().observation)
 
     def step(self, actions: np.ndarray) -> LoopStep:
         """Steps each with its row of ``actions``; one whose episode ended begins the next.
@@ -146,10 +147,10 @@ class LoopEnvs:
         with trainings_errors(self.spec.id, self._timeout_s):
             rows = begun.result(self._timeout_s)
         is_over = rows.terminated | rows.truncated
-        observation, after = np.array(rows.observation), np.array(rows.observation)
+        observation, after = _copied(rows.observation), _copied(rows.observation)
         ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
         if self._native is None and is_over.any():
-            after[is_over] = rows.final_observation[is_over]
+            after = _with_rows(after, is_over, rows.final_observation)
         check_rows(self.spec.id, ended[0], observation, after)
         self.untaken = None
         if self._is_seeded:
@@ -162,7 +163,7 @@ class LoopEnvs:
         """Each as its episode's number and the actions since; None of what a function makes."""
         return self._played.state() if self._is_seeded else None
 
-    def resume(self, state: Any) -> np.ndarray:  # noqa: ANN401
+    def resume(self, state: Any) -> Any:  # noqa: ANN401
         """Begins the episodes of a `state`, and plays what was played; in place of `reset`.
 
         Raises:
@@ -179,7 +180,7 @@ class LoopEnvs:
         pool = self._python_pool(played)
         self._pool.close()
         self._pool = pool
-        return np.array(pool.reset(self._seed).result().observation)
+        return _copied(pool.reset(self._seed).result().observation)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -256,3 +257,17 @@ class LoopEnvs:
             seed=self._seed,
             timeout_s=max(self._timeout_s, START_S),
         )
+
+
+def _copied(nest: Any) -> Any:  # noqa: ANN401
+    """The observations as arrays of their own: a single one, or a nest of a Dict or Tuple space."""
+    _, leaves, structure = _reverie.flatten(nest)
+    return _reverie.fold(structure, [np.array(leaf) for leaf in leaves])
+
+
+def _with_rows(nest: Any, chosen: np.ndarray, given: Any) -> Any:  # noqa: ANN401
+    """The observations, with the chosen rows of others."""
+    _, leaves, structure = _reverie.flatten(nest)
+    for leaf, other in zip(leaves, _reverie.flatten(given)[1], strict=True):
+        leaf[chosen] = other[chosen]
+    return _reverie.fold(structure, leaves)

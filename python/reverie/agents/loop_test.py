@@ -106,6 +106,66 @@ def test_every_batch_is_learned_from_if_the_interval_is_not_a_binary_fraction(ac
     assert (progress.batches, progress.batch_count) == (330, 330)
 
 
+@pytest.mark.parametrize("actors", [0, 1])
+def test_a_loop_passes_on_observations_of_dict_and_tuple_spaces(actors):
+    gymnasium = pytest.importorskip("gymnasium")
+    spaces = gymnasium.spaces
+
+    class Nested(gymnasium.Env):
+        """Episodes of four steps; each observation says its step, and which episode it is of."""
+
+        observation_space = spaces.Dict(
+            at=spaces.Box(0, 99, (2,), np.float32),
+            which=spaces.Tuple([spaces.Discrete(1000), spaces.MultiBinary(3)]),
+        )
+        action_space = spaces.Discrete(2)
+        episode = 0
+
+        def seen(self):
+            at = np.full(2, self.steps, np.float32)
+            return {"at": at, "which": (self.episode, np.array([1, 0, 1], np.int8))}
+
+        def reset(self, *, seed=None, options=None):  # noqa: ARG002
+            super().reset(seed=seed)
+            self.steps = 0
+            self.episode += 1
+            return self.seen(), {}
+
+        def step(self, _action):
+            self.steps += 1
+            return self.seen(), 1.0, self.steps == 4, False, {}
+
+    class Agent:
+        batches = 0
+
+        def act(self, observation, *, step, explore):  # noqa: ARG002
+            count = len(observation["at"])
+            assert observation["at"].shape == (count, 2)
+            assert (observation["at"] < 4).all()  # of an episode that goes on
+            assert observation["which"][0].shape == (count,)
+            assert observation["which"][1].tolist() == [[1, 0, 1]] * count
+            return np.zeros(count, int)
+
+        def learn(self, batch, *, progress):  # noqa: ARG002
+            self.batches += 1
+            obs, then = batch["obs"], batch["next_obs"]
+            np.testing.assert_array_equal(then["at"], obs["at"] + 1)
+            np.testing.assert_array_equal(then["which"][0], obs["which"][0])
+            np.testing.assert_array_equal(batch["terminated"], then["at"][:, 0] == 4)
+
+    agent = Agent()
+    settings = TrainSettings(
+        seed=1, steps=60, warmup_steps=20, batch_size=16, actors=actors, envs_per_actor=2
+    )
+    with Loop(agent, agent, Nested, settings, env_backend="thread") as loop:
+        loop.start()
+        assert loop.wait(60)
+        assert loop.evaluate(episodes=3) == [4.0] * 3
+        assert loop.buffer.stats["cuts"] == 0
+        assert {episode.episode_return for episode in loop.episodes()} == {4.0}
+    assert agent.batches == 40
+
+
 def endless(reward=1.0):
     """A function that makes environments whose episodes have no end."""
     gymnasium = pytest.importorskip("gymnasium")

@@ -14,7 +14,8 @@ class Policy(Protocol):
         """Actions for a batch of observations.
 
         Args:
-            observation: what the environments gave, ``[B, ...]``.
+            observation: what the environments gave, ``[B, ...]``; of a Dict or Tuple space a nest
+                of such arrays.
             step: environment steps so far, for schedules.
             explore: whether to explore; evaluations do not.
 

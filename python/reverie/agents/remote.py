@@ -201,7 +201,7 @@ class _Actor:
                     joined["number"],
                     joined["algorithm"],
                     joined["env"],
-                    options,
+                    options if self._source is None else {},
                     settings,
                     self._source,
                 )

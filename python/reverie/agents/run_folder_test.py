@@ -172,6 +172,7 @@ def test_settings_can_be_read_from_a_file(tmp_path, capsys):
         ('algorithm = "dqn"\nenv = "CartPole-v1"\nbatch_sise = 3', "batch_size"),
         ('algorithm = "dqn"\nenv = "CartPole-v1"\nbatch_size = 0', "batch_size is 0"),
         ('algorithm = "dqn"\nenv = "CartPole-v1"\nenv_options = 3', "table"),
+        ('algorithm = "dqn"\nenv = "CartPole-v1"\nhidden = "64;64"', "hidden is '64;64'"),
         ("algorithm =", "run.toml"),
         ("settings = 3", "table"),
     ],

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie.errors import InvalidArgumentError, NotFoundError
+from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 
 _Class = TypeVar("_Class")
 
@@ -188,6 +191,31 @@ def checked_settings(settings: TrainSettings | None) -> TrainSettings:
     if settings is None:
         return TrainSettings()
     return _checks.instance("settings", settings, TrainSettings, "a reverie.TrainSettings")
+
+
+def saved_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment's options as files hold them: tuples and arrays are lists there.
+
+    Raises:
+        UnsupportedTypeError: a value that JSON does not hold, such as a function.
+    """
+    return {name: _saved_option(name, value) for name, value in options.items()}
+
+
+def _saved_option(name: str, value: object) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(json.dumps(value, default=_of_numpy))
+    except (TypeError, ValueError, RecursionError):
+        raise UnsupportedTypeError(
+            f"env_options has {name}={_checks.shown(value)}, which cannot be saved; give numbers, "
+            "texts, or lists and dicts of them"
+        ) from None
+
+
+def _of_numpy(value: object) -> Any:  # noqa: ANN401
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError
 
 
 def _option(field: dataclasses.Field[Any], value: object) -> OptionValue:

@@ -163,7 +163,7 @@ class Trainer(ProcessBound, Scoped):
             self._native = _reverie.Trainer(
                 algorithm,
                 env,
-                options,
+                options if source is None else {},  # the source has them, of any type
                 settings.options(),
                 source,
                 checkpoint,

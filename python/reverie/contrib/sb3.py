@@ -267,9 +267,9 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
     def full(self, _value: bool) -> None:
         """Settled by what is stored."""
 
-    def add(self, *arguments: Any) -> None:  # noqa: ANN401
+    def add(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         """Store one step of each environment; see ``TransitionBuffer.add``."""
-        TransitionBuffer.add(self, *arguments)
+        TransitionBuffer.add(self, *arguments, **named)
         self.pos += 1
 
     def _made(self, **arrays: Any) -> Any:  # noqa: ANN401

@@ -62,7 +62,6 @@ class TransitionBuffer:
         self.observation_space = observation_space
         self.action_space = action_space
         self.device = device
-        self._is_on_cpu = frameworks.torch_device(device).type == "cpu"
         self.n_envs = _checks.integer("n_envs", n_envs)
         self.handle_timeout_termination = handle_timeout_termination
         self._is_dict = type(observation_space).__name__ == "Dict"
@@ -93,6 +92,16 @@ class TransitionBuffer:
         self._batches = KeptBatches()
         self.tickets = None
         self.weights = None
+
+    @property
+    def device(self) -> Any:  # noqa: ANN401
+        """Where batches go. Stable-Baselines3 sets it again after it has loaded a buffer."""
+        return self._device
+
+    @device.setter
+    def device(self, device: Any) -> None:  # noqa: ANN401
+        self._is_on_cpu = frameworks.torch_device(device).type == "cpu"
+        self._device = device
 
     def size(self) -> int:
         """Transitions that can be drawn."""
