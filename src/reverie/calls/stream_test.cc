@@ -360,6 +360,26 @@ TEST_F(StreamTest, WhatACallbackHoldsMayUseTheStreamWhenAnotherCallbackReplacesI
   EXPECT_EQ(number_of(**stream->next(in_a_minute())), 7);
 }
 
+TEST_F(StreamTest, ACallbackThatRunsWhileItsStreamIsClosedIsToldOfIt) {
+  std::shared_ptr<ServedStream> served;
+  define("later",
+         [&](const std::shared_ptr<ServedStream>& stream, const Request&) { served = stream; });
+  const auto stream = open("later");
+  std::atomic<bool> is_in_it{false};
+  std::atomic<int> told{0};
+  std::thread server([&] {
+    served->set_changed([&](ServedStream& self) {
+      if (++told > 1) return;
+      is_in_it = true;
+      EXPECT_TRUE(test::eventually([&] { return self.is_closed(); }));
+    });
+  });
+  EXPECT_TRUE(test::eventually([&] { return is_in_it.load(); }));
+  stream->close();
+  server.join();
+  EXPECT_TRUE(test::eventually([&] { return told == 2; }));
+}
+
 TEST_F(StreamTest, AWaitEndsAtItsDeadlineAndTheStreamContinues) {
   std::shared_ptr<ServedStream> served;
   define("later",
@@ -406,12 +426,11 @@ TEST_F(StreamTest, InvalidUsesAreRefused) {
 
 TEST_F(StreamTest, TheIntegerOfAFunctionIsNoStreamsNumber) {
   const auto stream = open("count", 100);  // one that it could be taken for
-  ASSERT_TRUE(server_
-                  ->define("integer",
-                           [this](Request request) {
-                             server_->answer(request.id, number_payload(1));
-                           })
-                  .ok());
+  ASSERT_TRUE(
+      server_
+          ->define("integer",
+                   [this](Request request) { server_->answer(request.id, number_payload(1)); })
+          .ok());
   auto other = StreamReader::open(caller_, "server", "integer", {}, {});
   ASSERT_TRUE(other.ok()) << other.status().to_string();
   const auto value = (*other)->next(in_a_minute());
