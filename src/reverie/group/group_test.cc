@@ -457,6 +457,24 @@ TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
   }
 }
 
+// While a member leaves, another of its threads may be about to send what its group decided before:
+// that the broker should keep it.
+TEST_F(GroupTest, AMemberTellsTheBrokerAgainThatItLeavesOnceItsTurnsAreOver) {
+  broker_.reset();
+  const auto leaves = std::make_shared<std::atomic<int>>(0);
+  const auto count = [leaves, peer = broker_peer_.get()](const Request& request) {
+    const Result<BrokerRequest> read = decode_broker_request(request.message.payload);
+    if (!read.ok() || read->ask != BrokerRequestKind::kLeave) return;
+    ++*leaves;
+    peer->answer(request.id, {});
+  };
+  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, count).ok());
+  const auto group = join("m");
+  group->leave();
+  group->leave();
+  EXPECT_TRUE(test::eventually([&] { return *leaves == 2; }));
+}
+
 TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
   broker_->close();
   auto next = Broker::make(broker_peer_);
