@@ -324,11 +324,18 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   core.stall_timeout = options.stall_timeout;
   auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options);
   const std::weak_ptr<Impl> weak = impl;
-  const Status defined = peer->define(group_function(options.name), [weak](Request request) {
-    const auto group = weak.lock();
-    if (!group) return;
-    group->turn([&](GroupCore& made, TimePoint now) { made.on_request(std::move(request), now); });
-  });
+  const auto handle = [weak, answerer = peer->answerer()](Request request) {
+    const InboundId id = request.id;
+    bool is_taken = false;
+    if (const auto group = weak.lock()) {
+      group->turn([&](GroupCore& made, TimePoint now) {
+        made.on_request(std::move(request), now);
+        is_taken = true;
+      });
+    }
+    if (!is_taken) answerer.fail(id, {StatusCode::kNotFound, "", "the member has left", ""});
+  };
+  const Status defined = peer->define(group_function(options.name), handle);
   if (!defined.ok()) {
     impl->close();
     if (defined.code() != StatusCode::kAlreadyExists) return defined;
