@@ -113,8 +113,12 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
         made.changes = std::make_shared<const WeightsChanges>(std::move(*changes));
       }
     }
-    turn([&](WeightsCore& core, TimePoint time) { core.publish(std::move(made), time); });
-    return {};
+    Status status = cancelled("weights '{}' were closed", options_.name);
+    turn([&](WeightsCore& core, TimePoint time) {
+      core.publish(std::move(made), time);
+      status = {};
+    });
+    return status;
   }
 
   // False after close().

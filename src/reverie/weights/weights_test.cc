@@ -308,6 +308,10 @@ TEST_F(SharedWeightsTest, RefuseInvalidUses) {
   EXPECT_EQ(Weights::make(learner_, {"other", {"learner"}, true}).status().code(),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(published->pull(in_time()).status().code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(published->publish(1, filled(1.0f, 10)).ok());
+  published->close();
+  EXPECT_EQ(published->publish(2, filled(2.0f, 10)).code(), StatusCode::kCancelled);
+  EXPECT_EQ(published->held()->version, 1u);
 }
 
 }  // namespace
