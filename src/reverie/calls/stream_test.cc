@@ -329,6 +329,25 @@ TEST_F(StreamTest, ValuesGoBothWaysAndASenderWaitsForRoom) {
   sender.join();
 }
 
+TEST_F(StreamTest, AFinishThatCouldNotBeSentMayBeTriedAgain) {
+  Peer::Options options;
+  options.name = "busy";
+  options.uses_tcp = false;
+  options.calls_max = 3;
+  const std::shared_ptr<Peer> busy = Peer::make(options).value();
+  ASSERT_TRUE(busy->connect(server_->addresses().front()).ok());
+  ASSERT_TRUE(server_->define("keep", [](const Request&) {}).ok());
+  // It has two calls: one for its next value, and one that tells the server of its end.
+  const auto stream = StreamReader::open(busy, "server", "sums", number_payload(0), {1}).value();
+  const auto kept = PendingCall::begin(busy, "server", "keep", {}, {}).value();
+  EXPECT_EQ(stream->finish(in_a_minute()).code(), StatusCode::kResourceExhausted);
+  kept->cancel();
+  ASSERT_TRUE(stream->finish(in_a_minute()).ok());
+  const auto end = stream->next(in_a_minute());
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  EXPECT_FALSE(end->has_value());
+}
+
 TEST_F(StreamTest, AFailureReachesTheReaderAfterTheValuesBeforeIt) {
   define("fails", [](const std::shared_ptr<ServedStream>& stream, const Request&) {
     stream->set_changed([n = 0](ServedStream& self) mutable {
