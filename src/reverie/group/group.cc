@@ -478,7 +478,8 @@ void Group::leave() {
   impl_->leave();
   std::optional<Payload> farewell = impl_->close();
   if (!farewell) return;
-  (void)peer_->call(impl_->broker(), kBrokerFunction, *std::move(farewell), {}, [](CallResult) {});
+  (void)peer_->call(impl_->broker(), kBrokerFunction, *std::move(farewell), {},
+                    [](const CallResult&) {});
 }
 
 }  // namespace reverie
