@@ -90,6 +90,7 @@ class Weights(ProcessBound, Closing):
         Raises:
             InvalidArgumentError: the version is not above the one before.
             UnsupportedTypeError: a value that cannot be sent.
+            CancelledError: the weights are closed.
         """
         self._native.publish(_checks.integer("version", version, 0, _VERSION_MAX), value)
 

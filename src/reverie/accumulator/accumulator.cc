@@ -155,16 +155,14 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     return core_.why_waiting();
   }
 
-  void on_request(Request request) {
+  void on_request(Request request, const Peer::Answerer& answerer) {
     Result<Payload> answer = unavailable("the accumulator is closed");
     turn([&](TimePoint now) {
       mutex_.assert_held();
       answer = core_.on_request(request.caller, std::move(request.message.payload), now);
     });
-    const PeerTurn peer(turns_);
-    if (!peer) return;
-    if (answer.ok()) return peer->answer(request.id, std::move(*answer));
-    peer->fail(request.id, {answer.status().code(), "", answer.status().message(), ""});
+    if (answer.ok()) return answerer.answer(request.id, std::move(*answer));
+    answerer.fail(request.id, {answer.status().code(), "", answer.status().message(), ""});
   }
 
   const std::string& function() const { return function_; }
@@ -402,9 +400,11 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
   const std::string function = core.function;
   auto impl = std::make_shared<Impl>(peer.get(), group.get(), std::move(core), options.gradients);
   const std::weak_ptr<Impl> weak = impl;
-  const Status defined = peer->define(function, [weak](Request request) {
-    if (const auto accumulator = weak.lock()) accumulator->on_request(std::move(request));
-  });
+  const auto handle = [weak, answerer = peer->answerer()](Request request) {
+    if (const auto made = weak.lock()) return made->on_request(std::move(request), answerer);
+    answerer.fail(request.id, {StatusCode::kUnavailable, "", "the accumulator is closed", ""});
+  };
+  const Status defined = peer->define(function, handle);
   if (!defined.ok()) {
     impl->close();
     if (defined.code() != StatusCode::kAlreadyExists) return defined;

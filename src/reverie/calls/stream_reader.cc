@@ -194,9 +194,14 @@ Status StreamReader::finish(TimePoint until) {
     if (is_over_ || std::exchange(is_finished_, true)) return {};
     count = sent_;
   }
-  REVERIE_ASSIGN_OR_RETURN(const Call told, ask(StreamAsk::kFinish, count));
-  if (!told->wait_until(until)) return deadline_exceeded("'{}' has not answered in time", to_);
-  const CallResult& result = told->result();
+  const Result<Call> told = ask(StreamAsk::kFinish, count);
+  if (!told.ok()) {  // the server was not told, so it may be tried again
+    MutexLock lock(mutex_);
+    is_finished_ = false;
+    return told.status();
+  }
+  if (!(*told)->wait_until(until)) return deadline_exceeded("'{}' has not answered in time", to_);
+  const CallResult& result = (*told)->result();
   return result.kind == CallResult::Kind::kAnswer ? Status() : failure_of(result);
 }
 

@@ -153,10 +153,12 @@ void ServedStream::tell() {
   const auto self = shared_from_this();
   while (true) {
     std::shared_ptr<Changed> changed;
+    bool was_closed = false;  // if it is closed during the call, another call tells of that
     {
       MutexLock lock(mutex_);
       has_news_ = true;
       if (is_telling_ || !changed_) return;
+      was_closed = core_.is_closed();
       is_telling_ = true;
       has_news_ = false;
       changed = changed_;
@@ -166,7 +168,7 @@ void ServedStream::tell() {
     std::shared_ptr<Changed> gone;  // what it holds is released under no lock
     MutexLock lock(mutex_);
     is_telling_ = false;
-    if (core_.is_closed()) gone = std::move(changed_);
+    if (was_closed && !has_news_) gone = std::move(changed_);
     if (!has_news_ || !changed_) return;
   }
 }
@@ -265,11 +267,11 @@ struct StreamServer::State : std::enable_shared_from_this<State> {
       }
     }
     if (!is_number && message->ask == StreamAsk::kNext) {
-      return here->fail(request.id,
-                        {StatusCode::kFailedPrecondition, "",
-                         format("{} is no stream's number; streams are served by StreamServer",
-                                message->stream),
-                         ""});
+      return here->fail(
+          request.id,
+          {StatusCode::kFailedPrecondition, "",
+           format("{} is no stream's number; streams are served by StreamServer", message->stream),
+           ""});
     }
     if (is_lost && message->ask == StreamAsk::kNext) {
       // Without an error the caller would take it for a stream without values.

@@ -329,6 +329,25 @@ TEST_F(StreamTest, ValuesGoBothWaysAndASenderWaitsForRoom) {
   sender.join();
 }
 
+TEST_F(StreamTest, AFinishThatCouldNotBeSentMayBeTriedAgain) {
+  Peer::Options options;
+  options.name = "busy";
+  options.uses_tcp = false;
+  options.calls_max = 3;
+  const std::shared_ptr<Peer> busy = Peer::make(options).value();
+  ASSERT_TRUE(busy->connect(server_->addresses().front()).ok());
+  ASSERT_TRUE(server_->define("keep", [](const Request&) {}).ok());
+  // It has two calls: one for its next value, and one that tells the server of its end.
+  const auto stream = StreamReader::open(busy, "server", "sums", number_payload(0), {1}).value();
+  const auto kept = PendingCall::begin(busy, "server", "keep", {}, {}).value();
+  EXPECT_EQ(stream->finish(in_a_minute()).code(), StatusCode::kResourceExhausted);
+  kept->cancel();
+  ASSERT_TRUE(stream->finish(in_a_minute()).ok());
+  const auto end = stream->next(in_a_minute());
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  EXPECT_FALSE(end->has_value());
+}
+
 TEST_F(StreamTest, AFailureReachesTheReaderAfterTheValuesBeforeIt) {
   define("fails", [](const std::shared_ptr<ServedStream>& stream, const Request&) {
     stream->set_changed([n = 0](ServedStream& self) mutable {
@@ -358,6 +377,26 @@ TEST_F(StreamTest, WhatACallbackHoldsMayUseTheStreamWhenAnotherCallbackReplacesI
   served->set_changed([last = std::shared_ptr<LastValue>(new LastValue{served})](ServedStream&) {});
   served->set_changed([](ServedStream&) {});
   EXPECT_EQ(number_of(**stream->next(in_a_minute())), 7);
+}
+
+TEST_F(StreamTest, ACallbackThatRunsWhileItsStreamIsClosedIsToldOfIt) {
+  std::shared_ptr<ServedStream> served;
+  define("later",
+         [&](const std::shared_ptr<ServedStream>& stream, const Request&) { served = stream; });
+  const auto stream = open("later");
+  std::atomic<bool> is_in_it{false};
+  std::atomic<int> told{0};
+  std::thread server([&] {
+    served->set_changed([&](ServedStream& self) {
+      if (++told > 1) return;
+      is_in_it = true;
+      EXPECT_TRUE(test::eventually([&] { return self.is_closed(); }));
+    });
+  });
+  EXPECT_TRUE(test::eventually([&] { return is_in_it.load(); }));
+  stream->close();
+  server.join();
+  EXPECT_TRUE(test::eventually([&] { return told == 2; }));
 }
 
 TEST_F(StreamTest, AWaitEndsAtItsDeadlineAndTheStreamContinues) {
@@ -406,12 +445,11 @@ TEST_F(StreamTest, InvalidUsesAreRefused) {
 
 TEST_F(StreamTest, TheIntegerOfAFunctionIsNoStreamsNumber) {
   const auto stream = open("count", 100);  // one that it could be taken for
-  ASSERT_TRUE(server_
-                  ->define("integer",
-                           [this](Request request) {
-                             server_->answer(request.id, number_payload(1));
-                           })
-                  .ok());
+  ASSERT_TRUE(
+      server_
+          ->define("integer",
+                   [this](Request request) { server_->answer(request.id, number_payload(1)); })
+          .ok());
   auto other = StreamReader::open(caller_, "server", "integer", {}, {});
   ASSERT_TRUE(other.ok()) << other.status().to_string();
   const auto value = (*other)->next(in_a_minute());

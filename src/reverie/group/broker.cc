@@ -22,7 +22,8 @@ BrokerOptions core_options() {
 class Broker::Impl {
  public:
   explicit Impl(Peer* peer)
-      : turns_(peer),
+      : answerer_(peer->answerer()),
+        turns_(peer),
         core_(core_options()),
         timers_(clock_),
         alarm_(timers_, [this] { turn([](BrokerCore&, TimePoint) {}); }) {}
@@ -56,11 +57,31 @@ class Broker::Impl {
     return core_.groups();
   }
 
+  void on_request(const Request& request) {
+    bool is_taken = false;
+    turn([&](BrokerCore& core, TimePoint now) {
+      core.on_request(request, now);
+      is_taken = true;
+    });
+    if (!is_taken) refuse(answerer_, request.id, closed());
+  }
+
   void close() {
     turns_.undefine(kBrokerFunction);
-    turn([](BrokerCore& core, TimePoint) { core.close(); });
     turns_.close();
     timers_.stop();
+    std::vector<BrokerCore::Answer> answers;
+    {
+      MutexLock lock(mutex_);
+      core_.close();
+      answers = core_.take_answers();
+    }
+    for (const BrokerCore::Answer& answer : answers) refuse(answerer_, answer.to, answer.status);
+  }
+
+  static Status closed() { return unavailable("the broker was closed"); }
+  static void refuse(const Peer::Answerer& answerer, InboundId request, const Status& why) {
+    answerer.fail(request, {why.code(), "", why.message(), ""});
   }
 
   Status check_fork() const { return fork_guard_.check("broker"); }
@@ -68,6 +89,7 @@ class Broker::Impl {
  private:
   const ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
+  const Peer::Answerer answerer_;  // for requests that no turn takes any more
   PeerTurns turns_;
   mutable Mutex mutex_;
   BrokerCore core_ REVERIE_GUARDED_BY(mutex_);
@@ -81,11 +103,11 @@ Broker::Broker(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
 Result<std::unique_ptr<Broker>> Broker::make(std::shared_ptr<Peer> peer) {
   auto impl = std::make_shared<Impl>(peer.get());
   const std::weak_ptr<Impl> weak = impl;
-  REVERIE_RETURN_IF_ERROR(peer->define(kBrokerFunction, [weak](const Request& request) {
-    if (const auto broker = weak.lock()) {
-      broker->turn([&](BrokerCore& core, TimePoint now) { core.on_request(request, now); });
-    }
-  }));
+  const auto handle = [weak, answerer = peer->answerer()](const Request& request) {
+    if (const auto broker = weak.lock()) return broker->on_request(request);
+    Impl::refuse(answerer, request.id, Impl::closed());
+  };
+  REVERIE_RETURN_IF_ERROR(peer->define(kBrokerFunction, handle));
   peer->add_withdrawn([weak](InboundId request) {
     if (const auto broker = weak.lock()) {
       broker->turn([&](BrokerCore& core, TimePoint now) { core.on_withdrawn(request, now); });

@@ -31,6 +31,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   Impl(Peer* peer, MemberCore::Options member, const Options& options)
       : turns_(peer),
         name_(member.group),
+        broker_(member.broker),
         share_(options.shared_bytes_max,
                [this](const std::vector<SharedRounds::Finished>& ends) { on_shared(ends); }),
         core_(std::move(member),
@@ -41,6 +42,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}
 
   const std::string& name() const { return name_; }
+  const std::string& broker() const { return broker_; }
   Status check_fork() const { return fork_guard_.check("group"); }
 
   // Handles an event under the lock, then its effects under no lock. Does nothing after close().
@@ -217,17 +219,22 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     turns_.undefine(group_function(name_));
   }
 
-  void close() {
+  // A turn that was in progress may have asked the broker to keep this member, after leave() had
+  // told it otherwise. So the first call returns what to tell it last.
+  std::optional<Payload> close() {
     turns_.close();
     timers_.stop();
     share_.close();
     // Rounds that no later turn ends.
     std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds;
+    std::optional<Payload> farewell;
     {
       MutexLock lock(mutex_);
       rounds.swap(rounds_);
+      if (!std::exchange(is_closed_, true)) farewell = core_.member().farewell();
     }
     for (auto& [id, round] : rounds) finish(*round, {id, cancelled("the group was left"), {}});
+    return farewell;
   }
 
   const std::shared_ptr<BatchMemory>& memory() const { return memory_; }
@@ -243,36 +250,6 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         core.on_shared(end.id, end.status, end.differs_with, now);
       }
     });
-  }
-
-  static void begin_shared(const std::shared_ptr<SharedRounds>& share,
-                           const std::shared_ptr<GroupRound>& round,
-                           const GroupCore::Shared& about) {
-    if (!share) return;  // the membership has ended, and so has the round
-    SharedRounds::Start start;
-    start.id = about.id;
-    start.key = about.key;
-    start.step = about.step;
-    start.layout = round->layout_;
-    start.buffer = round->buffer_;
-    if (round->slot_ && round->slot_->rounds == share) {
-      start.offset = round->slot_->offset;
-      start.is_awaited = round->is_awaited_;
-      round->slot_->rounds.reset();  // the round has it now
-    }
-    {
-      MutexLock lock(round->mutex_);
-      round->share_ = share;
-      round->changed_.notify_all();
-    }
-    share->begin(std::move(start));
-    bool is_done = false;
-    {
-      MutexLock lock(round->mutex_);
-      is_done = round->is_done_;
-    }
-    // The round may have failed before it was begun in shared memory.
-    if (is_done) share->forget(about.id);
   }
 
   void send(const PeerTurn& peer, GroupCore::Outgoing out) {
@@ -311,6 +288,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   Clock& clock_ = Clock::system();
   PeerTurns turns_;
   const std::string name_;
+  const std::string broker_;
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
   mutable Mutex mutex_;
   mutable CondVar changed_;
@@ -319,6 +297,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_left_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, std::function<void()>> listeners_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t last_listener_ REVERIE_GUARDED_BY(mutex_) = 0;
   TimerQueue timers_;
@@ -345,11 +324,18 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   core.stall_timeout = options.stall_timeout;
   auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options);
   const std::weak_ptr<Impl> weak = impl;
-  const Status defined = peer->define(group_function(options.name), [weak](Request request) {
-    const auto group = weak.lock();
-    if (!group) return;
-    group->turn([&](GroupCore& made, TimePoint now) { made.on_request(std::move(request), now); });
-  });
+  const auto handle = [weak, answerer = peer->answerer()](Request request) {
+    const InboundId id = request.id;
+    bool is_taken = false;
+    if (const auto group = weak.lock()) {
+      group->turn([&](GroupCore& made, TimePoint now) {
+        made.on_request(std::move(request), now);
+        is_taken = true;
+      });
+    }
+    if (!is_taken) answerer.fail(id, {StatusCode::kNotFound, "", "the member has left", ""});
+  };
+  const Status defined = peer->define(group_function(options.name), handle);
   if (!defined.ok()) {
     impl->close();
     if (defined.code() != StatusCode::kAlreadyExists) return defined;
@@ -375,13 +361,11 @@ const std::string& Group::name() const {
 }
 
 std::optional<bool> Group::shares_memory() const {
-  if (!impl_->check_fork().ok()) return std::nullopt;
-  return impl_->shares_memory();
+  return impl_->check_fork().ok() ? impl_->shares_memory() : std::nullopt;
 }
 
 std::optional<std::size_t> Group::host_count() const {
-  if (!impl_->check_fork().ok()) return std::nullopt;
-  return impl_->host_count();
+  return impl_->check_fork().ok() ? impl_->host_count() : std::nullopt;
 }
 
 bool Group::update() {
@@ -389,8 +373,7 @@ bool Group::update() {
 }
 
 Membership Group::membership() const {
-  if (!impl_->check_fork().ok()) return {};
-  return impl_->membership();
+  return impl_->check_fork().ok() ? impl_->membership() : Membership();
 }
 
 std::uint64_t Group::membership_id() const {
@@ -421,8 +404,7 @@ void Group::set_stall_timeout(Duration timeout) {
 }
 
 std::string Group::why_waiting() const {
-  if (!impl_->check_fork().ok()) return {};
-  return impl_->why_waiting();
+  return impl_->check_fork().ok() ? impl_->why_waiting() : std::string();
 }
 
 Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
@@ -494,7 +476,10 @@ Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::str
 void Group::leave() {
   if (!impl_->check_fork().ok()) return;
   impl_->leave();
-  impl_->close();
+  std::optional<Payload> farewell = impl_->close();
+  if (!farewell) return;
+  (void)peer_->call(impl_->broker(), kBrokerFunction, *std::move(farewell), {},
+                    [](const CallResult&) {});
 }
 
 }  // namespace reverie

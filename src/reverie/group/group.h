@@ -182,6 +182,10 @@ class Group {
 
  private:
   Group(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl);
+  // Does a step of the round in shared memory.
+  static void begin_shared(const std::shared_ptr<SharedRounds>& share,
+                           const std::shared_ptr<GroupRound>& round,
+                           const GroupCore::Shared& about);
   static std::shared_ptr<Round> round_in(const SumSpace& space, GroupRound& round, bool is_awaited);
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<Impl> impl_;

@@ -66,4 +66,33 @@ std::shared_ptr<Round> Group::round_in(const SumSpace& space, GroupRound& round,
                                        round.members_.size());
 }
 
+void Group::begin_shared(const std::shared_ptr<SharedRounds>& share,
+                         const std::shared_ptr<GroupRound>& round, const GroupCore::Shared& about) {
+  if (!share) return;  // the membership has ended, and so has the round
+  SharedRounds::Start start;
+  start.id = about.id;
+  start.key = about.key;
+  start.step = about.step;
+  start.layout = round->layout_;
+  start.buffer = round->buffer_;
+  if (round->slot_ && round->slot_->rounds == share) {
+    start.offset = round->slot_->offset;
+    start.is_awaited = round->is_awaited_;
+    round->slot_->rounds.reset();  // the round has it now
+  }
+  {
+    MutexLock lock(round->mutex_);
+    round->share_ = share;
+    round->changed_.notify_all();
+  }
+  share->begin(std::move(start));
+  bool is_done = false;
+  {
+    MutexLock lock(round->mutex_);
+    is_done = round->is_done_;
+  }
+  // The round may have failed before it was begun in shared memory.
+  if (is_done) share->forget(about.id);
+}
+
 }  // namespace reverie

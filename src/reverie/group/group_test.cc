@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "reverie/calls/pending_call.h"
 #include "reverie/group/broker.h"
 #include "reverie/group/membership.h"
 #include "reverie/tensor/value_reader.h"
@@ -457,6 +458,24 @@ TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
   }
 }
 
+// While a member leaves, another of its threads may be about to send what its group decided before:
+// that the broker should keep it.
+TEST_F(GroupTest, AMemberTellsTheBrokerAgainThatItLeavesOnceItsTurnsAreOver) {
+  broker_.reset();
+  const auto leaves = std::make_shared<std::atomic<int>>(0);
+  const auto count = [leaves, peer = broker_peer_.get()](const Request& request) {
+    const Result<BrokerRequest> read = decode_broker_request(request.message.payload);
+    if (!read.ok() || read->ask != BrokerRequestKind::kLeave) return;
+    ++*leaves;
+    peer->answer(request.id, {});
+  };
+  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, count).ok());
+  const auto group = join("m");
+  group->leave();
+  group->leave();
+  EXPECT_TRUE(test::eventually([&] { return *leaves == 2; }));
+}
+
 TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
   broker_->close();
   auto next = Broker::make(broker_peer_);
@@ -467,6 +486,49 @@ TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
   const Status joined = group->wait_members(1, soon());
   EXPECT_TRUE(joined.ok()) << joined.to_string();
   EXPECT_EQ((*next)->groups().size(), 1u);
+}
+
+// The handler of such a request was looked up before the broker undefined it, and runs afterwards.
+TEST_F(GroupTest, ARequestThatABrokerIsGivenWhileItClosesIsAnswered) {
+  std::atomic<bool> is_held{false};
+  std::atomic<bool> are_sent{false};
+  // Keeps the thread that reads the broker's messages until all calls have been sent: it takes them
+  // in one turn.
+  const auto hold = [&](const Request& request) {
+    is_held = true;
+    EXPECT_TRUE(test::eventually([&] { return are_sent.load(); }));
+    broker_peer_->answer(request.id, Payload());
+  };
+  const auto close = [&](const Request& request) {
+    broker_->close();
+    broker_peer_->answer(request.id, Payload());
+  };
+  ASSERT_TRUE(broker_peer_->define("hold", hold).ok());
+  ASSERT_TRUE(broker_peer_->define("close", close).ok());
+  const auto member = make_peer("m");
+  ASSERT_TRUE(member->connect(address_).ok());
+  EXPECT_EQ(member->sync("broker", "nothing", {}, {}).status.code(), StatusCode::kNotFound);
+  // Then a call has been written when it returns.
+  ASSERT_TRUE(test::eventually([&] {
+    const auto peers = member->peers();
+    return peers.size() == 1 && peers[0].transport == "shared memory";
+  }));
+  const auto begin = [&](const std::string& function, const Payload& payload) {
+    return PendingCall::begin(member, "broker", function, payload, {}).value();
+  };
+  BrokerRequest watch;
+  watch.group = "g";
+  watch.self = {"m", 1, 0};
+  std::vector<std::shared_ptr<PendingCall>> calls{begin("hold", {})};
+  ASSERT_TRUE(test::eventually([&] { return is_held.load(); }));
+  calls.push_back(begin("close", {}));
+  for (int i = 0; i < 4; ++i) calls.push_back(begin(kBrokerFunction, encode(watch)));
+  are_sent = true;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    ASSERT_TRUE(calls[i]->wait_until(soon())) << "call " << i;
+    const StatusCode code = calls[i]->result().status.code();
+    EXPECT_EQ(code, i < 2 ? StatusCode::kOk : StatusCode::kUnavailable) << "call " << i;
+  }
 }
 
 TEST_F(GroupTest, AForkedChildNeitherAddsNorRemovesListeners) {

@@ -51,13 +51,17 @@ void MemberCore::drop_membership() {
   index_ = 0;
 }
 
-void MemberCore::leave() {
-  if (!std::exchange(is_joined_, false)) return;
+Payload MemberCore::farewell() const {
   BrokerRequest request;
   request.ask = BrokerRequestKind::kLeave;
   request.group = options_.group;
   request.self = options_.self;
-  calls_.push_back({0, encode(request)});
+  return encode(request);
+}
+
+void MemberCore::leave() {
+  if (!std::exchange(is_joined_, false)) return;
+  calls_.push_back({0, farewell()});
   watch_ticket_ = 0;
   retry_at_ = TimePoint::max();
   drop_membership();

@@ -113,12 +113,22 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
         made.changes = std::make_shared<const WeightsChanges>(std::move(*changes));
       }
     }
-    turn([&](WeightsCore& core, TimePoint time) { core.publish(std::move(made), time); });
-    return {};
+    Status status = cancelled("weights '{}' were closed", options_.name);
+    turn([&](WeightsCore& core, TimePoint time) {
+      core.publish(std::move(made), time);
+      status = {};
+    });
+    return status;
   }
 
-  void on_request(const Request& request) {
-    turn([&](WeightsCore& core, TimePoint now) { core.on_request(request, now); });
+  // False after close().
+  bool on_request(const Request& request) {
+    bool is_taken = false;
+    turn([&](WeightsCore& core, TimePoint now) {
+      core.on_request(request, now);
+      is_taken = true;
+    });
+    return is_taken;
   }
   void on_withdrawn(InboundId request) {
     turn([&](WeightsCore& core, TimePoint) { core.on_withdrawn(request); });
@@ -288,9 +298,14 @@ Result<std::unique_ptr<Weights>> Weights::make(std::shared_ptr<Peer> peer, const
   }
   auto impl = std::make_shared<Impl>(peer.get(), options);
   const std::weak_ptr<Impl> weak = impl;
-  const Status defined = peer->define(impl->function(), [weak](const Request& request) {
-    if (const auto weights = weak.lock()) weights->on_request(request);
-  });
+  // Otherwise a request that is given to these weights while they close would wait for ever.
+  const auto handle = [weak, answerer = peer->answerer()](const Request& request) {
+    const auto weights = weak.lock();
+    if (weights && weights->on_request(request)) return;
+    answerer.fail(request.id,
+                  {StatusCode::kUnavailable, "", "these weights are no longer served", ""});
+  };
+  const Status defined = peer->define(impl->function(), handle);
   if (!defined.ok()) {
     impl->close();
     if (defined.code() != StatusCode::kAlreadyExists) return defined;

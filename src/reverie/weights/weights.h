@@ -49,7 +49,7 @@ class Weights {
   Weights& operator=(const Weights&) = delete;
 
   // Copies the value, and answers the waiting peers. INVALID_ARGUMENT unless `version` is above
-  // this peer's; RESOURCE_EXHAUSTED if there is no memory.
+  // this peer's; RESOURCE_EXHAUSTED if there is no memory; CANCELLED once closed.
   Status publish(std::uint64_t version, const Payload& value);
   // The version that this peer has, and serves; null if it has none.
   VersionPtr held() const;
