@@ -55,20 +55,23 @@ class JoinStack:
     """Makes stacks of pictures one picture: ``[B, k, C, H, W]`` becomes ``[B, k * C, H, W]``.
 
     For a buffer with ``frame_stack=k`` whose frames have channels of their own, which convolutions
-    take as one axis. Nothing is copied.
+    take as one axis. Sequences have an axis T after B. Nothing is copied.
     """
 
     def __call__(self, batch: _Batch) -> _Batch:
         """Transform both observations."""
-        for name in _OBSERVATIONS:
-            batch[name] = _mapped(batch[name], self._joined)
-        return batch
+        before = 2 if "mask" in batch else 1  # axes of a batch; sequences have a mask
 
-    @staticmethod
-    def _joined(array: Any) -> Any:  # noqa: ANN401
-        if np.ndim(array) != 5:  # numbers beside the pictures
-            return array
-        return array.reshape((len(array), array.shape[1] * array.shape[2], *array.shape[3:]))
+        def joined(array: Any) -> Any:  # noqa: ANN401
+            if np.ndim(array) != before + 4:  # numbers beside the pictures
+                return array
+            shape = array.shape
+            channels = shape[before] * shape[before + 1]
+            return array.reshape((*shape[:before], channels, *shape[before + 2 :]))
+
+        for name in _OBSERVATIONS:
+            batch[name] = _mapped(batch[name], joined)
+        return batch
 
 
 class RunningMoments:

@@ -177,6 +177,15 @@ def test_join_stack_turns_frame_stacks_into_channels():
     np.testing.assert_array_equal(batch["next_obs"][:, 3:], raw["next_obs"][:, 1])
 
 
+def test_join_stack_keeps_the_steps_of_sequences_apart():
+    options = {"sequence_length": 3, "transforms": [rt.JoinStack()]}
+    batch = filled((3, 4, 5), frame_stack=2, **options).sample(8)
+    raw = filled((3, 4, 5), frame_stack=2, sequence_length=3).sample(8)
+    assert raw["obs"].shape == (8, 3, 2, 3, 4, 5)
+    np.testing.assert_array_equal(batch["obs"], raw["obs"].reshape(8, 3, 6, 4, 5))
+    assert filled((3, 4, 5), **options).sample(8)["obs"].shape == (8, 3, 3, 4, 5)
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(UnsupportedTypeError, match="a transform is 3; it must be a function"):
         reverie.ReplayBuffer(10, transforms=[3])

@@ -276,6 +276,30 @@ def test_ctrl_c_ends_the_command_at_once_and_keeps_the_results_so_far(tmp_path):
     assert (tmp_path / "curve.csv").stat().st_size > 30
 
 
+def test_ctrl_c_ends_the_command_in_two_lines_if_nothing_can_be_saved(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(out)]
+    flags = ["--steps", str(10**11), "--actors", "2", "--hidden", "16"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "reverie", "train", *arguments, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as command:
+        for line in command.stdout:
+            if "gradient steps/s" in line:
+                break
+        out.rename(tmp_path / "elsewhere")
+        out.write_text("no folder")
+        command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=60)
+    assert command.returncode == 130
+    assert str(out) in errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize("actors", [0, 2])
 def test_evaluations_during_training_keep_the_best_policy(actors):
     settings = TrainSettings(

@@ -252,7 +252,10 @@ def _run(arguments: argparse.Namespace) -> int:
         with trainer:
             return _train(trainer, arguments)
     except KeyboardInterrupt:
-        _save(trainer, arguments.out)
+        try:
+            _save(trainer, arguments.out)
+        except (ReverieError, OSError) as error:  # a full disk
+            _say_error(error, _INTERRUPTED)
         return _say_error("interrupted; the training was stopped", _INTERRUPTED)
     except (ReverieError, OSError) as error:
         with contextlib.suppress(ReverieError, OSError):  # of a device that is gone there is none

@@ -122,7 +122,8 @@ def completed(arguments: argparse.Namespace) -> argparse.Namespace:
 def _read_config(path: Path) -> dict[str, Any]:
     """Settings by name; those of a table ``[settings]`` as well."""
     try:
-        document = toml_reader()(path.read_text())
+        # Some editors begin a file with a byte-order mark, which TOML does not have.
+        document = toml_reader()(path.read_bytes().decode("utf-8-sig"))
     except RecursionError:
         raise InvalidArgumentError(f"{path}: nested too deeply; two levels are enough") from None
     except ValueError as error:

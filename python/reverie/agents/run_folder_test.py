@@ -150,11 +150,15 @@ def test_the_plot_works_for_one_core_and_for_many(tmp_path):
         assert (tmp_path / f"{cores}.svg").stat().st_size > 1_000
 
 
-def test_settings_can_be_read_from_a_file(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "start", ["", "\N{ZERO WIDTH NO-BREAK SPACE}# \N{GREEK SMALL LETTER GAMMA}\n"]
+)
+def test_settings_can_be_read_from_a_file(tmp_path, capsys, start):
     config = tmp_path / "run.toml"
     config.write_text(
-        'algorithm = "dqn"\nenv = "CartPole-v1"\n[settings]\nseed = 1\nsteps = 400\n'
-        "hidden = [8]\nwarmup_steps = 100\nbatch_size = 16\n"
+        start + 'algorithm = "dqn"\nenv = "CartPole-v1"\n[settings]\nseed = 1\nsteps = 400\n'
+        "hidden = [8]\nwarmup_steps = 100\nbatch_size = 16\n",
+        encoding="utf-8",  # the first character of some files, in UTF-8
     )
     out = tmp_path / "run"
     arguments = ["--config", str(config), "--steps", "300", "--out", str(out)]

@@ -257,7 +257,7 @@ def _read_config(given: str, form: str | None) -> ServerConfig:
                 f"{path} is larger than {CONFIG_MAX} bytes; it holds no data"
             )
         try:
-            text = held.decode()
+            text = held.decode("utf-8-sig")  # some editors begin with a byte-order mark
         except UnicodeDecodeError as error:
             raise InvalidArgumentError(f"{path} is no UTF-8: {error.reason}") from None
         if form is None and path.name.endswith((".toml", *_TEXT_PROTO_SUFFIXES)):
