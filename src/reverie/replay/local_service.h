@@ -80,8 +80,8 @@ class LocalService final : public ReplayService {
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   // Also waits for completions that another thread of the store runs: that of the deadlines, and
-  // those of a log and of checkpoints, on which it must not be called. A second caller waits for
-  // the first.
+  // those of a log and of checkpoints, on which it must not be called, nor the store be destroyed.
+  // A second caller waits for the first.
   void close() override;
 
   // Only an embedded store offers this. NOT_FOUND lists the existing tables.
