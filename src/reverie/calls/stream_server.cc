@@ -327,7 +327,7 @@ Result<std::unique_ptr<StreamServer>> StreamServer::make(const std::shared_ptr<P
     answerer.fail(request.id, no_streams());
   };
   REVERIE_RETURN_IF_ERROR(peer->define(std::string(kStreamsFunction), serve));
-  peer->add_withdrawn([weak](InboundId request) {
+  peer->add_withdrawn(weak, [weak](InboundId request) {
     if (const auto open = weak.lock()) open->withdraw(request);
   });
   return std::unique_ptr<StreamServer>(new StreamServer(peer, state));

@@ -108,7 +108,7 @@ Result<std::unique_ptr<Broker>> Broker::make(std::shared_ptr<Peer> peer) {
     Impl::refuse(answerer, request.id, Impl::closed());
   };
   REVERIE_RETURN_IF_ERROR(peer->define(kBrokerFunction, handle));
-  peer->add_withdrawn([weak](InboundId request) {
+  peer->add_withdrawn(weak, [weak](InboundId request) {
     if (const auto broker = weak.lock()) {
       broker->turn([&](BrokerCore& core, TimePoint now) { core.on_withdrawn(request, now); });
     }

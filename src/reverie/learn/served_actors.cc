@@ -274,7 +274,7 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
     if (const auto actors = weak.lock()) return actors->on_report(std::move(request));
     answerer.answer(request.id, Impl::over());
   }));
-  peer->add_withdrawn([weak](InboundId request) {
+  peer->add_withdrawn(weak, [weak](InboundId request) {
     if (const auto actors = weak.lock()) actors->on_withdrawn(request);
   });
   std::unique_ptr<ServedActors> served(new ServedActors(std::move(peer), impl));

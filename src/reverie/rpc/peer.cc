@@ -143,7 +143,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         if (handler != handlers_.end()) handled.emplace_back(handler->second, std::move(request));
       }
       if (!withdrawals.empty()) {
-        withdrawn = more_withdrawn_;
+        for (const auto& more : more_withdrawn_) withdrawn.push_back(more.second);
         if (withdrawn_) withdrawn.push_back(withdrawn_);
       }
       if (!unreported_.empty()) {
@@ -265,19 +265,24 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void set_withdrawn(Withdrawn withdrawn) {
     if (is_forked()) return;
     MutexLock lock(mutex_);
-    withdrawn_ = std::move(withdrawn);
+    withdrawn_.swap(withdrawn);  // what was there ends after the lock
   }
 
-  void add_withdrawn(Withdrawn withdrawn) {
+  void add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn) {
     if (is_forked()) return;
+    std::vector<OwnedWithdrawn> ended;  // after the lock
     MutexLock lock(mutex_);
-    more_withdrawn_.push_back(std::move(withdrawn));
+    const auto rest = std::ranges::partition(
+        more_withdrawn_, [](const OwnedWithdrawn& one) { return !one.first.expired(); });
+    ended.assign(std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+    more_withdrawn_.erase(rest.begin(), rest.end());
+    more_withdrawn_.emplace_back(std::move(owner), std::move(withdrawn));
   }
 
   void set_on_event(OnEvent on_event) {
     if (is_forked()) return;
     MutexLock lock(mutex_);
-    on_event_ = std::move(on_event);
+    on_event_.swap(on_event);
   }
 
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
@@ -543,7 +548,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     // They are released under no lock.
     std::unordered_map<std::string, Handler> handlers;
     Withdrawn withdrawn;
-    std::vector<Withdrawn> more;
+    std::vector<OwnedWithdrawn> more;
     OnEvent on_event;
     MutexLock lock(mutex_);
     handlers.swap(handlers_);
@@ -552,6 +557,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     on_event.swap(on_event_);
   }
 
+  using OwnedWithdrawn = std::pair<std::weak_ptr<const void>, Withdrawn>;
   using Links = std::unordered_map<LinkId, std::shared_ptr<WireLink>>;
 
   // It is destroyed on the loop's thread, whichever thread releases it last.
@@ -910,7 +916,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Withdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<OwnedWithdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
   OnEvent on_event_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::pair<EventKind, std::string>> unreported_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
@@ -978,8 +984,8 @@ void Peer::set_on_event(OnEvent on_event) {
 Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
   return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory);
 }
-void Peer::add_withdrawn(Withdrawn withdrawn) {
-  impl_->add_withdrawn(std::move(withdrawn));
+void Peer::add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn) {
+  impl_->add_withdrawn(std::move(owner), std::move(withdrawn));
 }
 Result<CallId> Peer::call(const std::string& peer, const std::string& function, Payload payload,
                           const CallOptions& options, Done done) {

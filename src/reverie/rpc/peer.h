@@ -101,8 +101,8 @@ class Peer {
   // False if it was not defined. Requests that were handed over can still be answered.
   bool undefine(const std::string& function);
   void set_withdrawn(Withdrawn withdrawn);
-  // Adds another callback, which is kept until the peer is closed.
-  void add_withdrawn(Withdrawn withdrawn);
+  // Adds another callback, which may be dropped once `owner` has ended.
+  void add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn);
   // Until the peer is closed.
   void set_on_event(OnEvent on_event);
 

@@ -803,7 +803,7 @@ TEST(Peer, AForkedChildGetsNothingFromItsParentsPeer) {
   const pid_t child = ::fork();
   if (child == 0) {
     peer->set_withdrawn(nullptr);
-    peer->add_withdrawn(nullptr);
+    peer->add_withdrawn({}, nullptr);
     peer->set_on_event(nullptr);
     peer->wake();
     const bool has_nothing = peer->functions().empty() && peer->addresses().empty() &&
@@ -845,11 +845,22 @@ TEST(Peer, KeepsNoCallbackOnceItIsClosed) {
   const auto kept = std::make_shared<int>(1);
   ASSERT_TRUE(peer->define("f", [kept](const Request&) {}).ok());
   peer->set_withdrawn([kept](InboundId) {});
-  peer->add_withdrawn([kept](InboundId) {});
+  peer->add_withdrawn(kept, [kept](InboundId) {});
   peer->set_on_event([kept](Peer::EventKind, const std::string&) {});
   EXPECT_EQ(kept.use_count(), 5);
   peer->close();
   EXPECT_EQ(kept.use_count(), 1);
+}
+
+TEST(Peer, DropsTheCallbacksOfOwnersThatHaveEnded) {
+  const auto peer = make_peer(named("a", "", /*uses_unix=*/false));
+  const auto kept = std::make_shared<int>(1);
+  const auto stays = std::make_shared<int>(2);
+  peer->add_withdrawn(stays, [kept](InboundId) {});
+  for (int i = 0; i < 100; ++i) {
+    peer->add_withdrawn(std::make_shared<int>(i), [kept](InboundId) {});
+  }
+  EXPECT_EQ(kept.use_count(), 3);  // of `stays`, and the last
 }
 
 TEST(Peer, IsNotMadeWithoutAThread) {

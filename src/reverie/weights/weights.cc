@@ -312,7 +312,7 @@ Result<std::unique_ptr<Weights>> Weights::make(std::shared_ptr<Peer> peer, const
     return already_exists("peer '{}' has weights '{}'; use those, or close() them first",
                           peer->name(), options.name);
   }
-  peer->add_withdrawn([weak](InboundId request) {
+  peer->add_withdrawn(weak, [weak](InboundId request) {
     if (const auto weights = weak.lock()) weights->on_withdrawn(request);
   });
   return std::unique_ptr<Weights>(new Weights(std::move(peer), std::move(impl)));
