@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reverie import _checks, _reverie, server, table
+from reverie import _checks, _reverie, server, specs, table
 from reverie._options import Durability, OnCorrupt, raises_on_corrupt
 from reverie.errors import AlreadyExistsError, InvalidArgumentError
 from reverie.extensions import Extension
@@ -154,8 +154,12 @@ class Table(table.Table):
     @property
     def info(self) -> reverb_types.TableInfo:  # type: ignore[override]
         """What the table is and how it stands now."""
-        info = reverb_types.table_info(super().info)
-        info.signature = shown_signature(self._signature)
+        native = super().info
+        info = reverb_types.table_info(native)
+        now = specs.signature_columns(native.signature)
+        # Else it is that of the checkpoint which the table was loaded from.
+        if now is not None and self._columns is not None and now[0] == self._columns[0]:
+            info.signature = shown_signature(self._signature)
         return info
 
     def _options(self) -> dict[str, Any]:
