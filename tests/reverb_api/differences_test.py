@@ -67,6 +67,29 @@ def test_types_without_a_tensorflow_tensor_are_accepted(table, serve):
     assert (sample.data[0].dtype, float(sample.data[0])) == (half, 1.5)
 
 
+def test_a_step_with_a_signature_may_hold_any_array_that_can_be_stored(table, serve):
+    class Lent:  # as a bfloat16 tensor of PyTorch, which gives no array of NumPy
+        def __init__(self, array):
+            self._array = array
+
+        def __dlpack__(self, **options):
+            return self._array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self._array.__dlpack_device__()
+
+        def __array__(self, *args, **kwargs):
+            raise TypeError("NumPy has no such type")
+
+    client = serve(table(signature={"x": reverie.TensorSpec((2,), "float32")}))
+    client.insert({"x": Lent(np.array([1, 2], np.float32))}, {"t": 1.0})
+    assert next(client.sample("t"))[0].data[0].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"is float64 \(2,\) but the signature of table 't' has"):
+        client.insert({"x": Lent(np.array([1.0, 2.0]))}, {"t": 1.0})
+    with pytest.raises(TypeError, match="column 'x' is None"):
+        client.insert({"x": None}, {"t": 1.0})
+
+
 def test_a_python_int_must_fit_into_int64(table, serve):
     client = serve(table())
     with pytest.raises(ValueError, match="does not fit into int64"):
