@@ -268,9 +268,7 @@ class Server(server.Server):
         self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
     ) -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(
-            f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
-        )
+        return Client(self._local_address, token=self._token, on_corrupt=on_corrupt, files=files)
 
     def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process: nothing travels."""
