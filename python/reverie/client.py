@@ -198,7 +198,8 @@ class Client(Closing):
             return [self]
         kept = ("token", "tls", "retry_timeout_s", "on_corrupt", "files")
         options = {name: self._connection[1][name] for name in kept}
-        return [Client(address, **options) for address in self._addresses]
+        connect = self.__reduce__()[0]  # to a client that answers as this one does
+        return [connect(address, options) for address in self._addresses]
 
     def shards_down(self) -> dict[str, str]:
         """The shards that are left out now because they do not answer: address and reason."""
