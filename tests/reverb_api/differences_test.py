@@ -134,6 +134,24 @@ def test_a_trajectory_column_needs_cells_of_one_column(reverb, table, serve):
     writer.close()
 
 
+def test_an_item_needs_a_row_in_each_column(table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append({"a": 1, "b": 2})
+    history = writer.history
+    with pytest.raises(ValueError, match="column 'b' of the item has no rows"):
+        writer.create_item("t", 1.0, {"a": history["a"][-1:], "b": history["b"][:0]})
+    writer.close()
+
+
+def test_all_steps_of_a_writer_have_one_shape_and_type(table, serve):
+    writer = serve(table()).writer(1)  # each step is a chunk
+    writer.append([np.zeros(2, np.float32)])
+    for other in (np.zeros(3, np.float32), np.zeros(2, np.float64)):
+        with pytest.raises(ValueError, match="since its first value"):
+            writer.append([other])
+    writer.close()
+
+
 def test_a_dropped_trajectory_writer_flushes(table, serve):
     client = serve(table())
     writer = client.trajectory_writer(3)
