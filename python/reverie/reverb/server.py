@@ -258,7 +258,7 @@ class Server(server.Server):
             checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         )
         if checkpointer is None:
-            weakref.finalize(self, _remove_unused, self._checkpointer.path)
+            weakref.finalize(self, _remove_unused, self._checkpointer.path, os.getpid())
         try:
             super().__init__(tables, port, self._checkpointer, **options)
         except AlreadyExistsError as error:  # the port is taken, for which Reverb has a ValueError
@@ -283,8 +283,10 @@ class Server(server.Server):
         )
 
 
-def _remove_unused(directory: str) -> None:
-    """Removes a directory of checkpoints that has none."""
+def _remove_unused(directory: str, process: int) -> None:
+    """Removes a directory of checkpoints that has none, in the process that made it."""
+    if os.getpid() != process:  # a forked child ends; its parent serves on
+        return
     with contextlib.suppress(OSError):  # another program removed it first, or may not
         if os.listdir(directory) == ["reverie.lock"]:
             os.remove(os.path.join(directory, "reverie.lock"))
