@@ -151,7 +151,8 @@ class Client(Closing):
         self._files = native_files(files)  # kept here, where the collector of cycles sees it
         self._native.set_files(self._files)
         self._codec = "auto"
-        self._datasets: dict[str, weakref.WeakSet[Dataset[Any]]] = {}  # of a server, by table
+        # A server's, by table. Other threads may append to a list while one goes through it.
+        self._datasets: dict[str, list[weakref.ref[Dataset[Any]]]] = {}
         self._addresses = addresses
         self._is_sharded = each_address or not is_one
         self._connection: tuple[str | tuple[str, ...], dict[str, Any]] | None = (
@@ -197,7 +198,8 @@ class Client(Closing):
             return [self]
         kept = ("token", "tls", "retry_timeout_s", "on_corrupt", "files")
         options = {name: self._connection[1][name] for name in kept}
-        return [Client(address, **options) for address in self._addresses]
+        connect = self.__reduce__()[0]  # to a client that answers as this one does
+        return [connect(address, options) for address in self._addresses]
 
     def shards_down(self) -> dict[str, str]:
         """The shards that are left out now because they do not answer: address and reason."""
@@ -635,7 +637,8 @@ class Client(Closing):
         made._files = self._files
         if self._connection is not None:
             made._flush = self.flush
-            self._datasets.setdefault(table, weakref.WeakSet()).add(made)
+            opened = self._datasets.setdefault(table, [])
+            opened.append(weakref.ref(made, opened.remove))
         return made
 
     # --- Priorities
@@ -892,8 +895,10 @@ class Client(Closing):
         return len(given)
 
     def _has_open_dataset(self, table: str) -> bool:
-        datasets = self._datasets.get(table, ()) if self._datasets else ()
-        return any(dataset._is_open for dataset in datasets)
+        if not self._datasets or not isinstance(table, str):
+            return False
+        datasets = (reference() for reference in self._datasets.get(table, ()))
+        return any(dataset is not None and dataset._is_open for dataset in datasets)
 
     def _mutate(
         self,

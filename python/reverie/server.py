@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reverie.external import Files
     from reverie.tls import ServerTls
 
+_LOCALHOSTS = ("127.0.0.1", "0.0.0.0", "[::1]", "[::]")  # listening there is enough for "localhost"
 _POLL_S = 0.25
 _GRACE_S = 1.0
 
@@ -188,6 +189,7 @@ class Server(Checkpointed, ProcessBound, Scoped):
             ),
         )
         self._codec = codec
+        self._local_address = _local_address(self._native.addresses[0])
         for table in self._tables:
             table._attach(self._native)
         self._token = token
@@ -224,10 +226,11 @@ class Server(Checkpointed, ProcessBound, Scoped):
     def localhost_client(
         self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
     ) -> Client:
-        """A client that connects to the server as clients in other processes do."""
-        return Client(
-            f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
-        )
+        """A client that connects to the server as clients in other processes do.
+
+        A server with ``tls`` needs a ``reverie.Client`` with ``tls`` instead.
+        """
+        return Client(self._local_address, token=self._token, on_corrupt=on_corrupt, files=files)
 
     def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process, as a ``Store`` has: nothing is sent over a connection.
@@ -263,6 +266,12 @@ class Server(Checkpointed, ProcessBound, Scoped):
 
     def __repr__(self) -> str:
         return f"Server(tables={list(self._tables)!r}, port={self.port})"
+
+
+def _local_address(address: str) -> str:
+    """Where a client of this machine finds a server that listens at ``address``."""
+    host, _, port = address.rpartition(":")
+    return f"localhost:{port}" if host in _LOCALHOSTS else address
 
 
 def check_server(

@@ -89,6 +89,29 @@ def test_a_forked_child_can_drop_objects_of_its_parent():
     assert (done.returncode, done.stdout, done.stderr) == (3, "ended\n", "")
 
 
+EXITS = """
+import os, signal, sys
+import reverie.reverb as reverb
+
+server = reverb.Server([reverb.Table.queue("q", 1)])
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print(os.path.isdir(server.localhost_client().checkpoint(timeout_s=20)), flush=True)
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="os.fork")
+def test_a_forked_child_that_exits_leaves_the_checkpoint_directory_of_its_parent():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", EXITS], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "True\n", "")
+
+
 # Objects that work in the child, because they only use the process's own memory.
 LIVES_IN_THE_CHILD = {
     "Adam": "arrays",

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reverie
+from reverie.reverb._specs import TensorSpec
 
 MODULES = {
     "client": ["Client", "Writer"],
@@ -57,6 +59,13 @@ def test_selectors_of_the_reverb_module_equal_those_of_the_library():
         assert getattr(reverb.selectors, name)() == ours
         assert getattr(reverb.selectors, name)().spec == ours.spec
     assert reverb.selectors.Prioritized(0.5) == reverie.selectors.Prioritized(0.5)
+
+
+def test_the_dtype_of_a_signature_is_not_none():
+    dtype = TensorSpec((), "float64").dtype
+    assert dtype != None  # noqa: E711 - as programs write it
+    assert dtype not in (None, "float32")
+    assert dtype in (None, np.float64)
 
 
 WITHOUT_PROTOBUF = """

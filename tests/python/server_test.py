@@ -15,7 +15,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors
+from reverie import errors, reverb
 
 QUEUE_SIZE = 3
 
@@ -334,6 +334,15 @@ def test_invalid_arguments_of_a_server_are_refused(server):
         pickle.dumps(server)
     with pytest.raises(errors.InvalidArgumentError):
         reverie.Client("no port")
+
+
+@pytest.mark.parametrize("module", [reverie, reverb])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0"])
+def test_the_local_client_finds_a_server_at_any_host(module, host):
+    with module.Server([fifo()], host=host, insecure=host == "0.0.0.0") as server:
+        client = server.localhost_client()
+        assert isinstance(client, module.Client)
+        assert list(client.server_info(timeout=10)) == ["t"]
 
 
 def test_invalid_limits_are_refused():

@@ -15,7 +15,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors
+from reverie import errors, reverb
 
 SHARDS = 3
 LIMIT_S = 120.0  # far above the time of a load that shares the machine with three servers
@@ -69,6 +69,15 @@ def test_items_are_inserted_round_robin_and_sampled_from_all_shards(serve):
     assert client.server_info()["t"].current_size == 30
     assert [shard.server_info()["t"].current_size for shard in client.shards] == [10, 10, 10]
     assert client.shards_down() == {}
+
+
+def test_the_shards_of_reverbs_client_answer_as_reverbs(serve):
+    servers, _ = serve(table(), table())
+    client = reverb.Client([f"localhost:{server.port}" for server in servers])
+    for shard in client.shards:
+        assert isinstance(shard, reverb.Client)
+        assert isinstance(shard.server_info(timeout=10)["t"], reverb.reverb_types.TableInfo)
+        assert list(shard.sample("t", -1)) == []
 
 
 def test_a_client_of_one_server_has_no_shards(serve):

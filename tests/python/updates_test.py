@@ -1,5 +1,6 @@
 """Updates of priorities that do not wait for the server."""
 
+import gc
 import threading
 import time
 
@@ -154,6 +155,33 @@ def test_updates_in_a_loop_over_a_dataset_do_not_wait(server):
     keys = batch.keys
     assert (server.client().priorities("t", keys) == 22.0).all()  # closing waits for all updates
     assert native is client._native
+
+
+def test_a_dataset_may_be_opened_in_the_middle_of_an_update(server, monkeypatch):
+    client = server.localhost_client()
+    opened = [client.dataset("t", 4)]
+
+    def is_open(_):
+        if len(opened) < 3:  # as another thread may at this moment
+            opened.append(client.dataset("t", 4))
+        return False
+
+    ignored = property(is_open, lambda *_: None)
+    monkeypatch.setattr(reverie.Dataset, "_is_open", ignored, raising=False)
+    assert client.update_priorities("t", keys=[1], priorities=[1.0]) == 1
+    assert len(opened) == 3
+    for dataset in opened:
+        dataset.close()
+    opened.clear()
+    del dataset
+    gc.collect()
+    assert client._datasets == {"t": []}
+
+
+def test_an_update_of_a_table_that_is_no_text_is_refused_while_a_dataset_is_open(server):
+    client = server.localhost_client()
+    with client.dataset("t", 4), pytest.raises(TypeError, match=r"table is \['t'\]"):
+        client.update_priorities(["t"], keys=[1], priorities=[1.0])
 
 
 def spoil(client, error=None):

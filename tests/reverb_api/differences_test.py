@@ -67,6 +67,29 @@ def test_types_without_a_tensorflow_tensor_are_accepted(table, serve):
     assert (sample.data[0].dtype, float(sample.data[0])) == (half, 1.5)
 
 
+def test_a_step_with_a_signature_may_hold_any_array_that_can_be_stored(table, serve):
+    class Lent:  # as a bfloat16 tensor of PyTorch, which gives no array of NumPy
+        def __init__(self, array):
+            self._array = array
+
+        def __dlpack__(self, **options):
+            return self._array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self._array.__dlpack_device__()
+
+        def __array__(self, *args, **kwargs):
+            raise TypeError("NumPy has no such type")
+
+    client = serve(table(signature={"x": reverie.TensorSpec((2,), "float32")}))
+    client.insert({"x": Lent(np.array([1, 2], np.float32))}, {"t": 1.0})
+    assert next(client.sample("t"))[0].data[0].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"is float64 \(2,\) but the signature of table 't' has"):
+        client.insert({"x": Lent(np.array([1.0, 2.0]))}, {"t": 1.0})
+    with pytest.raises(TypeError, match="column 'x' is None"):
+        client.insert({"x": None}, {"t": 1.0})
+
+
 def test_a_python_int_must_fit_into_int64(table, serve):
     client = serve(table())
     with pytest.raises(ValueError, match="does not fit into int64"):
@@ -108,6 +131,24 @@ def test_a_trajectory_column_needs_cells_of_one_column(reverb, table, serve):
         reverb.TrajectoryColumn([*history["a"][-1:], *history["b"][-1:]])
     with pytest.raises(ValueError, match="has no references"):
         reverb.TrajectoryColumn([])
+    writer.close()
+
+
+def test_an_item_needs_a_row_in_each_column(table, serve):
+    writer = serve(table()).trajectory_writer(2)
+    writer.append({"a": 1, "b": 2})
+    history = writer.history
+    with pytest.raises(ValueError, match="column 'b' of the item has no rows"):
+        writer.create_item("t", 1.0, {"a": history["a"][-1:], "b": history["b"][:0]})
+    writer.close()
+
+
+def test_all_steps_of_a_writer_have_one_shape_and_type(table, serve):
+    writer = serve(table()).writer(1)  # each step is a chunk
+    writer.append([np.zeros(2, np.float32)])
+    for other in (np.zeros(3, np.float32), np.zeros(2, np.float64)):
+        with pytest.raises(ValueError, match="since its first value"):
+            writer.append([other])
     writer.close()
 
 

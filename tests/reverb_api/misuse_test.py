@@ -68,6 +68,25 @@ def test_tables_of_a_checkpoint_are_restored_or_refused_but_not_dropped(
             reverb.Server([table("u")], checkpointer=place)
 
 
+def test_the_info_of_a_table_has_the_signature_of_its_checkpoint(
+    reverb, is_ours, table, spec, tmp_path
+):
+    if not is_ours:
+        pytest.skip("a difference: dm-reverb 0.14 shows the table as it was given")
+    place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
+    saved = {"x": spec((3,), "float32")}
+    server = reverb.Server([table(signature=saved)], checkpointer=place)
+    server.localhost_client().checkpoint()
+    server.stop()
+    for given in (None, {"y": spec((), "int64")}, saved):
+        loaded = table(signature=given)
+        assert loaded.info.signature == given
+        again = reverb.Server([loaded], checkpointer=place)
+        assert loaded.info.signature == saved
+        assert again.localhost_client().server_info()["t"].signature == saved
+        again.stop()
+
+
 def test_a_checkpoint_group_is_refused_where_a_server_uses_it(reverb, table, tmp_path):
     place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
     assert place.group == "mine"

@@ -112,6 +112,8 @@ class DType:
             return self.name == other.name
         if isinstance(other, str):
             return other == self.name
+        if other is None:  # which NumPy takes for float64
+            return False
         try:
             kind = np.dtype(getattr(other, "as_numpy_dtype", other))  # type: ignore[call-overload]
         except (TypeError, ValueError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from reverie import _checks, _reverie, client, errors
 from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.replay_sample import ReplaySample, SampleInfo
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 # Reverb bounds the items on their way by nothing but their own number.
 _UNLIMITED_ITEMS = 1 << 30
 _NO_SPECS: dict[str, list[tuple[str, Any]]] = {}
+_TEXT = {"bytes", "str"}  # a signature of one accepts the other
 
 
 class Client(client.Client):
@@ -221,17 +220,16 @@ def _refusal(table: str, data: Any, signature: list[tuple[str, Any]] | None) -> 
             f"{len(signature)}; give one for each"
         )
     for path, leaf, (dtype, extents) in zip(paths, leaves, signature, strict=True):
-        array = np.asarray(leaf)
-        name = "bytes" if array.dtype.kind in "OSU" else array.dtype.name
-        fits = name == ("bytes" if dtype == "str" else dtype) and any(
+        name, own_shape = _reverie.describe(leaf, path)
+        fits = (name == dtype or {name, dtype} <= _TEXT) and any(
             len(shape) == len(extents)
             and all(extent in (-1, size) for extent, size in zip(extents, shape, strict=True))
-            for shape in (array.shape, (1, *array.shape))
+            for shape in (own_shape, (1, *own_shape))
         )
         if not fits:
             expected = tuple(None if extent < 0 else extent for extent in extents)
             return (
-                f"column '{path}' of the step is {name} {array.shape} but the signature of table "
+                f"column '{path}' of the step is {name} {own_shape} but the signature of table "
                 f"'{table}' has {dtype} {expected}; give steps of that kind"
             )
     return ""

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reverie import _checks, _reverie, server, table
+from reverie import _checks, _reverie, server, specs, table
 from reverie._options import Durability, OnCorrupt, raises_on_corrupt
 from reverie.errors import AlreadyExistsError, InvalidArgumentError
 from reverie.extensions import Extension
@@ -154,8 +154,12 @@ class Table(table.Table):
     @property
     def info(self) -> reverb_types.TableInfo:  # type: ignore[override]
         """What the table is and how it stands now."""
-        info = reverb_types.table_info(super().info)
-        info.signature = shown_signature(self._signature)
+        native = super().info
+        info = reverb_types.table_info(native)
+        now = specs.signature_columns(native.signature)
+        # Else it is that of the checkpoint which the table was loaded from.
+        if now is not None and self._columns is not None and now[0] == self._columns[0]:
+            info.signature = shown_signature(self._signature)
         return info
 
     def _options(self) -> dict[str, Any]:
@@ -254,7 +258,7 @@ class Server(server.Server):
             checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         )
         if checkpointer is None:
-            weakref.finalize(self, _remove_unused, self._checkpointer.path)
+            weakref.finalize(self, _remove_unused, self._checkpointer.path, os.getpid())
         try:
             super().__init__(tables, port, self._checkpointer, **options)
         except AlreadyExistsError as error:  # the port is taken, for which Reverb has a ValueError
@@ -264,9 +268,7 @@ class Server(server.Server):
         self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
     ) -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(
-            f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
-        )
+        return Client(self._local_address, token=self._token, on_corrupt=on_corrupt, files=files)
 
     def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process: nothing travels."""
@@ -281,8 +283,10 @@ class Server(server.Server):
         )
 
 
-def _remove_unused(directory: str) -> None:
-    """Removes a directory of checkpoints that has none."""
+def _remove_unused(directory: str, process: int) -> None:
+    """Removes a directory of checkpoints that has none, in the process that made it."""
+    if os.getpid() != process:  # a forked child ends; its parent serves on
+        return
     with contextlib.suppress(OSError):  # another program removed it first, or may not
         if os.listdir(directory) == ["reverie.lock"]:
             os.remove(os.path.join(directory, "reverie.lock"))
