@@ -4,9 +4,11 @@ Each rule gives one call, valid or not, to one of three threads, which run them 
 has the right result or raises an error of the package; what was saved is what was trained.
 """
 
+import gc
 import os
 import random
 import tempfile
+import weakref
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 import reverie
 from calling_threads import CallingThread
+from eventually import eventually
 
 THREADS = 3
 STEPS = 400
@@ -143,7 +146,11 @@ class Trainings(RuleBasedStateMachine):
 
     def check_what_was_saved(self):
         """Checks that a training of the same kind can resume from the last save in each folder."""
-        self.training.clear()  # releases the folders
+        # Dropping them releases the folders, once no refused call's error refers to them either.
+        dropped = [weakref.ref(training) for training in self.training.values()]
+        self.training.clear()
+        gc.collect()
+        eventually(lambda: not any(reference() for reference in dropped))
         for kind, path in dict.fromkeys(self.saved):
             if kind == "trainer":
                 with reverie.agents.Trainer("dqn", "CartPole-v1", SETTINGS, resume=path) as resumed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -42,5 +43,8 @@ class FolderLock:
     def close(self) -> None:
         """Lets others have the folder. May be repeated."""
         if self._file >= 0:
+            # A child that another thread has just forked may have the file yet, and so the lock.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
         self._file = -1

@@ -12,6 +12,7 @@ from reverie import _reverie
 from reverie.__main__ import main
 from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train
 from reverie.agents.checkpoints import describe, has_checkpoint
+from reverie.agents.folder_lock import FolderLock
 from reverie.agents.loop_checkpoint import first_difference
 from reverie.agents.loop_envs import LoopEnvs
 from reverie.errors import (
@@ -671,3 +672,19 @@ def test_the_state_of_other_networks_is_refused():
         large.load_state_dict(small.state_dict())
     with pytest.raises(InvalidArgumentError, match="these networks"):
         small.load_state_dict({})
+
+
+def test_a_folder_is_free_although_a_forked_child_has_its_file(tmp_path):
+    """As between the fork and the exec of any program that another thread starts."""
+    lock = FolderLock(tmp_path)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    lock.close()
+    FolderLock(tmp_path).close()
+    os.close(writing)
+    os.waitpid(child, 0)
