@@ -166,9 +166,5 @@ class Store(Checkpointed, ProcessBound, Closing):
         """The names of the tables, in their order."""
         return iter([table.name for table in self._tables])
 
-    def __len__(self) -> int:
-        """How many tables there are; at least one."""
-        return len(self._tables)
-
     def __repr__(self) -> str:
         return f"Store({list(self._tables)!r})"

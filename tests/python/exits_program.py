@@ -383,6 +383,8 @@ simple(
 simple("Store.close", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.close()))
 simple("Store.client", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.client()))
 simple("Store.__getitem__", lambda _w: lambda: reverie.Store(tables())["full"])
+simple("Store.__contains__", lambda _w: lambda: "full" in reverie.Store(tables()))
+simple("Store.__iter__", lambda _w: lambda: list(reverie.Store(tables())))
 simple("Store.tables", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.tables))
 simple("Server.__init__", lambda _w: lambda: reverie.Server(tables()))
 simple(

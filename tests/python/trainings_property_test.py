@@ -136,8 +136,8 @@ class Trainings(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "workers"):
             return
-        for index, training in enumerate(self.training.values()):
-            self.workers[index].do(training.stop)
+        for index, name in enumerate(self.training):
+            self.workers[index].do(self.training[name].stop)
         for worker in self.workers:
             worker.stop()
         assert self.errors == []

@@ -290,7 +290,7 @@ def test_ctrl_c_ends_the_command_in_two_lines_if_nothing_can_be_saved(tmp_path):
         for line in command.stdout:
             if "gradient steps/s" in line:
                 break
-        out.rename(tmp_path / "elsewhere")
+        subprocess.run(["mv", out, tmp_path / "elsewhere"], check=True)
         out.write_text("no folder")
         command.send_signal(signal.SIGINT)
         _, errors = command.communicate(timeout=60)

@@ -110,6 +110,11 @@ class TorchAgent:
             self.actor = self._network(self._action_count)
             self.critics = nn.ModuleList([self.actor])
         else:
+            if np.size(spec.action_low) == 0:
+                raise UnsupportedTypeError(
+                    f"the environment takes actions without numbers, of shape {spec.action.shape}; "
+                    "the algorithms give at least one: convert them with a wrapper"
+                )
             low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
             high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
             half = (high - low) / 2
