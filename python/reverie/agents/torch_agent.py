@@ -110,7 +110,7 @@ class TorchAgent:
             self.actor = self._network(self._action_count)
             self.critics = nn.ModuleList([self.actor])
         else:
-            if np.size(spec.action_low) == 0:
+            if np.asarray(spec.action_low, np.float32).size == 0:
                 raise UnsupportedTypeError(
                     f"the environment takes actions without numbers, of shape {spec.action.shape}; "
                     "the algorithms give at least one: convert them with a wrapper"
