@@ -272,10 +272,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (is_forked()) return;
     std::vector<OwnedWithdrawn> ended;  // after the lock
     MutexLock lock(mutex_);
-    const auto rest = std::ranges::partition(
-        more_withdrawn_, [](const OwnedWithdrawn& one) { return !one.first.expired(); });
-    ended.assign(std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
-    more_withdrawn_.erase(rest.begin(), rest.end());
+    const auto rest =
+        std::partition(more_withdrawn_.begin(), more_withdrawn_.end(),
+                       [](const OwnedWithdrawn& one) { return !one.first.expired(); });
+    ended.assign(std::make_move_iterator(rest), std::make_move_iterator(more_withdrawn_.end()));
+    more_withdrawn_.erase(rest, more_withdrawn_.end());
     more_withdrawn_.emplace_back(std::move(owner), std::move(withdrawn));
   }
 
