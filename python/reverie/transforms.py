@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._nests import mapped
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 __all__ = ["JoinStack", "NormalizeObs", "RunningMoments", "ScaleReward"]
@@ -70,7 +71,7 @@ class JoinStack:
             return array.reshape((*shape[:before], channels, *shape[before + 2 :]))
 
         for name in _OBSERVATIONS:
-            batch[name] = _mapped(batch[name], joined)
+            batch[name] = mapped(batch[name], joined)
         return batch
 
 
@@ -229,7 +230,7 @@ class NormalizeObs:
         """Observations ``[B, ...]``; the steps of sequences one by one, without their padding."""
         if "mask" not in batch:
             return batch["obs"]
-        return _mapped(batch["obs"], lambda array: array[batch["mask"]])
+        return mapped(batch["obs"], lambda array: array[batch["mask"]])
 
 
 def _numbers(obs: object) -> tuple[list[Any], str]:
@@ -239,8 +240,3 @@ def _numbers(obs: object) -> tuple[list[Any], str]:
     if not arrays or any(array.dtype.kind not in "biuf" for array in arrays):
         raise UnsupportedTypeError(f"obs is {_checks.shown(obs)}; it must be arrays of numbers")
     return arrays, structure
-
-
-def _mapped(nest: Any, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401
-    _, leaves, structure = _reverie.flatten(nest)
-    return _reverie.fold(structure, [function(leaf) for leaf in leaves])

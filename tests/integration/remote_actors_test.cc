@@ -1,5 +1,4 @@
 // Trainings whose actors are other peers: over real sockets, with the store in this process.
-#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -21,7 +20,7 @@
 #include "reverie/learn/served_actors.h"
 #include "reverie/learn/step_report.h"
 #include "reverie/tensor/value_writer.h"
-#include "tests/support/eventually.h"
+#include "tests/support/late_calls.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
 
@@ -331,39 +330,14 @@ TEST_F(RemoteActorsTest, GetAnAnswerToAReportThatIsHandledWhileTheTrainingIsClos
   train(1'000'000);
   auto peer = peer_named("stranger");
   ASSERT_TRUE(peer->connect(address_).ok());
-  std::atomic<bool> is_held{false};
-  std::atomic<bool> are_sent{false};
-  // Keeps the thread that reads the learner's messages until all calls have been sent: it takes
-  // them in one turn.
-  const auto hold = [&](const Request& request) {
-    is_held = true;
-    EXPECT_TRUE(test::eventually([&] { return are_sent.load(); }));
-    learner_->answer(request.id, Payload());
-  };
-  const auto close = [&](const Request& request) {
-    served_->close();
-    learner_->answer(request.id, Payload());
-  };
-  ASSERT_TRUE(learner_->define("hold", hold).ok());
-  ASSERT_TRUE(learner_->define("close", close).ok());
-  const auto begin = [&](std::string_view function, Payload payload) {
-    return PendingCall::begin(peer, "learner", std::string(function), std::move(payload), {})
-        .value();
-  };
-  std::vector<std::shared_ptr<PendingCall>> calls{begin("hold", Payload())};
-  ASSERT_TRUE(test::eventually([&] { return is_held.load(); }));
-  calls.push_back(begin("close", Payload()));
-  for (int i = 0; i < 16; ++i) {
-    calls.push_back(begin(kActorReportFunction, report_of(1, 1, 1, true)));
-  }
-  are_sent = true;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    ASSERT_TRUE(calls[i]->wait_until(in_time(30))) << "call " << i;
-    const CallResult& result = calls[i]->result();
+  const auto close = [&] { served_->close(); };
+  for (const auto& call : test::late_calls(
+           *learner_, peer, close, std::string(kActorReportFunction), report_of(1, 1, 1, true))) {
+    const CallResult& result = call->result();
     // A report that is read only in the next turn finds no function.
     if (result.kind != CallResult::Kind::kAnswer) {
       EXPECT_EQ(result.status.code(), StatusCode::kNotFound) << result.status.to_string();
-    } else if (i >= 2) {
+    } else {
       EXPECT_TRUE(decode_actor_order(result.payload).value().is_over);
     }
   }

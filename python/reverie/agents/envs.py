@@ -366,11 +366,32 @@ def is_native(env: object, backend: str) -> bool:
     return backend == "auto" and isinstance(env, str) and env in native.ids()
 
 
+def check_action_numbers(spec: EnvSpec, env: str) -> None:
+    """Refuses actions that are neither Discrete nor floating-point numbers.
+
+    Raises:
+        UnsupportedTypeError: they are of another kind or type, or have no number.
+    """
+    kind = spec.spaces[1]["kind"] if spec.spaces else "Box"
+    dtype = np.dtype(spec.action.dtype)
+    # Truncated to integers, actions would leave out the bounds and take 0 twice as often.
+    if kind != "Box" or dtype.kind != "f":
+        raise UnsupportedTypeError(
+            f"{env} takes {kind} actions of {dtype}; the algorithms give Discrete ones or a Box of "
+            "floating-point numbers: convert them with a wrapper"
+        )
+    if 0 in spec.action.shape:
+        raise UnsupportedTypeError(
+            f"{env} takes actions without numbers, of shape {spec.action.shape}; the algorithms "
+            "give at least one: convert them with a wrapper"
+        )
+
+
 class _Spaces:
     """Between an environment's spaces and the numbers of a network."""
 
     def __init__(self, spec: EnvSpec, env: str) -> None:
-        observation, action = spec.spaces or ({"kind": "none"}, {"kind": "none"})
+        observation = spec.spaces[0] if spec.spaces else {"kind": "none"}
         self._env = env
         self._one_hot = observation["kind"] == "Discrete"
         self._first = 0
@@ -395,19 +416,10 @@ class _Spaces:
         self._shape = tuple(n or 1 for n in spec.action.shape)
         self._dtype = np.dtype(spec.action.dtype)
         if spec.action_count is None:
-            if action["kind"] != "Box" or self._dtype.kind != "f":
-                raise UnsupportedTypeError(
-                    f"{env} takes {action['kind']} actions of {self._dtype}; the algorithms give "
-                    "Discrete ones or a Box of floating-point numbers: convert them with a wrapper"
-                )
+            check_action_numbers(spec, env)
             low = np.asarray(spec.action_low, np.float64).ravel()
             high = np.asarray(spec.action_high, np.float64).ravel()
             action_width = low.size
-            if action_width == 0:
-                raise UnsupportedTypeError(
-                    f"{env} takes actions without numbers, of shape {spec.action.shape}; the "
-                    "algorithms give at least one: convert them with a wrapper"
-                )
             self._low, self._high = spec.action_low, spec.action_high
         self.described: dict[str, Any] = {
             "id": env,

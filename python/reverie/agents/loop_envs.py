@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _reverie
+from reverie._nests import mapped
 from reverie._options import OptionValue
 from reverie.agents.envs import START_S, is_native, trainings_errors
 from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
@@ -261,8 +262,7 @@ class LoopEnvs:
 
 def _copied(nest: Any) -> Any:  # noqa: ANN401
     """The observations as arrays of their own: a single one, or a nest of a Dict or Tuple space."""
-    _, leaves, structure = _reverie.flatten(nest)
-    return _reverie.fold(structure, [np.array(leaf) for leaf in leaves])
+    return mapped(nest, np.array)
 
 
 def _with_rows(nest: Any, chosen: np.ndarray, given: Any) -> Any:  # noqa: ANN401

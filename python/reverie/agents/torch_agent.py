@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from reverie import _reverie
+from reverie.agents.envs import check_action_numbers
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, MissingPackageError
 
 try:
     import torch
@@ -110,11 +111,6 @@ class TorchAgent:
             self.actor = self._network(self._action_count)
             self.critics = nn.ModuleList([self.actor])
         else:
-            if np.asarray(spec.action_low, np.float32).size == 0:
-                raise UnsupportedTypeError(
-                    f"the environment takes actions without numbers, of shape {spec.action.shape}; "
-                    "the algorithms give at least one: convert them with a wrapper"
-                )
             low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
             high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
             half = (high - low) / 2
@@ -435,14 +431,8 @@ def _td_target(batch: dict[str, Tensor], value: Tensor) -> Tensor:
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:
-    dtype = np.dtype(spec.action.dtype)
-    if spec.action_count is None and dtype.kind != "f":
-        # Truncated to integers, actions would leave out the bounds and take 0 twice as often.
-        kind = spec.spaces[1]["kind"] if spec.spaces else "Box"
-        raise UnsupportedTypeError(
-            f"{spec.id} takes {kind} actions of {dtype}; the algorithms give Discrete ones or a "
-            "Box of floating-point numbers: convert them with a wrapper"
-        )
+    if spec.action_count is None:
+        check_action_numbers(spec, spec.id)
     takes_discrete = algorithm in _DISCRETE
     if takes_discrete != (spec.action_count is not None):
         others = "ddpg, td3 or sac" if takes_discrete else "dqn or ddqn"

@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 import reverie
 from reverie import _checks, frameworks
+from reverie._keys import keys_of
 from reverie.contrib import versions
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
@@ -182,8 +182,8 @@ class ReplayBuffer:
 
     def update_priority(self, index: Any, priority: Any) -> None:  # noqa: ANN401
         """Give transitions new priorities, by the ``index`` of a sample."""
-        tickets = _flat(index).astype(np.uint64)
-        priorities = np.abs(_flat(priority).astype(np.float64)) + _LEAST
+        tickets = keys_of("index", index)
+        priorities = np.abs(_checks.array("priority", priority, np.float64)).reshape(-1) + _LEAST
         if len(priorities) == 1:  # one for all
             priorities = np.broadcast_to(priorities, tickets.shape)
         self.replay.update_priorities(tickets, priorities)
@@ -191,12 +191,6 @@ class ReplayBuffer:
     def empty(self) -> None:
         """Drop all transitions."""
         self.replay.clear()
-
-
-def _flat(numbers: Any) -> npt.NDArray[Any]:  # noqa: ANN401
-    """A tensor, an array or a number as a flat array."""
-    held = numbers.detach().cpu() if hasattr(numbers, "detach") else numbers
-    return np.asarray(held).reshape(-1)
 
 
 def _arrays(data: TensorDictBase, names: list[str]) -> dict[str, Any]:

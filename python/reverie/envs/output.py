@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from reverie import _checks, _reverie, frameworks
+from reverie import _checks, frameworks
+from reverie._nests import mapped
 from reverie.envs.backend import Backend, EnvBatch, EnvFuture
 from reverie.frameworks import Convert
 from reverie.packages import import_package
@@ -93,20 +92,9 @@ class _Future:
         return self._convert(self._future.result(timeout_s))
 
 
-def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:  # noqa: ANN401
-    if isinstance(nest, np.ndarray):
-        return function(nest)
-    if isinstance(nest, dict):
-        return {key: _mapped(function, value) for key, value in nest.items()}
-    if type(nest) in (list, tuple):
-        return type(nest)(_mapped(function, value) for value in nest)
-    _, leaves, structure = _reverie.flatten(nest)  # a named tuple, a dataclass
-    return _reverie.fold(structure, [function(leaf) for leaf in leaves])
-
-
 def _batch_of(function: Callable[[Any], Any], batch: EnvBatch) -> EnvBatch:
     fields = {
-        field.name: _mapped(function, getattr(batch, field.name))
+        field.name: mapped(getattr(batch, field.name), function)
         for field in dataclasses.fields(EnvBatch)
     }
     return EnvBatch(**fields)

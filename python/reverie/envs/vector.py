@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks
+from reverie._nests import mapped
 from reverie.envs import spaces
 from reverie.envs.backend import EnvBatch, no_env_ids
 from reverie.errors import (
@@ -392,11 +393,7 @@ def _has_nan(nest: Any) -> bool:  # noqa: ANN401
 
 
 def _copied(nest: Any) -> Any:  # noqa: ANN401
-    if isinstance(nest, dict):
-        return {key: _copied(value) for key, value in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(_copied(value) for value in nest)
-    return np.array(nest)
+    return mapped(nest, np.array)
 
 
 def _filled(observation: Any, final: Any, over: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401

@@ -16,6 +16,7 @@
 #include "reverie/calls/stream_reader.h"
 #include "reverie/calls/stream_server.h"
 #include "tests/support/eventually.h"
+#include "tests/support/late_calls.h"
 #include "tests/support/number_values.h"
 
 namespace reverie {
@@ -470,39 +471,9 @@ TEST_F(StreamTest, TheServerMayEndBeforeItsReaders) {
 
 // The handler of such a call was looked up before the server undefined it, and runs afterwards.
 TEST_F(StreamTest, CallsThatAreHandledWhileTheServerEndsAreRefused) {
-  std::atomic<bool> is_held{false};
-  std::atomic<bool> are_sent{false};
-  // Keeps the thread that reads the server's messages until all calls have been sent: it takes them
-  // in one turn.
-  const auto hold = [&](const Request& request) {
-    is_held = true;
-    EXPECT_TRUE(test::eventually([&] { return are_sent.load(); }));
-    server_->answer(request.id, Payload());
-  };
-  const auto end = [&](const Request& request) {
-    streams_.reset();
-    server_->answer(request.id, Payload());
-  };
-  ASSERT_TRUE(server_->define("hold", hold).ok());
-  ASSERT_TRUE(server_->define("end", end).ok());
-  open("count", 1)->close();
-  // Then a call has been written when it returns.
-  ASSERT_TRUE(test::eventually([&] {
-    const auto peers = caller_->peers();
-    return peers.size() == 1 && peers[0].transport == "shared memory";
-  }));
-  const auto begin = [&](const std::string& function) {
-    return PendingCall::begin(caller_, "server", function, number_payload(1), {}).value();
-  };
-  std::vector<std::shared_ptr<PendingCall>> calls{begin("hold")};
-  ASSERT_TRUE(test::eventually([&] { return is_held.load(); }));
-  calls.push_back(begin("end"));
-  for (int i = 0; i < 16; ++i) calls.push_back(begin("count"));
-  are_sent = true;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    ASSERT_TRUE(calls[i]->wait_until(in_a_minute())) << "call " << i;
-    const StatusCode code = calls[i]->result().status.code();
-    EXPECT_EQ(code, i < 2 ? StatusCode::kOk : StatusCode::kNotFound) << "call " << i;
+  const auto end = [&] { streams_.reset(); };
+  for (const auto& call : test::late_calls(*server_, caller_, end, "count", number_payload(1))) {
+    EXPECT_EQ(call->result().status.code(), StatusCode::kNotFound);
   }
 }
 
