@@ -149,8 +149,7 @@ class Trainings(RuleBasedStateMachine):
         # Dropping them releases the folders, once no refused call's error refers to them either.
         dropped = [weakref.ref(training) for training in self.training.values()]
         self.training.clear()
-        gc.collect()
-        eventually(lambda: not any(reference() for reference in dropped))
+        eventually(lambda: gc.collect() >= 0 and not any(reference() for reference in dropped))
         for kind, path in dict.fromkeys(self.saved):
             if kind == "trainer":
                 with reverie.agents.Trainer("dqn", "CartPole-v1", SETTINGS, resume=path) as resumed:

@@ -307,7 +307,8 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             raise FailedPreconditionError("the training was started before; load into a new one")
         if not folder or not loop_checkpoint.root_of(folder).is_dir():
             raise NotFoundError(f"there is no folder {folder!r}, so no checkpoint either")
-        self._own(folder)
+        with self._saving:
+            self._own(folder)
         arguments = _reverie.ReplayBuffer._arguments_of(folder)  # type: ignore[attr-defined]
         loop, arrays = loop_checkpoint.unpack(arguments["attached"])
         difference = loop_checkpoint.first_difference(loop, self._identity())

@@ -1,5 +1,6 @@
 """A `Loop` and PyTorch's trainings, interrupted and resumed."""
 
+import gc
 import json
 import os
 import threading
@@ -688,3 +689,29 @@ def test_a_folder_is_free_although_a_forked_child_has_its_file(tmp_path):
     FolderLock(tmp_path).close()
     os.close(writing)
     os.waitpid(child, 0)
+
+
+def test_a_forked_child_that_closes_a_lock_leaves_it_to_its_parent(tmp_path):
+    lock = FolderLock(tmp_path)
+    child = os.fork()
+    if child == 0:
+        lock.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(FailedPreconditionError, match="another training"):
+        FolderLock(tmp_path)
+    lock.close()
+
+
+def test_a_loop_that_is_dropped_releases_its_folder(tmp_path):
+    files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):  # without a with block
+        agent = Linear()
+        loop = Loop(agent, agent, "CartPole-v1", SHORT)
+        loop.start()
+        loop.wait(60.0)
+        loop.save(tmp_path)
+        loop.stop()
+        del loop
+        gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= files
