@@ -47,8 +47,7 @@ class Writer {
     tables_ = std::make_unique<SectionWriter>(*tables_file_);
     REVERIE_RETURN_IF_ERROR(tables_->begin(FileKind::kTables));
     {
-      journal_position_ = request_.journal_position;
-      REVERIE_ASSIGN_OR_RETURN(const auto snapshots, service_.freeze(&journal_position_));
+      REVERIE_ASSIGN_OR_RETURN(const auto snapshots, freeze());
       for (const auto& snapshot : snapshots) REVERIE_RETURN_IF_ERROR(write_table(*snapshot));
       REVERIE_RETURN_IF_ERROR(flush_chunks());
     }
@@ -92,6 +91,14 @@ class Writer {
   }
 
   Status check_cancelled() const { return check_not_cancelled(request_.is_cancelled); }
+
+  // Samples that were drawn ahead are in their tables then.
+  Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze() {
+    journal_position_ = request_.journal_position;
+    Result<std::vector<std::unique_ptr<TableSnapshot>>> frozen = cancelled("not frozen");
+    service_.ahead_readers()->pause_for([&] { frozen = service_.freeze(&journal_position_); });
+    return frozen;
+  }
 
   Status write_table(TableSnapshot& snapshot) {
     std::vector<std::byte> bytes;

@@ -8,6 +8,7 @@
 
 #include "reverie/base/start_thread.h"
 #include "reverie/client/hand_back.h"
+#include "reverie/client/prefetcher_pause.h"
 #include "reverie/tensor/batch_memory.h"
 
 namespace reverie {
@@ -45,6 +46,7 @@ class BatchStream::Maker {
       : service_(std::move(service)),
         options_(std::move(options)),
         max_times_sampled_(max_times_sampled),
+        keeps_receipts_(service_->keeps_receipts(options_.table)),
         memory_(BatchMemory::make(kBuffersKept)),
         ahead_(ahead) {}
 
@@ -60,8 +62,9 @@ class BatchStream::Maker {
       result.batch = put_off(std::move(drawn.samples));
       drawn = {};
       wanted = user.wait_until_wanted();
-      if (!wanted) {  // closed
+      if (!wanted) {  // closed, or in a pause
         drawn.samples = std::move(result.batch);
+        status = cancelled("no user waits for this batch");
         break;
       }
       draw_rest(*wanted, wait, result);
@@ -78,11 +81,7 @@ class BatchStream::Maker {
       end_requests();
       end_ = status;
     }
-    if (are_spent()) {
-      drawn.samples.retain();  // until the batch is delivered
-    } else {
-      drawn.samples.unpin();
-    }
+    retain_if_spent(drawn.samples);  // until the batch is delivered
     MutexLock lock(mutex_);
     is_making_ = false;
     ++made_count_;
@@ -100,34 +99,59 @@ class BatchStream::Maker {
     is_wanted_ = false;
   }
   // The user has taken a batch.
-  void taken() {
+  void taken(const DrawnBatch& drawn) {
+    if (keeps_receipts_) service_->receive(options_.table, draws_of(drawn.samples));
     MutexLock lock(mutex_);
     --made_count_;
   }
 
-  // Returns `unused`, and other items that were drawn for no batch, to the table.
+  // Returns `unused`, and other items that were drawn for no batch, to the table, for good if
+  // samples remove them.
   void hand_back(std::deque<DrawnBatch> unused) {
-    end_requests();
+    std::vector<SampleBatch> batches = take_left(std::move(unused));
     if (!are_spent()) return;
-    std::vector<SampleBatch> batches;
-    batches.reserve(unused.size() + left_.size());
-    for (DrawnBatch& drawn : unused) batches.push_back(std::move(drawn.samples));
-    for (SampleBatch& samples : left_) batches.push_back(std::move(samples));
-    left_.clear();
     hand_back_or_warn(*service_, options_.table, max_times_sampled_, batches, "prefetch");
+  }
+  // The same in a pause, after which batches are made again. The draws are undone of any table.
+  void hand_back_to_go_on(std::deque<DrawnBatch> unused) {
+    if (!unused.empty()) end_ = {};  // the last batch is made again
+    std::vector<SampleBatch> batches = take_left(std::move(unused));
+    for (std::size_t i = batches.size(); i-- > 0;) {
+      (void)service_->hand_back(options_.table, batches[i]);
+    }
   }
 
  private:
   // Whether sampling removes items from their table, so that only a batch has them.
   bool are_spent() const { return max_times_sampled_ >= 1; }
 
+  // Items that may leave their table keep their chunks, with which they can come back.
+  void retain_if_spent(SampleBatch& samples) const {
+    if (are_spent()) {
+      samples.retain();
+    } else {
+      samples.unpin();
+    }
+  }
   void keep(SampleBatch samples) {
-    if (!are_spent() || samples.empty()) return;
-    samples.retain();
+    if (samples.empty()) return;
+    retain_if_spent(samples);
     left_.push_back(std::move(samples));
   }
-  // Cancels all requests, for good. Waits a moment for samples that a server has drawn for them, if
-  // they would be lost.
+  // Ends all requests. `unused` and what was drawn for no batch, in the order of the draws.
+  std::vector<SampleBatch> take_left(std::deque<DrawnBatch> unused) {
+    end_requests();
+    std::vector<SampleBatch> batches;
+    batches.reserve(unused.size() + left_.size());
+    for (DrawnBatch& drawn : unused) batches.push_back(std::move(drawn.samples));
+    for (SampleBatch& samples : left_) batches.push_back(std::move(samples));
+    left_.clear();
+    MutexLock lock(mutex_);
+    made_count_ -= unused.size();
+    return batches;
+  }
+  // Cancels all requests; the next batch makes others. Waits a moment for samples that a server has
+  // drawn for them, if they would be lost.
   void end_requests() {
     std::deque<PendingSample> asked;
     {
@@ -148,6 +172,7 @@ class BatchStream::Maker {
   PendingSample take_request(std::optional<TimePoint>& wanted) {
     MutexLock lock(mutex_);
     is_making_ = true;
+    is_put_off_ = is_over_ = false;  // by a pause
     if (requests_.empty()) {
       PendingSample first = ask(request(wanted), /*is_for_another=*/false);
       request_ahead();
@@ -234,6 +259,7 @@ class BatchStream::Maker {
     request.count = request.min_count = options_.batch_size;
     request.distinct = options_.distinct;
     request.wants_least = options_.weighing.beta && options_.weighing.over_table;
+    request.awaits_receipt = keeps_receipts_;
     request.deadline = deadline_of(options_.timeout, wanted);
     return request;
   }
@@ -241,6 +267,7 @@ class BatchStream::Maker {
   const std::shared_ptr<ReplayService> service_;
   const BatchStreamOptions options_;
   const std::int64_t max_times_sampled_;
+  const bool keeps_receipts_;  // after a crash, samples that no user has taken are drawn again
   const std::shared_ptr<BatchMemory> memory_;  // of the arrays
   const std::size_t ahead_;
   std::vector<SampleBatch> left_;  // drawn for a batch that was not made
@@ -264,6 +291,11 @@ struct BatchStream::Running {
 
   const std::shared_ptr<Maker> maker;
   Prefetcher<DrawnBatch> prefetcher;
+  const std::shared_ptr<PrefetcherPause<DrawnBatch>> pause =
+      std::make_shared<PrefetcherPause<DrawnBatch>>(
+          prefetcher, [raw = maker.get()](std::deque<DrawnBatch> unused) {
+            raw->hand_back_to_go_on(std::move(unused));
+          });
 };
 
 BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOptions options)
@@ -282,6 +314,7 @@ Status BatchStream::start(std::int64_t max_times_sampled) {
   } catch (const std::system_error& error) {
     return no_thread("a stream of batches", error.what());
   }
+  if (AheadReaders* const readers = service_->ahead_readers()) readers->add(running_->pause);
   return {};
 }
 
@@ -327,7 +360,7 @@ Result<DrawnBatch> BatchStream::next(const WaitOptions& wait) {
   stream->maker->wait_begins();
   Result<DrawnBatch> made = stream->prefetcher.next(wait);
   stream->maker->wait_ends();
-  if (made.ok()) stream->maker->taken();
+  if (made.ok()) stream->maker->taken(*made);
   return made;
 }
 
@@ -338,7 +371,7 @@ std::optional<DrawnBatch> BatchStream::next_now() {
 
 std::optional<DrawnBatch> BatchStream::take_ready(Running& stream) {
   std::optional<DrawnBatch> ready = stream.prefetcher.next_now();
-  if (ready) stream.maker->taken();
+  if (ready) stream.maker->taken(*ready);
   return ready;
 }
 
@@ -356,6 +389,7 @@ void BatchStream::close() {
   }
   if (ended == nullptr) return;
   std::deque<DrawnBatch> unused = ended->prefetcher.close();
+  ended->pause->detach();
   ended->maker->hand_back(std::move(unused));
 }
 

@@ -157,6 +157,28 @@ class CountedFaucet final : public testing::ForwardingService {
   std::atomic<std::size_t> handed_back_{0};
 };
 
+// A faucet that checkpoints may pause, and that draws again what was handed back.
+class PausedFaucet final : public testing::ForwardingService {
+ public:
+  using testing::ForwardingService::ForwardingService;
+
+  AheadReaders* ahead_readers() override { return &readers_; }
+  std::optional<std::size_t> hand_back(std::string_view, SampleBatch& batch) override {
+    handed_back_.insert(handed_back_.begin(), batch.keys().begin(), batch.keys().end());
+    return batch.size();
+  }
+  // What a pause hands back, in the order in which the table gets it.
+  std::vector<ItemKey> pause() {
+    handed_back_.clear();
+    readers_.pause_for([] {});
+    return handed_back_;
+  }
+
+ private:
+  AheadReaders readers_;
+  std::vector<ItemKey> handed_back_;
+};
+
 std::vector<std::int64_t> numbers(const DrawnBatch& drawn) {
   const std::span<const std::byte> bytes = drawn.batch.columns.at(0).bytes.bytes();
   std::vector<std::int64_t> found(bytes.size() / sizeof(std::int64_t));
@@ -321,6 +343,59 @@ TEST_F(BatchStreamTest, UntakenSamplesAreReturned) {
   for (std::size_t i = 0; i < service_->returned.size(); ++i) {
     EXPECT_EQ(service_->returned[i], i + 3) << "in their order";
   }
+}
+
+TEST_F(BatchStreamTest, APauseHandsBackWhatWasDrawnAheadOfAnyTable) {
+  for (const std::int64_t max_times_sampled : {0, 1}) {
+    const auto faucet = std::make_shared<Faucet>();
+    faucet->add_ones(100);
+    const auto paused = std::make_shared<PausedFaucet>(faucet);
+    BatchStreamOptions ahead = options(3);
+    ahead.max_times_sampled = max_times_sampled;
+    ahead.depth = 2;
+    BatchStream stream(paused, ahead);
+    EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1, 2}));
+    const std::vector<ItemKey> back = paused->pause();
+    EXPECT_LE(back.size(), 6u);
+    for (std::size_t i = 0; i < back.size(); ++i) EXPECT_EQ(back[i], i + 3);
+    // A faucet does not give out again what it got back.
+    const auto first = static_cast<std::int64_t>(3 + back.size());
+    EXPECT_EQ(numbers(stream.next({}).value()),
+              (std::vector<std::int64_t>{first, first + 1, first + 2}));
+    stream.close();
+    EXPECT_TRUE(paused->pause().empty());
+  }
+}
+
+TEST_F(BatchStreamTest, APauseHandsBackALateBatchThatNoUserWaitsFor) {
+  service_->add_ones(2);
+  const auto paused = std::make_shared<PausedFaucet>(service_);
+  BatchStreamOptions ahead = options(3);
+  ahead.max_times_sampled = 1;
+  ahead.depth = 1;
+  BatchStream stream(paused, ahead);
+  EXPECT_TRUE(eventually([&] { return paused->pause() == std::vector<ItemKey>{0, 1}; }));
+  service_->add_ones(3);
+  EXPECT_EQ(stream.next({}).value().samples.size(), 3u) << "the stream goes on";
+}
+
+TEST_F(BatchStreamTest, AUserWhoWaitsForABatchGetsItAfterAPause) {
+  const auto far = std::make_shared<FarFaucet>(service_);
+  const auto paused = std::make_shared<PausedFaucet>(far);
+  BatchStreamOptions patient = options(1);
+  patient.timeout = {};
+  patient.max_times_sampled = 0;
+  BatchStream stream(paused, patient);
+  std::optional<Result<DrawnBatch>> taken;
+  std::thread user([&] { taken.emplace(stream.next({})); });
+  EXPECT_TRUE(eventually([&] { return far->waiting_count() == 1; }));
+  EXPECT_TRUE(paused->pause().empty());
+  EXPECT_TRUE(eventually([&] { return far->waiting_count() == 1; }));
+  service_->add_ones(9);
+  far->answer();
+  user.join();
+  EXPECT_EQ(numbers(taken->value()), std::vector<std::int64_t>{0});
+  EXPECT_EQ(far->follows().size(), 2u) << "it was asked for again";
 }
 
 TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheNextBatchWhileOneIsMade) {

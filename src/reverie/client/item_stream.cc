@@ -1,5 +1,6 @@
 #include "reverie/client/item_stream.h"
 
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -8,14 +9,12 @@
 namespace reverie {
 
 std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(
-    const std::shared_ptr<ReplayService>& service, const ItemStreamOptions& options) {
+    const ItemStreamOptions& options) const {
   SampleFeedOptions feed = options.feed;
   feed.keeps_trajectories = options.max_times_sampled >= 1;
-  std::shared_ptr<SampleFeed::Budget> budget;
-  if (options.samples_max > 0) budget = std::make_shared<SampleFeed::Budget>(options.samples_max);
   std::vector<Prefetcher<FedSamples>::Make> made;
   for (std::size_t i = 0; i < options.thread_count; ++i) {
-    made.emplace_back(SampleFeed(service, feed, budget));
+    made.emplace_back(SampleFeed(service_, feed, budget_));
   }
   return made;
 }
@@ -24,12 +23,28 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
     : service_(std::move(service)),
       table_(options.feed.table),
       max_times_sampled_(options.max_times_sampled),
-      prefetcher_(options.thread_count, feeds(service_, options), /*ignores_unwanted=*/true) {}
+      budget_(options.samples_max > 0 ? std::make_shared<SampleFeed::Budget>(options.samples_max)
+                                      : nullptr),
+      prefetcher_(options.thread_count, feeds(options), /*ignores_unwanted=*/true),
+      pause_(std::make_shared<PrefetcherPause<FedSamples>>(
+          prefetcher_,
+          [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {
+  if (AheadReaders* const readers = service_->ahead_readers()) readers->add(pause_);
+}
+
+void ItemStream::hand_back_to_go_on(std::deque<FedSamples> unused) {
+  for (std::size_t i = unused.size(); i-- > 0;) {
+    SampleBatch& samples = unused[i].samples;
+    if (budget_) budget_->fetch_add(static_cast<std::int64_t>(samples.size()));
+    (void)service_->hand_back(table_, samples);
+  }
+}
 
 void ItemStream::close(SampleBatch unused) {
   std::vector<SampleBatch> batches;
   if (!unused.empty()) batches.push_back(std::move(unused));
   for (FedSamples& fed : prefetcher_.close()) batches.push_back(std::move(fed.samples));
+  pause_->detach();
   if (max_times_sampled_ < 1 || batches.empty()) return;
   hand_back_or_warn(*service_, table_, max_times_sampled_, batches, "max_in_flight_samples");
 }

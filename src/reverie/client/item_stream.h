@@ -13,11 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reverie/client/prefetcher.h"
+#include "reverie/client/prefetcher_pause.h"
 #include "reverie/client/sample_feed.h"
 #include "reverie/service/replay_service.h"
 
@@ -51,13 +54,16 @@ class ItemStream {
   void close(SampleBatch unused = {});
 
  private:
-  static std::vector<Prefetcher<FedSamples>::Make> feeds(
-      const std::shared_ptr<ReplayService>& service, const ItemStreamOptions& options);
+  std::vector<Prefetcher<FedSamples>::Make> feeds(const ItemStreamOptions& options) const;
+  // In a pause, after which items are drawn again.
+  void hand_back_to_go_on(std::deque<FedSamples> unused);
 
   const std::shared_ptr<ReplayService> service_;
   const std::string table_;
   const std::int64_t max_times_sampled_;
+  const std::shared_ptr<SampleFeed::Budget> budget_;  // null: no bound
   Prefetcher<FedSamples> prefetcher_;
+  const std::shared_ptr<PrefetcherPause<FedSamples>> pause_;
 };
 
 }  // namespace reverie

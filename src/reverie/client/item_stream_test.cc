@@ -1,14 +1,32 @@
 #include "reverie/client/item_stream.h"
 
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/faucet.h"
+#include "tests/support/forwarding_service.h"
 
 namespace reverie {
 namespace {
+
+// A service that checkpoints may pause.
+class PausedService final : public testing::ForwardingService {
+ public:
+  using testing::ForwardingService::ForwardingService;
+
+  AheadReaders* ahead_readers() override { return &readers; }
+  std::optional<std::size_t> hand_back(std::string_view, SampleBatch& batch) override {
+    handed_back += batch.size();
+    return batch.size();
+  }
+
+  AheadReaders readers;
+  std::size_t handed_back = 0;
+};
 
 class ItemStreamTest : public ::testing::Test {
  protected:
@@ -82,6 +100,21 @@ TEST_F(ItemStreamTest, NothingIsReturnedToATableThatKeepsSampledItems) {
   FedSamples fed = stream.next({}).value();
   stream.close(std::move(fed.samples));
   EXPECT_TRUE(service_->returned.empty());
+}
+
+TEST_F(ItemStreamTest, APauseHandsBackWhatWasDrawnAheadAndDrawsAsMuchLater) {
+  service_->add_ones(100);
+  const auto paused = std::make_shared<PausedService>(service_);
+  ItemStreamOptions bounded = options();
+  bounded.samples_max = 9;
+  ItemStream stream(paused, bounded);
+  EXPECT_EQ(stream.next({}).value().samples.size(), 3u);
+  paused->readers.pause_for([] {});
+  Status end;
+  const std::vector<std::uint64_t> rest = keys_until_end(stream, end);
+  EXPECT_EQ(rest.size(), 6u);
+  EXPECT_EQ(rest.front(), 3 + paused->handed_back);
+  EXPECT_EQ(end.code(), StatusCode::kOutOfRange);
 }
 
 TEST_F(ItemStreamTest, AClosedStreamGivesNothing) {

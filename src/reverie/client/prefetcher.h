@@ -7,11 +7,13 @@
 // returned first, then the error. A thread whose make() returns OUT_OF_RANGE stops alone: the
 // stream ends with the last thread. With `ignores_unwanted`, a make() that returns
 // DEADLINE_EXCEEDED stops its thread only if a caller waits for the batch; else it is called
-// again. A make() may also learn itself whether and since when a caller waits.
+// again. A make() may also learn itself whether and since when a caller waits. In a pause
+// (service/ahead_readers.h) nothing is made, and callers of next() wait.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -92,11 +94,35 @@ class Prefetcher {
     MutexLock lock(mutex_);
     return is_wanted() ? std::optional(waiting_since_) : std::nullopt;
   }
-  // The same, once a caller waits for it; none once closed.
+  // The same, once a caller waits for it; none once closed, and in a pause.
   std::optional<TimePoint> wait_until_wanted() {
     MutexLock lock(mutex_);
-    while (!closed_ && !is_wanted()) changed_.wait(mutex_);
-    return closed_ ? std::nullopt : std::optional(waiting_since_);
+    while (!closed_ && pauses_ == 0 && !is_wanted()) changed_.wait(mutex_);
+    return closed_ || pauses_ > 0 ? std::nullopt : std::optional(waiting_since_);
+  }
+
+  // --- Pauses.
+  // Interrupts each make() that waits, and begins no other until as many calls of resume(). A
+  // make() that returns CANCELLED then is called again.
+  void begin_pause() {
+    MutexLock lock(mutex_);
+    ++pauses_;
+    ++pauses_begun_;
+    changed_.notify_all();
+  }
+  // In a pause: what was made and not taken, in order, once no make() runs; none if one still does
+  // at `deadline`. Empty if all threads have stopped, for then nothing would be made again.
+  std::optional<std::deque<T>> take_paused(TimePoint deadline) {
+    MutexLock lock(mutex_);
+    while (making_ > 0) {
+      if (!Clock::system().wait_until(changed_, mutex_, deadline) && making_ > 0) return {};
+    }
+    return is_over() ? std::deque<T>() : std::exchange(queue_, {});
+  }
+  void resume() {
+    MutexLock lock(mutex_);
+    --pauses_;
+    changed_.notify_all();
   }
 
   // Ends the threads: waiting ones within a poll interval. Returns what was made and not taken, in
@@ -123,23 +149,27 @@ class Prefetcher {
   static constexpr unsigned kPollCoresMin = 4;
 
   void run(const Make& make) {
+    std::uint64_t begun = 0;  // pauses, when make() was called
     WaitOptions wait;
     wait.polls = available_cores() >= kPollCoresMin;
-    wait.interrupted = [this] {
+    wait.interrupted = [this, &begun] {
       MutexLock lock(mutex_);
-      return closed_ || has_failed_;
+      return closed_ || has_failed_ || pauses_begun_ != begun;
     };
-    while (has_room()) {
+    while (has_room(begun)) {
       Result<T> made = make(wait);
       MutexLock lock(mutex_);
       --making_;
-      if (!made.ok()) {
-        if (!is_ignorable(made.status())) return stop(made.status());
-        if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kInterruptInterval);
-      } else {
-        queue_.push_back(std::move(made).value());
-      }
       changed_.notify_all();
+      if (made.ok()) {
+        queue_.push_back(std::move(made).value());
+        continue;
+      }
+      const bool was_paused =
+          pauses_begun_ != begun && made.status().code() == StatusCode::kCancelled;
+      if (was_paused) continue;
+      if (!is_ignorable(made.status())) return stop(made.status());
+      if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kInterruptInterval);
     }
   }
 
@@ -177,11 +207,15 @@ class Prefetcher {
     changed_.notify_all();
   }
 
-  // Waits for room in the queue, and takes it; false once closed or failed.
-  bool has_room() {
+  // Waits for room in the queue, and takes it; false once closed or failed. Sets `begun` to the
+  // number of pauses until then.
+  bool has_room(std::uint64_t& begun) {
     MutexLock lock(mutex_);
-    while (!closed_ && !has_failed_ && queue_.size() + making_ >= wanted()) changed_.wait(mutex_);
+    while (!closed_ && !has_failed_ && (pauses_ > 0 || queue_.size() + making_ >= wanted())) {
+      changed_.wait(mutex_);
+    }
     if (closed_ || has_failed_) return false;
+    begun = pauses_begun_;
     ++making_;
     return true;
   }
@@ -208,6 +242,8 @@ class Prefetcher {
   TimePoint waiting_since_ REVERIE_GUARDED_BY(mutex_);  // valid while there are any
   Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
   bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::size_t pauses_ REVERIE_GUARDED_BY(mutex_) = 0;  // those that were not resumed
+  std::uint64_t pauses_begun_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;
   std::vector<std::thread> threads_ REVERIE_GUARDED_BY(join_mutex_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -193,6 +194,77 @@ TEST(Prefetcher, AValueThatTimesOutUnawaitedIsMadeAgain) {
   may_make = true;
   EXPECT_EQ(prefetcher.next({}).value(), 7);
   EXPECT_EQ(prefetcher.next({}).status().message(), "late again");
+}
+
+TimePoint soon() {
+  return Clock::system().now() + std::chrono::seconds(60);
+}
+
+TEST(Prefetcher, APauseGivesWhatWasNotTakenAndMakesMoreAfterIt) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
+  EXPECT_EQ(*prefetcher.next({}).value(), 0);
+  prefetcher.begin_pause();
+  const auto unused = prefetcher.take_paused(soon());
+  ASSERT_TRUE(unused.has_value());
+  for (std::size_t i = 0; i < unused->size(); ++i) {
+    EXPECT_EQ(*(*unused)[i], static_cast<int>(i) + 1) << "in order";
+  }
+  const int before = made;
+  EXPECT_EQ(before, static_cast<int>(unused->size()) + 1);
+  EXPECT_FALSE(prefetcher.next_now().has_value());
+  WaitOptions brief;
+  int asked = 0;
+  brief.interrupted = [&] { return ++asked > 1; };
+  EXPECT_EQ(prefetcher.next(brief).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(made, before) << "nothing is made in a pause";
+  prefetcher.resume();
+  EXPECT_EQ(*prefetcher.next({}).value(), before);
+}
+
+TEST(Prefetcher, APauseInterruptsAMakeThatIsCalledAgainAfterTheLastOfThem) {
+  std::atomic<int> calls{0};
+  Prefetcher<int> prefetcher(1, [&](const WaitOptions& wait) -> Result<int> {
+    if (++calls == 1) return wait_for_ever(wait);
+    return 7;
+  });
+  ASSERT_TRUE(test::eventually([&] { return calls == 1; }));
+  prefetcher.begin_pause();
+  prefetcher.begin_pause();
+  ASSERT_TRUE(prefetcher.take_paused(soon()).has_value());
+  prefetcher.resume();
+  EXPECT_EQ(prefetcher.take_paused(soon())->size(), 0u);
+  EXPECT_EQ(calls, 1);
+  prefetcher.resume();
+  EXPECT_EQ(prefetcher.next({}).value(), 7);
+}
+
+TEST(Prefetcher, AMakeThatDoesNotEndInTimeKeepsWhatItMakes) {
+  std::atomic<bool> may_end = false;
+  std::atomic<bool> has_begun = false;
+  Prefetcher<int> prefetcher(1, [&](const WaitOptions&) -> Result<int> {
+    has_begun = true;
+    EXPECT_TRUE(test::eventually([&] { return may_end.load(); }));
+    return 7;
+  });
+  ASSERT_TRUE(test::eventually([&] { return has_begun.load(); }));
+  prefetcher.begin_pause();
+  EXPECT_FALSE(prefetcher.take_paused(Clock::system().now()).has_value());
+  prefetcher.resume();
+  may_end = true;
+  EXPECT_EQ(prefetcher.next({}).value(), 7);
+}
+
+TEST(Prefetcher, APauseTakesNothingThatWouldNotBeMadeAgain) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(9, numbers(2, made));
+  ASSERT_TRUE(test::eventually([&] { return made == 3; }));
+  prefetcher.begin_pause();
+  EXPECT_EQ(prefetcher.take_paused(soon())->size(), 0u);
+  prefetcher.resume();
+  EXPECT_EQ(*prefetcher.next({}).value(), 0);
+  EXPECT_EQ(*prefetcher.next({}).value(), 1);
+  EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 2");
 }
 
 }  // namespace

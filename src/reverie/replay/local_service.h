@@ -70,6 +70,7 @@ class LocalService final : public ReplayService {
   void settle(std::string_view session, std::uint64_t below) override;
   void receive(std::string_view table, std::span<const DrawId> draws) override;
   bool keeps_receipts(std::string_view table) override;
+  AheadReaders* ahead_readers() override { return &ahead_readers_; }
   ChunkMemory* chunk_memory() override { return context_->memory.get(); }
   Status check_mutation(const MutateRequest& request) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
@@ -88,10 +89,8 @@ class LocalService final : public ReplayService {
   Result<Table*> table(std::string_view name);
   // CANCELLED once closed.
   Status check_open() const;
-  // All tables at one moment, in their order. CANCELLED once closed,
-  // FAILED_PRECONDITION while an earlier snapshot is held. `log_position`, if
-  // not null, is set to the log's position at this moment, if the store has a
-  // log.
+  // All tables at one moment, in their order. CANCELLED once closed, FAILED_PRECONDITION while an
+  // earlier snapshot is held. `log_position`, unless null, is set to the log's position, if any.
   Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze(std::uint64_t* log_position = nullptr);
   // Nanoseconds since 1970 minus this store's clock.
   std::int64_t calendar_offset_ns() const { return context_->calendar_offset_ns; }
@@ -103,8 +102,7 @@ class LocalService final : public ReplayService {
   void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
     checkpoints_ = std::move(checkpoints);
   }
-  // From now on the log gets every change of the tables that it keeps. Call it before the store is
-  // shared.
+  // From now on the log gets every change of its tables. Call it before the store is shared.
   void set_log(std::unique_ptr<StoreLog> log);
   void set_known_sessions(std::vector<SessionNumbers> sessions) {
     known_sessions_ = std::move(sessions);
@@ -136,6 +134,7 @@ class LocalService final : public ReplayService {
   std::unique_ptr<StoreLog> log_;
   std::vector<SessionNumbers> known_sessions_;
   std::unique_ptr<StoreCheckpoints> checkpoints_;
+  AheadReaders ahead_readers_;
   Mutex close_mutex_;  // held while the log and the checkpoints end
   ForkGuard fork_guard_;
 };

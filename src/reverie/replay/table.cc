@@ -122,7 +122,6 @@ void Table::take_out_unreadable(SampleResult& result) {
   if (indices.empty()) return;
   if (keeps_receipts() && !batch.is_brief()) {  // no caller receives them
     std::vector<DrawId> draws;
-    draws.reserve(indices.size());
     for (const std::size_t i : indices) {
       draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
     }
@@ -189,6 +188,9 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   const std::size_t drawn =
       core_->sample(wanted, request.distinct, now, request.batch, effects.after);
   if (takes_least && drawn > 0) request.batch.set_least_probability(least);
+  const std::size_t size = request.batch.size();
+  // Fewer than a whole breath: no more can be drawn now.
+  const bool is_complete = size == request.count || (size >= request.min_count && drawn < wanted);
   if (drawn == 0) {
     core_->unpin(pin, effects.after);
   } else {
@@ -197,16 +199,16 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
     if (log_ != nullptr) {
       auto kind = StoreLog::SampleKind::kCounted;
       if (options().max_times_sampled >= 1) {
-        kind =
-            request.awaits_receipt ? StoreLog::SampleKind::kAwaited : StoreLog::SampleKind::kByItem;
+        // A crash undoes the draws of a request that is not complete.
+        const bool is_awaited =
+            request.awaits_receipt || (!is_complete && !request.batch.is_brief());
+        kind = is_awaited ? StoreLog::SampleKind::kAwaited : StoreLog::SampleKind::kByItem;
       }
       log_->on_sample(log_index_, now, request.batch, request.batch.size() - drawn, kind);
     }
     request.batch.set_sampler_mass(core_->sampler_mass());
   }
-  // Fewer than a whole breath: no more can be drawn now.
-  const std::size_t size = request.batch.size();
-  return size == request.count || (size >= request.min_count && drawn < wanted);
+  return is_complete;
 }
 
 // --- Requests ------------------------------------------------------------------------------
@@ -381,12 +383,7 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
                            options().max_times_sampled >= 1);
       } else if (keeps_receipts()) {
         // Their items are gone: no restart could undo them either.
-        std::vector<DrawId> draws;
-        draws.reserve(end - begin);
-        for (std::size_t i = begin; i < end; ++i) {
-          draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
-        }
-        log_->on_receive(log_index_, draws);
+        log_->on_receive(log_index_, draws_of(batch, begin, end));
       }
     });
     end = begin;

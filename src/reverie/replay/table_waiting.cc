@@ -41,6 +41,9 @@ void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effect
 void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
   if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
   sample_wait_ += now - waiting.since;
+  const SampleBatch& batch = waiting.request.batch;
+  const bool awaits = keeps_receipts() && !waiting.request.awaits_receipt;
+  if (awaits && !batch.empty() && !batch.is_brief()) log_->on_receive(log_index_, draws_of(batch));
   effects.samples.push_back({std::move(waiting.done),
                              {std::move(status), std::move(waiting.request.batch)},
                              waiting.request.distinct});

@@ -37,6 +37,7 @@
 #include "reverie/base/status.h"
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
+#include "reverie/service/ahead_readers.h"
 #include "reverie/service/sample_batch.h"
 #include "reverie/tensor/block_heap.h"
 #include "reverie/tensor/chunk_memory.h"
@@ -110,6 +111,19 @@ struct DrawId {
   std::uint64_t ticket = 0;  // packed
   std::int32_t times_sampled = 0;
 };
+
+// Draws [begin, end) of a batch that is not brief, or all.
+inline std::vector<DrawId> draws_of(const SampleBatch& batch, std::size_t begin, std::size_t end) {
+  std::vector<DrawId> draws;
+  draws.reserve(end - begin);
+  for (std::size_t i = begin; i < end; ++i) {
+    draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+  }
+  return draws;
+}
+inline std::vector<DrawId> draws_of(const SampleBatch& batch) {
+  return draws_of(batch, 0, batch.size());
+}
 
 struct SampleResult {
   Status status;  // why draws are missing; ok if there are at least min_count
@@ -216,6 +230,8 @@ class ReplayService {
     (void)table;
     return false;
   }
+  // Its readers that draw ahead, for a store in this process; null elsewhere.
+  virtual AheadReaders* ahead_readers() { return nullptr; }
   // Where the chunks of its items are best allocated; null if it does not matter. Lives as long as
   // the service.
   virtual ChunkMemory* chunk_memory() { return nullptr; }

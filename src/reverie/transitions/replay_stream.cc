@@ -1,6 +1,7 @@
 // Tested in tests/integration/replay_stream_test.cc.
 #include "reverie/transitions/replay_stream.h"
 
+#include <deque>
 #include <utility>
 
 namespace reverie {
@@ -10,7 +11,11 @@ ReplayStream::ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOpt
       options_(options),
       layout_(buffer_->plan(), options_.batch_size),
       beta_(options_.beta.value_or(0)),
-      prefetcher_(options_.depth, [this](const WaitOptions& wait) { return make(wait); }) {}
+      prefetcher_(options_.depth, [this](const WaitOptions& wait) { return make(wait); }),
+      pause_(std::make_shared<PrefetcherPause<std::vector<Buffer>>>(
+          prefetcher_, [](const std::deque<std::vector<Buffer>>&) {})) {
+  if (AheadReaders* const readers = buffer_->ahead_readers()) readers->add(pause_);
+}
 
 Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   REVERIE_ASSIGN_OR_RETURN(std::vector<Buffer> buffers, layout_.allocate(Allocator::heap()));
@@ -36,7 +41,7 @@ Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
     // There may be more items once the user waits. If it did so from before the draw on, there are
     // not.
     if (!wanted || prefetcher_.wanted_since() != wanted) {
-      if (!prefetcher_.wait_until_wanted()) return cancelled("this stream of batches is closed");
+      if (!prefetcher_.wait_until_wanted()) return cancelled("no user waits for this batch");
       continue;
     }
     // An empty buffer ends the stream without an error: no thread adds any more.

@@ -15,6 +15,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/client/prefetcher.h"
+#include "reverie/client/prefetcher_pause.h"
 #include "reverie/transitions/replay_batch_layout.h"
 #include "reverie/transitions/replay_buffer.h"
 
@@ -37,6 +38,7 @@ class ReplayStream {
   ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOptions options);
   ReplayStream(const ReplayStream&) = delete;
   ReplayStream& operator=(const ReplayStream&) = delete;
+  ~ReplayStream() { close(); }
 
   // Describes the arrays of a batch.
   const ReplayBatchLayout& layout() const { return layout_; }
@@ -51,7 +53,10 @@ class ReplayStream {
   // beta.
   void set_beta(double beta) { beta_.store(beta, std::memory_order_relaxed); }
   // Ends the thread. Idempotent.
-  void close() { (void)prefetcher_.close(); }
+  void close() {
+    (void)prefetcher_.close();
+    pause_->detach();
+  }
 
  private:
   Result<std::vector<Buffer>> make(const WaitOptions& wait);
@@ -60,7 +65,9 @@ class ReplayStream {
   const ReplayStreamOptions options_;
   const ReplayBatchLayout layout_;
   std::atomic<double> beta_;
-  Prefetcher<std::vector<Buffer>> prefetcher_;  // last: its thread uses the others
+  Prefetcher<std::vector<Buffer>> prefetcher_;  // after all that its thread uses
+  // A checkpoint drops the batches made ahead: they are drawn again, as after a load.
+  const std::shared_ptr<PrefetcherPause<std::vector<Buffer>>> pause_;
 };
 
 }  // namespace reverie

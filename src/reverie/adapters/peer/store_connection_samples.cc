@@ -27,15 +27,6 @@ Result<BulkPiece> flat(const GrpcPayload& payload) {
   return BulkPiece{kept->bytes(), kept};
 }
 
-std::vector<DrawId> draws_of(const SampleBatch& batch) {
-  std::vector<DrawId> draws;
-  draws.reserve(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
-  }
-  return draws;
-}
-
 }  // namespace
 
 // For a client that has disconnected. Called under no lock: others may draw undone samples at once.

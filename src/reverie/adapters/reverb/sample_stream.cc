@@ -109,11 +109,7 @@ void SampleStream::count_lost(const SampleBatch& batch) {
   }
   const ReverbTable* const table = store_->find(name);
   if (table == nullptr || !table->keeps_receipts) return;
-  std::vector<DrawId> draws;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
-  }
-  store_->service->receive(name, draws);
+  store_->service->receive(name, draws_of(batch));
 }
 
 void SampleStream::receive_up_to(std::uint64_t count) {
