@@ -299,6 +299,9 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             NotFoundError: there is no checkpoint.
             DataLossError: it is damaged.
             InvalidArgumentError: it is not of this algorithm, environment or settings.
+            Exception: whatever ``load_state_dict()`` raised. After this, a `DataLossError` or an
+                environment that does not repeat its episode, the loop cannot be started: it may
+                have a part of the state.
         """
         folder = _checks.path("path", path)
         self._fork_guard.check("Loop")
@@ -316,13 +319,17 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             raise InvalidArgumentError(
                 f"{folder!r} is the checkpoint of another training: {difference}"
             )
-        self.buffer = ReplayBuffer.load(arguments["folder"], beta=self._beta)
-        for part, owner in self._parts().items():
-            loop_checkpoint.restore(part, owner, arrays, as_torch=self._output == "torch")
-        try:
-            self._take_over(loop)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataLossError(f"{folder!r} is damaged: {error!r}") from None
+        buffer = ReplayBuffer.load(arguments["folder"], beta=self._beta)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._finish, "stopped")  # it would start with a part of the state
+            self.buffer = buffer
+            for part, owner in self._parts().items():
+                loop_checkpoint.restore(part, owner, arrays, as_torch=self._output == "torch")
+            try:
+                self._take_over(loop)
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataLossError(f"{folder!r} is damaged: {error!r}") from None
+            on_error.pop_all()
 
     def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         if not self._fork_guard.is_here():

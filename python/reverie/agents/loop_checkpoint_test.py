@@ -14,6 +14,7 @@ from reverie.__main__ import main
 from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train
 from reverie.agents.checkpoints import describe, has_checkpoint
 from reverie.agents.folder_lock import FolderLock
+from reverie.agents import loop_checkpoint
 from reverie.agents.loop_checkpoint import first_difference
 from reverie.agents.loop_envs import LoopEnvs
 from reverie.errors import (
@@ -715,3 +716,36 @@ def test_a_loop_that_is_dropped_releases_its_folder(tmp_path):
         del loop
         gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_a_loop_that_has_a_part_of_a_state_cannot_be_started(tmp_path, monkeypatch):
+    class Refuses(Linear):
+        def load_state_dict(self, state):  # noqa: ARG002
+            raise RuntimeError("another shape")
+
+    def load(agent, error):
+        with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+            with pytest.raises(error):
+                loop.load(tmp_path)
+            with pytest.raises(FailedPreconditionError, match="stopped before"):
+                loop.start()
+
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.start()
+        loop.wait(60.0)
+        loop.save(tmp_path)
+    load(Refuses(), RuntimeError)
+    whole = loop_checkpoint.unpack
+
+    def damaged(attached):
+        numbers, arrays = whole(attached)
+        return {name: value for name, value in numbers.items() if name != "waited_s"}, arrays
+
+    monkeypatch.setattr(loop_checkpoint, "unpack", damaged)
+    load(Linear(), DataLossError)
+    monkeypatch.undo()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.load(tmp_path)
+        loop.start()
+        assert loop.wait(60.0)
