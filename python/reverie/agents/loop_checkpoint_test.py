@@ -11,10 +11,9 @@ import pytest
 from eventually import eventually
 from reverie import _reverie
 from reverie.__main__ import main
-from reverie.agents import Loop, Trainer, TrainSettings, evaluate, train
+from reverie.agents import Loop, Trainer, TrainSettings, evaluate, loop_checkpoint, train
 from reverie.agents.checkpoints import describe, has_checkpoint
 from reverie.agents.folder_lock import FolderLock
-from reverie.agents import loop_checkpoint
 from reverie.agents.loop_checkpoint import first_difference
 from reverie.agents.loop_envs import LoopEnvs
 from reverie.errors import (
