@@ -133,17 +133,18 @@ def test_a_dataset_that_waits_goes_on_after_a_checkpoint(tmp_path):
         assert store["queue"].info.current_size == 3, "what the dataset had drawn is there"
 
 
-def test_a_buffers_dataset_goes_on_after_a_save(tmp_path):
-    buffer = reverie.ReplayBuffer(100, {"x": ((), np.int64)}, seed=1)
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_buffers_dataset_goes_on_after_a_save(tmp_path, prioritized):
+    buffer = reverie.ReplayBuffer(100, prioritized=prioritized, seed=1)
     for i in range(60):
-        buffer.add(x=i)
+        buffer.add(np.float32(i), i % 2, 1.0, np.float32(i + 1), False)
     with buffer.dataset(4, prefetch=2) as batches:
         next(batches)
         buffer.save(tmp_path / "buffer")
-        expected = [next(batches)["x"].tolist() for _ in range(5)]
+        expected = [next(batches)["obs"].tolist() for _ in range(5)]
     loaded = reverie.ReplayBuffer.load(tmp_path / "buffer")
     with loaded.dataset(4, prefetch=2) as batches:
-        assert [next(batches)["x"].tolist() for _ in range(5)] == expected
+        assert [next(batches)["obs"].tolist() for _ in range(5)] == expected
 
 
 def test_datasets_are_made_and_closed_while_checkpoints_are_written(tmp_path):
