@@ -11,6 +11,7 @@ import pytest
 
 import reverie
 from eventually import eventually
+from reverie import errors
 
 
 def tables():
@@ -113,6 +114,28 @@ def test_what_a_killed_process_had_drawn_and_not_delivered_is_drawn_again(tmp_pa
     ):
         assert store["queue"].info.current_size == 52
         assert rows_of(batches, 13) == [list(range(i, i + 4)) for i in range(8, 60, 4)]
+
+
+def test_what_a_waiting_call_had_drawn_is_there_after_the_store_was_closed(tmp_path):
+    store = open_store(tmp_path, durability="interval")
+    client = store.client()
+    fill(client, 60)
+    ended = []
+
+    def wait():
+        with pytest.raises(errors.CancelledError) as refused:
+            client.sample_batch("queue", 100)
+        ended.append(refused)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    eventually(lambda: samples_of(client, "queue") == 60)
+    store.close()
+    waiting.join(60)
+    assert len(ended) == 1
+    with open_store(tmp_path, durability="interval") as again:
+        assert again["queue"].info.current_size == 60
+        assert rows_of(again.client().dataset("queue", 60), 1) == [list(range(60))]
 
 
 def test_a_dataset_that_waits_goes_on_after_a_checkpoint(tmp_path):

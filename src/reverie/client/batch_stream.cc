@@ -52,6 +52,7 @@ class BatchStream::Maker {
 
   Result<DrawnBatch> make(const WaitOptions& wait, Prefetcher<DrawnBatch>& user) {
     if (!end_.ok()) return end_;
+    if (!left_.empty()) hand_back_to_go_on({});  // of a pause that did not wait for this thread
     std::optional<TimePoint> wanted = user.wanted_since();
     SampleResult result = take_request(wanted).wait(wait);
     DrawnBatch drawn;
@@ -285,9 +286,10 @@ class BatchStream::Maker {
 
 struct BatchStream::Running {
   Running(std::size_t depth, std::shared_ptr<Maker> made)
-      : maker(std::move(made)), prefetcher(depth, [this](const WaitOptions& wait) {
-          return maker->make(wait, prefetcher);
-        }) {}
+      : maker(std::move(made)),
+        prefetcher(
+            depth, [this](const WaitOptions& wait) { return maker->make(wait, prefetcher); },
+            /*pauses=*/1) {}
 
   const std::shared_ptr<Maker> maker;
   Prefetcher<DrawnBatch> prefetcher;
@@ -314,7 +316,10 @@ Status BatchStream::start(std::int64_t max_times_sampled) {
   } catch (const std::system_error& error) {
     return no_thread("a stream of batches", error.what());
   }
-  if (AheadReaders* const readers = service_->ahead_readers()) readers->add(running_->pause);
+  // Of an item that can be drawn twice, an earlier draw cannot be undone once it has left.
+  AheadReaders* const readers = max_times_sampled <= 1 ? service_->ahead_readers() : nullptr;
+  if (readers != nullptr) readers->add(running_->pause);
+  running_->prefetcher.resume();
   return {};
 }
 

@@ -12,6 +12,8 @@ std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(
     const ItemStreamOptions& options) const {
   SampleFeedOptions feed = options.feed;
   feed.keeps_trajectories = options.max_times_sampled >= 1;
+  feed.awaits_receipt = keeps_receipts_;
+  feed.continues_waits = true;  // pauses interrupt them
   std::vector<Prefetcher<FedSamples>::Make> made;
   for (std::size_t i = 0; i < options.thread_count; ++i) {
     made.emplace_back(SampleFeed(service_, feed, budget_));
@@ -25,11 +27,27 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
       max_times_sampled_(options.max_times_sampled),
       budget_(options.samples_max > 0 ? std::make_shared<SampleFeed::Budget>(options.samples_max)
                                       : nullptr),
-      prefetcher_(options.thread_count, feeds(options), /*ignores_unwanted=*/true),
+      keeps_receipts_(service_->keeps_receipts(table_)),
+      prefetcher_(options.thread_count, feeds(options), /*ignores_unwanted=*/true, /*pauses=*/1),
       pause_(std::make_shared<PrefetcherPause<FedSamples>>(
           prefetcher_,
           [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {
-  if (AheadReaders* const readers = service_->ahead_readers()) readers->add(pause_);
+  // Of an item that can be drawn twice, an earlier draw cannot be undone once it has left.
+  AheadReaders* const readers = max_times_sampled_ <= 1 ? service_->ahead_readers() : nullptr;
+  if (readers != nullptr) readers->add(pause_);
+  prefetcher_.resume();
+}
+
+Result<FedSamples> ItemStream::next(const WaitOptions& wait) {
+  Result<FedSamples> fed = prefetcher_.next(wait);
+  if (fed.ok() && keeps_receipts_) service_->receive(table_, draws_of(fed->samples));
+  return fed;
+}
+
+std::optional<FedSamples> ItemStream::next_now() {
+  std::optional<FedSamples> fed = prefetcher_.next_now();
+  if (fed && keeps_receipts_) service_->receive(table_, draws_of(fed->samples));
+  return fed;
 }
 
 void ItemStream::hand_back_to_go_on(std::deque<FedSamples> unused) {

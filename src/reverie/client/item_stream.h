@@ -46,9 +46,9 @@ class ItemStream {
   // The next items, at least one. OUT_OF_RANGE after samples_max items, DEADLINE_EXCEEDED if none
   // came within the feed's timeout; CANCELLED once closed or interrupted; else the service's
   // error.
-  Result<FedSamples> next(const WaitOptions& wait) { return prefetcher_.next(wait); }
+  Result<FedSamples> next(const WaitOptions& wait);
   // The next items if they are ready, without waiting.
-  std::optional<FedSamples> next_now() { return prefetcher_.next_now(); }
+  std::optional<FedSamples> next_now();
   // Ends the threads and hands back what was not taken, after `unused`: samples of the last next()
   // that the reader does not need. Logs a warning if samples are lost. Idempotent.
   void close(SampleBatch unused = {});
@@ -62,6 +62,7 @@ class ItemStream {
   const std::string table_;
   const std::int64_t max_times_sampled_;
   const std::shared_ptr<SampleFeed::Budget> budget_;  // null: no bound
+  const bool keeps_receipts_;  // after a crash, samples that no user has taken are drawn again
   Prefetcher<FedSamples> prefetcher_;
   const std::shared_ptr<PrefetcherPause<FedSamples>> pause_;
 };

@@ -39,15 +39,17 @@ class Prefetcher {
   using Make = std::function<Result<T>(const WaitOptions& wait)>;
 
   // `make` must live until close() has returned.
-  Prefetcher(std::size_t depth, Make make)
-      : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
+  Prefetcher(std::size_t depth, Make make, std::size_t pauses = 0)
+      : Prefetcher(depth, std::vector<Make>(1, std::move(make)), false, pauses) {}
   // One thread for each; batches come in the order in which they are finished. Requires at least
-  // one. Throws std::system_error if a thread cannot be started.
-  Prefetcher(std::size_t depth, std::vector<Make> makes, bool ignores_unwanted = false)
+  // one. Throws std::system_error if a thread cannot be started. It begins in `pauses` pauses.
+  Prefetcher(std::size_t depth, std::vector<Make> makes, bool ignores_unwanted = false,
+             std::size_t pauses = 0)
       : depth_(depth),
         ignores_unwanted_(ignores_unwanted),
         makes_(std::move(makes)),
-        running_(makes_.size()) {
+        running_(makes_.size()),
+        pauses_(pauses) {
     try {
       for (const Make& make : makes_) threads_.emplace_back([this, &make] { run(make); });
     } catch (...) {
@@ -110,13 +112,18 @@ class Prefetcher {
     ++pauses_begun_;
     changed_.notify_all();
   }
-  // In a pause: what was made and not taken, in order, once no make() runs; none if one still does
-  // at `deadline`. Empty if all threads have stopped, for then nothing would be made again.
-  std::optional<std::deque<T>> take_paused(TimePoint deadline) {
+  // In a pause: waits until no make() runs; false if one still does at `deadline`.
+  bool wait_until_still(TimePoint deadline) {
     MutexLock lock(mutex_);
     while (making_ > 0) {
-      if (!Clock::system().wait_until(changed_, mutex_, deadline) && making_ > 0) return {};
+      if (!Clock::system().wait_until(changed_, mutex_, deadline)) return making_ == 0;
     }
+    return true;
+  }
+  // In a pause, once no make() runs: what was made and not taken, in order. Empty if all threads
+  // have stopped, for then nothing would be made again.
+  std::deque<T> take_paused() {
+    MutexLock lock(mutex_);
     return is_over() ? std::deque<T>() : std::exchange(queue_, {});
   }
   void resume() {
@@ -242,7 +249,7 @@ class Prefetcher {
   TimePoint waiting_since_ REVERIE_GUARDED_BY(mutex_);  // valid while there are any
   Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
   bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::size_t pauses_ REVERIE_GUARDED_BY(mutex_) = 0;  // those that were not resumed
+  std::size_t pauses_ REVERIE_GUARDED_BY(mutex_);  // those that were not resumed
   std::uint64_t pauses_begun_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;

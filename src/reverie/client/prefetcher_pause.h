@@ -26,13 +26,13 @@ class PrefetcherPause final : public AheadReader {
     const MutexLock lock(mutex_);
     if (prefetcher_ != nullptr) prefetcher_->begin_pause();
   }
-  bool hand_back_by(TimePoint deadline) override {
+  bool wait_until_still(TimePoint deadline) override {
     const MutexLock lock(mutex_);
-    if (prefetcher_ == nullptr) return true;
-    std::optional<std::deque<T>> unused = prefetcher_->take_paused(deadline);
-    if (!unused) return false;
-    hand_back_(*std::move(unused));
-    return true;
+    return prefetcher_ == nullptr || prefetcher_->wait_until_still(deadline);
+  }
+  void hand_back() override {
+    const MutexLock lock(mutex_);
+    if (prefetcher_ != nullptr) hand_back_(prefetcher_->take_paused());
   }
   void resume() override {
     const MutexLock lock(mutex_);

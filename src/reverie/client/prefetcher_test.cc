@@ -205,13 +205,13 @@ TEST(Prefetcher, APauseGivesWhatWasNotTakenAndMakesMoreAfterIt) {
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
   EXPECT_EQ(*prefetcher.next({}).value(), 0);
   prefetcher.begin_pause();
-  const auto unused = prefetcher.take_paused(soon());
-  ASSERT_TRUE(unused.has_value());
-  for (std::size_t i = 0; i < unused->size(); ++i) {
-    EXPECT_EQ(*(*unused)[i], static_cast<int>(i) + 1) << "in order";
+  ASSERT_TRUE(prefetcher.wait_until_still(soon()));
+  const auto unused = prefetcher.take_paused();
+  for (std::size_t i = 0; i < unused.size(); ++i) {
+    EXPECT_EQ(*unused[i], static_cast<int>(i) + 1) << "in order";
   }
   const int before = made;
-  EXPECT_EQ(before, static_cast<int>(unused->size()) + 1);
+  EXPECT_EQ(before, static_cast<int>(unused.size()) + 1);
   EXPECT_FALSE(prefetcher.next_now().has_value());
   WaitOptions brief;
   int asked = 0;
@@ -231,9 +231,9 @@ TEST(Prefetcher, APauseInterruptsAMakeThatIsCalledAgainAfterTheLastOfThem) {
   ASSERT_TRUE(test::eventually([&] { return calls == 1; }));
   prefetcher.begin_pause();
   prefetcher.begin_pause();
-  ASSERT_TRUE(prefetcher.take_paused(soon()).has_value());
+  ASSERT_TRUE(prefetcher.wait_until_still(soon()));
   prefetcher.resume();
-  EXPECT_EQ(prefetcher.take_paused(soon())->size(), 0u);
+  EXPECT_TRUE(prefetcher.take_paused().empty());
   EXPECT_EQ(calls, 1);
   prefetcher.resume();
   EXPECT_EQ(prefetcher.next({}).value(), 7);
@@ -249,7 +249,7 @@ TEST(Prefetcher, AMakeThatDoesNotEndInTimeKeepsWhatItMakes) {
   });
   ASSERT_TRUE(test::eventually([&] { return has_begun.load(); }));
   prefetcher.begin_pause();
-  EXPECT_FALSE(prefetcher.take_paused(Clock::system().now()).has_value());
+  EXPECT_FALSE(prefetcher.wait_until_still(Clock::system().now()));
   prefetcher.resume();
   may_end = true;
   EXPECT_EQ(prefetcher.next({}).value(), 7);
@@ -260,11 +260,22 @@ TEST(Prefetcher, APauseTakesNothingThatWouldNotBeMadeAgain) {
   Prefetcher<std::unique_ptr<int>> prefetcher(9, numbers(2, made));
   ASSERT_TRUE(test::eventually([&] { return made == 3; }));
   prefetcher.begin_pause();
-  EXPECT_EQ(prefetcher.take_paused(soon())->size(), 0u);
+  ASSERT_TRUE(prefetcher.wait_until_still(soon()));
+  EXPECT_TRUE(prefetcher.take_paused().empty());
   prefetcher.resume();
   EXPECT_EQ(*prefetcher.next({}).value(), 0);
   EXPECT_EQ(*prefetcher.next({}).value(), 1);
   EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 2");
+}
+
+TEST(Prefetcher, MayBeginInAPause) {
+  std::atomic<int> made{0};
+  Prefetcher<int> prefetcher(
+      3, [&](const WaitOptions&) -> Result<int> { return made++; }, /*pauses=*/1);
+  EXPECT_TRUE(prefetcher.wait_until_still(soon()));
+  EXPECT_EQ(made, 0);
+  prefetcher.resume();
+  EXPECT_EQ(prefetcher.next({}).value(), 0);
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ Result<std::vector<SampleGroup>> SampleFeed::groups_of(SampleBatch& batch,
 
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
   const Clock& clock = options_.clock ? *options_.clock : Clock::system();
-  const TimePoint begin = clock.now();
+  const TimePoint begin = waiting_since_.value_or(clock.now());
+  waiting_since_.reset();
   const TimePoint until = options_.timeout ? begin + *options_.timeout : TimePoint::max();
   std::size_t count = options_.is_local ? options_.request_max : wanted_;
   while (true) {
@@ -110,6 +111,7 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
     request.table = options_.table;
     request.count = count;
     request.min_count = options_.is_local ? 1 : count;
+    request.awaits_receipt = options_.awaits_receipt;
     request.deadline =
         request.min_count == 1 ? until : std::min(until, clock.now() + seconds(kPatienceS));
     SampleResult result = sample_and_wait(*service_, std::move(request), wait);
@@ -146,6 +148,8 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       if (options_.bytes_max > 0) bound_bytes(fed);
       return fed;
     }
+    const bool was_interrupted = result.status.code() == StatusCode::kCancelled;
+    if (was_interrupted && options_.continues_waits) waiting_since_ = begin;
     const bool may_wait_longer =
         result.status.code() == StatusCode::kDeadlineExceeded && clock.now() < until;
     if (!may_wait_longer) return result.status;

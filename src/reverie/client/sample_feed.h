@@ -44,6 +44,10 @@ struct SampleFeedOptions {
   bool is_local = false;
   // Whether the samples keep their trajectories, so that they can be handed back (hand_back.h).
   bool keeps_trajectories = false;
+  // As SampleRequest::awaits_receipt.
+  bool awaits_receipt = false;
+  // Whether a call continues the wait, and the timeout, of one before it that was interrupted.
+  bool continues_waits = false;
   Clock* clock = nullptr;  // of the service's deadlines; null: the system's
   // A bound on the bytes of a request's rows, estimated from the request before; 0: no bound.
   std::size_t bytes_max = 0;
@@ -92,8 +96,9 @@ class SampleFeed {
   std::shared_ptr<ReplayService> service_;
   SampleFeedOptions options_;
   std::shared_ptr<Budget> budget_;
-  std::shared_ptr<BatchMemory> memory_;  // for the arrays
-  std::size_t wanted_ = 1;               // items of the next request
+  std::shared_ptr<BatchMemory> memory_;     // for the arrays
+  std::size_t wanted_ = 1;                  // items of the next request
+  std::optional<TimePoint> waiting_since_;  // of a wait that is to be continued
 };
 
 }  // namespace reverie

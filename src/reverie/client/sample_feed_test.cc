@@ -1,12 +1,15 @@
 #include "reverie/client/sample_feed.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/faucet.h"
+#include "tests/support/forwarding_service.h"
 
 namespace reverie {
 namespace {
@@ -136,6 +139,42 @@ TEST_F(SampleFeedTest, UndrawnSamplesReturnToTheBudget) {
   service_->add_ones(100);
   EXPECT_EQ(drawn(items), 8u);
   EXPECT_EQ(items({}).status().code(), StatusCode::kOutOfRange);
+}
+
+// Whose first request is interrupted.
+class InterruptedFaucet final : public testing::ForwardingService {
+ public:
+  using testing::ForwardingService::ForwardingService;
+
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    deadlines.push_back(request.deadline);
+    if (deadlines.size() > 1) return inner_->sample(std::move(request), std::move(done));
+    done({cancelled("interrupted"), {}});
+    return 0;
+  }
+
+  std::vector<TimePoint> deadlines;
+};
+
+TEST_F(SampleFeedTest, AnInterruptedWaitMayBeContinuedByTheNextCall) {
+  service_->add_ones(9);
+  const auto interrupted = std::make_shared<InterruptedFaucet>(service_);
+  const SampleFeedOptions options{.table = "replay",
+                                  .timeout = std::chrono::seconds(10),
+                                  .is_local = true,
+                                  .continues_waits = true,
+                                  .clock = &clock_};
+  SampleFeed items(interrupted, options, nullptr);
+  const TimePoint begin = clock_.now();
+  EXPECT_EQ(items({}).status().code(), StatusCode::kCancelled);
+  for (int call = 0; call < 2; ++call) {
+    clock_.advance(std::chrono::seconds(7));
+    EXPECT_EQ(drawn(items), 1u);
+  }
+  const Duration timeout = std::chrono::seconds(10);
+  EXPECT_EQ(interrupted->deadlines,
+            (std::vector<TimePoint>{begin + timeout, begin + timeout,
+                                    begin + std::chrono::seconds(14) + timeout}));
 }
 
 }  // namespace

@@ -64,6 +64,13 @@ Result<std::size_t> take_out_corrupt(ReplayService& service, std::string_view ta
   request.table = table;
   request.corrupt = corrupt;
   REVERIE_RETURN_IF_ERROR(mutate_and_wait(service, request, wait).status);
+  if (service.keeps_receipts(table)) {  // a restart must not restore them
+    std::vector<DrawId> draws;
+    for (const std::size_t i : indices) {
+      draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+    }
+    service.receive(table, draws);
+  }
   batch.remove(indices);
   return corrupt.size();
 }
@@ -86,6 +93,7 @@ Status replace_corrupt(ReplayService& service, const SampleRequest& like, const 
   again.min_count = like.min_count - have;
   again.distinct = like.distinct;
   again.wants_least = like.wants_least;
+  again.awaits_receipt = like.awaits_receipt;
   again.deadline = like.deadline;
   SampleResult more = sample_and_wait(service, std::move(again), wait);
   result.status = std::move(more.status);

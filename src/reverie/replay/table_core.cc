@@ -192,7 +192,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
       const Slot slot = same_key && slots.find(ticket) == nullptr ? *same_key : ticket.slot;
       slots.will_change(slot);
       if (batch.is_redelivered(i)) slots.set_redelivered(slot, true);
-      --there->times_sampled;
+      if (--there->times_sampled == 0) --num_unique_samples_;
       limiter_.take_back_sample();
       ++count;
       continue;
@@ -219,6 +219,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     stored.inserted_at_ns = batch.inserted_at_ns()[i];
     stored.version = batch.versions()[i];
     stored.times_sampled = batch.times_sampled()[i] - 1;
+    if (stored.times_sampled == 0) --num_unique_samples_;
     slots.set_redelivered(slot, batch.is_redelivered(i));
     state_->sampler->insert_again(slot, stored.priority);
     state_->remover->insert_again(slot, stored.priority);

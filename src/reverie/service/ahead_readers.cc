@@ -35,21 +35,32 @@ std::vector<std::shared_ptr<AheadReader>> AheadReaders::begin_pause() {
   return paused;
 }
 
+void AheadReaders::end_pause() {
+  const MutexLock lock(mutex_);
+  --pauses_;
+  for (const auto& reader : alive()) reader->resume();
+}
+
 void AheadReaders::pause_for(const std::function<void()>& freeze) {
-  const std::vector<std::shared_ptr<AheadReader>> paused = begin_pause();
+  struct Pause {
+    explicit Pause(AheadReaders& paused) : all(paused), readers(paused.begin_pause()) {}
+    ~Pause() { all.end_pause(); }
+    AheadReaders& all;
+    std::vector<std::shared_ptr<AheadReader>> readers;
+  };
+  Pause pause(*this);
+  // All are still before one hands back, so that none draws what another one returns.
   const TimePoint deadline = Clock::system().now() + kPatience;
-  const auto late = std::ranges::count_if(
-      paused, [&](const auto& reader) { return !reader->hand_back_by(deadline); });
+  const std::size_t late = std::erase_if(
+      pause.readers, [&](const auto& reader) { return !reader->wait_until_still(deadline); });
+  for (const auto& reader : pause.readers) reader->hand_back();
   if (late > 0) {
     log_warning(
         "{} of {} datasets did not stop drawing within 2 s: the checkpoint counts what they have "
         "drawn ahead as used",
-        late, paused.size());
+        late, late + pause.readers.size());
   }
   freeze();
-  const MutexLock lock(mutex_);
-  --pauses_;
-  for (const auto& reader : alive()) reader->resume();
 }
 
 }  // namespace reverie

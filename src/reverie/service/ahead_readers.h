@@ -23,17 +23,18 @@ class AheadReader {
   // Interrupts what waits for samples, and draws no more until as many calls of resume(). Returns
   // at once.
   virtual void begin_pause() = 0;
-  // In a pause: hands back what its user has not taken, once nothing is drawn any more. False if
-  // that is not so by `deadline`; then nothing is handed back.
-  virtual bool hand_back_by(TimePoint deadline) = 0;
+  // In a pause: waits until nothing is drawn any more. False if that is not so by `deadline`.
+  virtual bool wait_until_still(TimePoint deadline) = 0;
+  // In a pause, once nothing is drawn: hands back what its user has not taken.
+  virtual void hand_back() = 0;
   virtual void resume() = 0;
 };
 
 // Thread-safe.
 class AheadReaders {
  public:
-  // From now on the reader takes part in pauses, in those that have begun too. It must not own the
-  // store: a pause may be the last to hold it.
+  // From now on the reader, which has drawn nothing yet, takes part in pauses, in those that have
+  // begun too. It must not own the store: a pause may be the last to hold it.
   void add(const std::shared_ptr<AheadReader>& reader);
 
   // Runs `freeze` while no reader draws and all have handed back. A reader that takes more than
@@ -42,6 +43,7 @@ class AheadReaders {
 
  private:
   std::vector<std::shared_ptr<AheadReader>> begin_pause();
+  void end_pause();
   std::vector<std::shared_ptr<AheadReader>> alive() REVERIE_REQUIRES(mutex_);
 
   Mutex mutex_;

@@ -11,10 +11,12 @@ ReplayStream::ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOpt
       options_(options),
       layout_(buffer_->plan(), options_.batch_size),
       beta_(options_.beta.value_or(0)),
-      prefetcher_(options_.depth, [this](const WaitOptions& wait) { return make(wait); }),
+      prefetcher_(
+          options_.depth, [this](const WaitOptions& wait) { return make(wait); }, /*pauses=*/1),
       pause_(std::make_shared<PrefetcherPause<std::vector<Buffer>>>(
           prefetcher_, [](const std::deque<std::vector<Buffer>>&) {})) {
   if (AheadReaders* const readers = buffer_->ahead_readers()) readers->add(pause_);
+  prefetcher_.resume();
 }
 
 Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
