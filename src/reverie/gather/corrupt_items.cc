@@ -64,13 +64,8 @@ Result<std::size_t> take_out_corrupt(ReplayService& service, std::string_view ta
   request.table = table;
   request.corrupt = corrupt;
   REVERIE_RETURN_IF_ERROR(mutate_and_wait(service, request, wait).status);
-  if (service.keeps_receipts(table)) {  // a restart must not restore them
-    std::vector<DrawId> draws;
-    for (const std::size_t i : indices) {
-      draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
-    }
-    service.receive(table, draws);
-  }
+  // A restart must not restore them.
+  if (service.keeps_receipts(table)) service.receive(table, draws_of(batch, indices));
   batch.remove(indices);
   return corrupt.size();
 }

@@ -120,13 +120,8 @@ void Table::take_out_unreadable(SampleResult& result) {
     }
   }
   if (indices.empty()) return;
-  if (keeps_receipts() && !batch.is_brief()) {  // no caller receives them
-    std::vector<DrawId> draws;
-    for (const std::size_t i : indices) {
-      draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
-    }
-    receive(draws);
-  }
+  // No caller receives them.
+  if (keeps_receipts() && !batch.is_brief()) receive(draws_of(batch, indices));
   const std::size_t drawn = batch.size();
   batch.remove(indices);
   MutateResult taken;
@@ -199,10 +194,9 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
     if (log_ != nullptr) {
       auto kind = StoreLog::SampleKind::kCounted;
       if (options().max_times_sampled >= 1) {
-        // A crash undoes the draws of a request that is not complete.
-        const bool is_awaited =
-            request.awaits_receipt || (!is_complete && !request.batch.is_brief());
-        kind = is_awaited ? StoreLog::SampleKind::kAwaited : StoreLog::SampleKind::kByItem;
+        const bool is_part = !is_complete && !request.batch.is_brief();  // a crash undoes it
+        kind = request.awaits_receipt || is_part ? StoreLog::SampleKind::kAwaited
+                                                 : StoreLog::SampleKind::kByItem;
       }
       log_->on_sample(log_index_, now, request.batch, request.batch.size() - drawn, kind);
     }

@@ -42,11 +42,11 @@ void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effect
   if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
   sample_wait_ += now - waiting.since;
   const SampleBatch& batch = waiting.request.batch;
-  // Draws that a crash would undo: neither those of a request that needed one breath, nor, once
-  // closed, those that the caller cannot hand back any more.
-  const bool is_open = !closed_ && !(status.ok() && batch.pin_count() == 1);
-  if (keeps_receipts() && is_open && !waiting.request.awaits_receipt && !batch.is_brief()) {
-    if (!batch.empty()) log_->on_receive(log_index_, draws_of(batch));
+  // Draws of one breath were not awaited; of a closed store a restart undoes them, not the caller.
+  const bool were_awaited = !(status.ok() && batch.pin_count() == 1) && !batch.empty();
+  const bool is_exempt = waiting.request.awaits_receipt || batch.is_brief() || closed_;
+  if (keeps_receipts() && were_awaited && !is_exempt) {
+    log_->on_receive(log_index_, draws_of(batch));
   }
   effects.samples.push_back({std::move(waiting.done),
                              {std::move(status), std::move(waiting.request.batch)},

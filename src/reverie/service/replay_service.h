@@ -112,7 +112,13 @@ struct DrawId {
   std::int32_t times_sampled = 0;
 };
 
-// Draws [begin, end) of a batch that is not brief, or all.
+// Those of a batch that is not brief: of the draws with these indices, [begin, end), or all.
+inline std::vector<DrawId> draws_of(const SampleBatch& batch, std::span<const std::size_t> at) {
+  std::vector<DrawId> draws;
+  draws.reserve(at.size());
+  for (const std::size_t i : at) draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+  return draws;
+}
 inline std::vector<DrawId> draws_of(const SampleBatch& batch, std::size_t begin, std::size_t end) {
   std::vector<DrawId> draws;
   draws.reserve(end - begin);
