@@ -385,6 +385,7 @@ TEST_F(BatchStreamTest, AUserWhoWaitsForABatchGetsItAfterAPause) {
   BatchStreamOptions patient = options(1);
   patient.timeout = {};
   patient.max_times_sampled = 0;
+  patient.depth = 0;
   BatchStream stream(paused, patient);
   std::optional<Result<DrawnBatch>> taken;
   std::thread user([&] { taken.emplace(stream.next({})); });
