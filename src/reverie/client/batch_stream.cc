@@ -316,7 +316,7 @@ Status BatchStream::start(std::int64_t max_times_sampled) {
   } catch (const std::system_error& error) {
     return no_thread("a stream of batches", error.what());
   }
-  // Of an item that can be drawn twice, an earlier draw cannot be undone once it has left.
+  // If items can be drawn twice, an earlier draw of one that has left cannot be undone.
   AheadReaders* const readers = max_times_sampled <= 1 ? service_->ahead_readers() : nullptr;
   if (readers != nullptr) readers->add(running_->pause);
   running_->prefetcher.resume();

@@ -32,7 +32,7 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
       pause_(std::make_shared<PrefetcherPause<FedSamples>>(
           prefetcher_,
           [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {
-  // Of an item that can be drawn twice, an earlier draw cannot be undone once it has left.
+  // If items can be drawn twice, an earlier draw of one that has left cannot be undone.
   AheadReaders* const readers = max_times_sampled_ <= 1 ? service_->ahead_readers() : nullptr;
   if (readers != nullptr) readers->add(pause_);
   prefetcher_.resume();

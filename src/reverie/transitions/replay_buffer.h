@@ -97,7 +97,7 @@ class ReplayBuffer {
                              std::span<const double> priorities, const WaitOptions& wait);
 
   const ReplayShards& shards() const { return *shards_; }
-  // Of its store; null if that is not in this process.
+  // Those of its store; null if that is not in this process.
   AheadReaders* ahead_readers() const { return service_->ahead_readers(); }
 
   // The counts of all steps so far, including those that were dropped since.
