@@ -27,21 +27,6 @@ void refill(nb::object& array, std::span<const T> values) {
   }
 }
 
-// The approximate number of bytes to copy, as if all items had the size of the first.
-std::size_t payload_bytes(const SampleBatch& samples) {
-  if (samples.empty()) return 0;
-  constexpr std::size_t kTextBytes = 64;  // per element; a guess
-  std::size_t size = 0;
-  const TrajectoryView& first = samples.trajectories()[0];
-  for (const LayoutColumn& column : first.layout->columns()) {
-    const std::size_t element =
-        has_variable_size(column.spec.dtype) ? kTextBytes : dtype_size_bytes(column.spec.dtype);
-    size +=
-        static_cast<std::size_t>(first.length(column) * element_count(column.spec.shape)) * element;
-  }
-  return size * samples.size();
-}
-
 std::vector<double> ages_s(const SampleBatch& samples) {
   std::vector<double> ages;
   ages.reserve(samples.size());
@@ -90,7 +75,7 @@ Status draw(ReplayService& service, SampleRequest request, const Gathering& gath
     result = sample_and_wait(service, std::move(request), briefly);
     return true;
   });
-  if (payload_bytes(result.batch) <= kBriefBytes) {
+  if (gathered_bytes(result.batch) <= kBriefBytes) {
     // Drawing again may take long.
     Gathering briefly = gathering;
     briefly.on_corrupt = OnCorrupt::kRaise;

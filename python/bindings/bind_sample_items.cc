@@ -72,8 +72,11 @@ class SampleItems {
     }
     if (reader_.needs_draw()) {
       Waiting waiting(*client_.service(), table_);
-      const WaitOptions wait = waiting.options();
-      unwrap(without_gil([&] { return reader_.draw(wait); }));
+      // A resolver of external rows is Python code, which may take long.
+      const bool is_brief = client_.local() != nullptr && files_.is_none();
+      unwrap(without_gil_in_waits(
+          is_brief, waiting.options(),
+          [&](const WaitOptions& wait) -> Status { return reader_.draw(wait); }));
     }
     nb::object item = make(reader_.peek());
     columns_.clear();

@@ -371,6 +371,8 @@ def test_large_calls_and_waits_release_the_gil():
     for _ in range(50):
         buffer.add(frame, 0, 0.0, frame, False)
     client = reverie.Store([table("t", max_size=10)]).client()
+    large = reverie.Store([table("t", max_size=10)]).client()
+    large.insert({"x": np.zeros(1 << 20, np.uint8)}, {"t": 1.0})
 
     def wait():
         with pytest.raises(reverie.DeadlineExceededError):
@@ -378,4 +380,5 @@ def test_large_calls_and_waits_release_the_gil():
 
     with Other() as other:
         eventually(lambda: other.turns_during(lambda: buffer.sample(256)) > 0)
+        eventually(lambda: other.turns_during(lambda: next(large.sample("t"))) > 0)
         eventually(lambda: other.turns_during(wait) > 0)

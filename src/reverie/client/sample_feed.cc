@@ -12,6 +12,8 @@ namespace {
 constexpr double kPatienceS = 0.05;
 // Items of the first request if it may ask for several.
 constexpr std::size_t kSeveral = 4;
+// A copy of more bytes than this is a wait for the caller.
+constexpr std::size_t kLongCopyBytes = std::size_t{128} << 10;
 // If an item arrives within this time, the next request is larger.
 constexpr double kQuickS = 0.005;
 
@@ -124,6 +126,8 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       } else if (is_quick || count > 1) {
         wanted_ = std::min(2 * count, options_.request_max);
       }
+      std::optional<WaitScope> long_copy;
+      if (gathered_bytes(result.batch) > kLongCopyBytes) long_copy.emplace(wait);
       auto groups = groups_of(result.batch, wait);
       if (!groups.ok()) {
         give_back(result.batch.size());

@@ -133,6 +133,20 @@ bool is_reusable(const BatchColumn& old, const PlannedColumn& column, std::size_
 
 }  // namespace
 
+std::size_t gathered_bytes(const SampleBatch& samples) {
+  if (samples.empty()) return 0;
+  constexpr std::size_t kTextBytes = 64;
+  std::size_t size = 0;
+  const TrajectoryView& first = samples.trajectories()[0];
+  for (const LayoutColumn& column : first.layout->columns()) {
+    const std::size_t element =
+        has_variable_size(column.spec.dtype) ? kTextBytes : dtype_size_bytes(column.spec.dtype);
+    size +=
+        static_cast<std::size_t>(first.length(column) * element_count(column.spec.shape)) * element;
+  }
+  return size * samples.size();
+}
+
 Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options) {
   Batch batch;
   REVERIE_RETURN_IF_ERROR(assemble_into(samples, options, batch));

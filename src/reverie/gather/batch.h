@@ -41,6 +41,10 @@ struct BatchOptions {
   ExternalFiles* files = nullptr;
 };
 
+// The approximate size of a batch of these samples, as if all were as large as the first, and each
+// element of text 64 bytes. They are still pinned.
+std::size_t gathered_bytes(const SampleBatch& samples);
+
 // Requires a non-empty batch that is still pinned. INVALID_ARGUMENT, naming the column, if items
 // differ in columns, types, shapes or (without pad) lengths.
 Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options);
