@@ -7,6 +7,7 @@ installed (``make test-reverb``). A test that fails with dm-reverb is a mistake 
 import importlib
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,11 @@ if importlib.util.find_spec("reverb") is not None:
     import tensorflow  # noqa: F401
 
     TARGETS.append("reverb")
+
+
+# A shell starts background jobs with Ctrl-C ignored, and Python does not change that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=TARGETS)

@@ -379,3 +379,26 @@ def test_our_time_limits_raise_reverbs_error(reverb, serve):
     ):
         with pytest.raises(reverb.DeadlineExceededError):
             call()
+
+
+def test_append_returns_references_nested_as_the_step(reverb, table, serve):
+    client = serve(table())
+    writer = client.trajectory_writer(4)
+    first = writer.append({"a": 1, "b": {"c": np.float32(10)}})
+    part = writer.append({"a": 2}, partial_step=True)
+    rest = writer.append({"a": None, "b": {"c": np.float32(20)}})
+    assert [step.keys() for step in (first, part, rest)] == [{"a", "b"}, {"a"}, {"a", "b"}]
+    assert rest["a"] is None
+    assert [int(cell.numpy()) for cell in (first["a"], part["a"])] == [1, 2]
+    last = rest["b"]["c"]
+    assert (tuple(last.shape), last.dtype, last.expired) == ((), np.float32, False)
+    trajectory = {
+        "a": reverb.TrajectoryColumn([first["a"], part["a"]]),
+        "c": reverb.TrajectoryColumn([last], squeeze=True),
+    }
+    writer.create_item("t", 1.0, trajectory)
+    writer.flush()
+    (sample,) = client.sample("t", emit_timesteps=False)
+    a, c = sample.data
+    assert (a.tolist(), c.tolist()) == ([1, 2], 20)
+    writer.close()

@@ -255,28 +255,6 @@ def test_a_step_may_be_appended_in_parts(table, serve):
     writer.close()
 
 
-def test_append_returns_references_nested_as_the_step(reverb, table, serve):
-    client = serve(table())
-    writer = client.trajectory_writer(4)
-    first = writer.append({"a": 1, "b": {"c": np.float32(10)}})
-    part = writer.append({"a": 2}, partial_step=True)
-    rest = writer.append({"a": None, "b": {"c": np.float32(20)}})
-    assert [step.keys() for step in (first, part, rest)] == [{"a", "b"}, {"a"}, {"a", "b"}]
-    assert rest["a"] is None
-    assert [int(cell.numpy()) for cell in (first["a"], part["a"])] == [1, 2]
-    last = rest["b"]["c"]
-    assert (tuple(last.shape), last.dtype, last.expired) == ((), np.float32, False)
-    trajectory = {
-        "a": reverb.TrajectoryColumn([first["a"], part["a"]]),
-        "c": reverb.TrajectoryColumn([last], squeeze=True),
-    }
-    writer.create_item("t", 1.0, trajectory)
-    writer.flush()
-    a, c = drawn(client)[0]
-    assert (a.tolist(), c.tolist()) == ([1, 2], 20)
-    writer.close()
-
-
 @pytest.mark.parametrize("other", [np.float64(1), np.zeros(2, np.float32)])
 def test_a_column_cannot_change_its_type_or_shape(table, serve, other):
     writer = serve(table()).trajectory_writer(4)
