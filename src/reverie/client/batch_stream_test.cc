@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -167,10 +168,10 @@ class PausedFaucet final : public testing::ForwardingService {
     handed_back_.insert(handed_back_.begin(), batch.keys().begin(), batch.keys().end());
     return batch.size();
   }
-  // What a pause hands back, in the order in which the table gets it.
-  std::vector<ItemKey> pause() {
+  // What a pause hands back, in the order in which the table gets it. Nothing is drawn meanwhile.
+  std::vector<ItemKey> pause(const std::function<void()>& meanwhile = [] {}) {
     handed_back_.clear();
-    readers_.pause_for([] {});
+    readers_.pause_for(meanwhile);
     return handed_back_;
   }
 
@@ -375,7 +376,7 @@ TEST_F(BatchStreamTest, APauseHandsBackALateBatchThatNoUserWaitsFor) {
   ahead.depth = 1;
   BatchStream stream(paused, ahead);
   EXPECT_TRUE(eventually([&] { return paused->pause() == std::vector<ItemKey>{0, 1}; }));
-  service_->add_ones(3);
+  paused->pause([&] { service_->add_ones(3); });
   EXPECT_EQ(stream.next({}).value().samples.size(), 3u) << "the stream goes on";
 }
 
