@@ -240,6 +240,12 @@ Result<std::vector<std::string>> single_targets(std::string_view target) {
   return targets;
 }
 
+std::string without_wildcard(const std::string& address, const std::string& remote) {
+  const Result<Endpoint> endpoint = parse_endpoint(address);
+  if (!endpoint.ok() || (endpoint->host != "0.0.0.0" && endpoint->host != "::")) return address;
+  return Endpoint{Endpoint::Kind::kTcp, remote, endpoint->port}.to_string();
+}
+
 Status check_bind(const SocketAddress& address, const DoorGuard& guard) {
   if (address.is_loopback()) return {};
   if (guard.has_token && !guard.has_tls) {

@@ -65,6 +65,10 @@ Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint, bool is_nam
 // they lead to the same server. May take seconds. UNAVAILABLE when a name is unknown.
 Result<std::vector<std::string>> single_targets(std::string_view target);
 
+// `address` as it is reached at `remote`, the host that announced it: "0.0.0.0:7000", heard from
+// 10.0.0.5, is "10.0.0.5:7000". An address without a wildcard is returned as it is.
+std::string without_wildcard(const std::string& address, const std::string& remote);
+
 // What protects a door.
 struct DoorGuard {
   bool has_token = false;

@@ -45,6 +45,15 @@ TEST(Address, RefusesInvalidAddresses) {
   EXPECT_EQ(spelled(std::string_view("unix:/a\0b", 9)), "INVALID_ARGUMENT");
 }
 
+TEST(Address, AWildcardIsReplacedByTheHostThatAnnouncedIt) {
+  EXPECT_EQ(without_wildcard("0.0.0.0:7000", "10.0.0.5"), "10.0.0.5:7000");
+  EXPECT_EQ(without_wildcard("[::]:7000", "fe80::1"), "[fe80::1]:7000");
+  EXPECT_EQ(without_wildcard("0.0.0.0:7000", "::1"), "[::1]:7000");
+  for (const std::string other : {"10.0.0.7:7000", "replay.local:1", "unix:@x", "rubbish"}) {
+    EXPECT_EQ(without_wildcard(other, "10.0.0.5"), other);
+  }
+}
+
 TEST(Address, KnowsWhetherOnlyThisMachineCanReachIt) {
   const std::vector<std::pair<std::string, bool>> table = {
       {"127.0.0.1:1", true},

@@ -26,15 +26,6 @@ bool is_unix(const std::string& address) {
   return address.starts_with("unix:");
 }
 
-// "0.0.0.0:7000", heard from 10.0.0.5, is 10.0.0.5:7000.
-std::string without_wildcard(const std::string& address, const std::string& remote) {
-  if (is_unix(address)) return address;
-  const Result<Endpoint> endpoint = parse_endpoint(address);
-  if (!endpoint.ok() || (endpoint->host != "0.0.0.0" && endpoint->host != "::")) return address;
-  const bool is_v6 = remote.find(':') != std::string::npos;
-  return format("{}{}{}:{}", is_v6 ? "[" : "", remote, is_v6 ? "]" : "", endpoint->port);
-}
-
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("localhost:") ||
          address.starts_with("[::1]:");
