@@ -17,6 +17,11 @@ if(REVERIE_LIBRARY_ROOMS)
   list(JOIN REVERIE_LIBRARY_ROOMS "|" reverie_rooms)
   list(FILTER reverie_sources INCLUDE REGEX "/src/reverie/(${reverie_rooms})/")
 endif()
+if(REVERIE_UCX)
+  list(FILTER reverie_sources EXCLUDE REGEX "/net/ucx_absent\\.cc$")
+else()
+  list(FILTER reverie_sources EXCLUDE REGEX "/net/ucx_(connection|worker)\\.cc$")
+endif()
 list(FILTER reverie_sources EXCLUDE REGEX "/env/native/(lunar_lander|box2d_plugin)\\.cc$")  # box2d.cmake
 
 # Native environments give the bits of the originals: no product and sum may become one operation.
@@ -66,6 +71,15 @@ target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
                                       $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_NGHTTP2>>,$<TARGET_PROPERTY:REVERIE_NGHTTP2>,${REVERIE_NGHTTP2_LIBRARY}>>
                                       $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_ZLIB>>,$<TARGET_PROPERTY:REVERIE_ZLIB>,ZLIB::ZLIB>>
                                       $<INSTALL_INTERFACE:nghttp2> $<INSTALL_INTERFACE:ZLIB::ZLIB>)
+if(REVERIE_UCX)
+  find_path(REVERIE_UCX_INCLUDE ucp/api/ucp.h REQUIRED)
+  find_library(REVERIE_UCP_LIBRARY ucp REQUIRED)
+  find_library(REVERIE_UCS_LIBRARY ucs REQUIRED)
+  target_include_directories(reverie SYSTEM PRIVATE ${REVERIE_UCX_INCLUDE})
+  target_link_libraries(reverie PRIVATE $<BUILD_INTERFACE:${REVERIE_UCP_LIBRARY}>
+                                        $<BUILD_INTERFACE:${REVERIE_UCS_LIBRARY}>
+                                        $<INSTALL_INTERFACE:ucp> $<INSTALL_INTERFACE:ucs>)
+endif()
 target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
                       reverie_lz4 reverie_zstd reverie_snappy $<BUILD_INTERFACE:reverie_warnings>)
 reverie_precompile(reverie)

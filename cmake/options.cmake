@@ -10,6 +10,7 @@ option(REVERIE_STABLE_ABI "Build that extension for every CPython from 3.12 on" 
 set(REVERIE_PYTHON_OUTPUT ${PROJECT_SOURCE_DIR}/python/reverie
     CACHE PATH "Where the Python extension is written, unless a wheel is built")
 set(REVERIE_BOX2D AUTO CACHE STRING "Environments on Box2D: ON (needs libbox2d-dev), OFF, or AUTO")
+option(REVERIE_UCX "Let peers call each other over UCX (needs libucx-dev)" OFF)
 set(REVERIE_BUILT "" CACHE PATH "A build folder whose Python extension a wheel takes instead of its own")
 option(REVERIE_PRECOMPILED_HEADER "Precompile the headers of others" OFF)
 option(REVERIE_UNITED_SOURCES "Compile the sources of a folder together" OFF)

@@ -9,6 +9,10 @@ if(NOT REVERIE_BUILD_EXAMPLES)  # its plugins are among them
   list(FILTER reverie_tests EXCLUDE REGEX "/plugin_test\\.cc$")
 endif()
 
+if(NOT REVERIE_UCX)
+  list(FILTER reverie_tests EXCLUDE REGEX "/ucx_[a-z_]*test\\.cc$")
+endif()
+
 if(NOT TARGET reverie_box2d)
   list(FILTER reverie_tests EXCLUDE REGEX "/env_suite_test\\.cc$")
 endif()

@@ -13,6 +13,7 @@
 #include "reverie/net/tls_connection.h"
 #include "tests/conformance/connection_suite.h"
 #include "tests/support/certificates.h"
+#include "tests/support/ucx_pair.h"
 
 namespace reverie {
 namespace {
@@ -21,6 +22,7 @@ using test::client_tls;
 using test::ConnectionEnd;
 using test::ConnectionMaker;
 using test::ConnectionSuite;
+using test::make_ucx_pair;
 using test::server_tls;
 using test::tls_text;
 
@@ -100,24 +102,32 @@ ConnectionPair make_tls_over_pair(IoThreads& threads) {
   return pair;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Net, ConnectionSuite,
-    ::testing::Values(
-        ConnectionMaker{"Pair",
-                        [](IoThreads& threads) {
-                          return make_connection_pair(threads.loop(0), threads.loop(1)).value();
-                        }},
-        ConnectionMaker{
-            "Tcp", [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", false); }},
-        ConnectionMaker{"Unix",
-                        [](IoThreads& threads) {
-                          return make_through(threads, "unix:" + scratch_path("suite"), false);
-                        }},
-        ConnectionMaker{"TlsOverPair", make_tls_over_pair},
-        ConnectionMaker{
-            "TlsOverTcp",
-            [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", true); }}),
-    [](const auto& maker) { return maker.param.name; });
+std::vector<ConnectionMaker> makers() {
+  std::vector<ConnectionMaker> all = {
+      {"Pair",
+       [](IoThreads& threads) {
+         return make_connection_pair(threads.loop(0), threads.loop(1)).value();
+       }},
+      {"Tcp", [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", false); }},
+      {"Unix",
+       [](IoThreads& threads) {
+         return make_through(threads, "unix:" + scratch_path("suite"), false);
+       }},
+      {"TlsOverPair", make_tls_over_pair},
+      {"TlsOverTcp",
+       [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", true); }}};
+  if (!check_ucx().ok()) return all;
+  for (const auto& [name, transports] :
+       {std::pair("UcxTcp", "tcp"), std::pair("UcxSharedMemory", "shm,self"),
+        std::pair("UcxAsItFinds", "")}) {
+    const std::string chosen = transports;
+    all.push_back({name, [chosen](IoThreads& threads) { return make_ucx_pair(threads, chosen); }});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Net, ConnectionSuite, ::testing::ValuesIn(makers()),
+                         [](const auto& maker) { return maker.param.name; });
 
 TEST(Connect, NamesTheAddressThatDoesNotAnswer) {
   IoThreads threads;
