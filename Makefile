@@ -15,6 +15,7 @@ APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-d
 APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev spin
 APT_REVERB := nginx-light
 APT_ARM64 := g++-aarch64-linux-gnu qemu-user
+APT_UCX := libucx-dev
 
 .PHONY: help
 help: ## Show this list
@@ -65,12 +66,12 @@ test: ## The same, then every test that fits in minutes; one summary at the end
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py release
 
 .PHONY: test-full
-test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing, rooms of the library on arm64
-	@tools/apt_install $(APT_BUILD) $(APT_TEST) $(APT_ARM64)
+test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing, rooms on arm64, peers over UCX
+	@tools/apt_install $(APT_BUILD) $(APT_TEST) $(APT_ARM64) $(APT_UCX)
 	@$(MAKE) --no-print-directory .venv/with-wheel
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
-	  release benchmarks asan asan-python tsan fuzz tidy arm64
+	  release benchmarks asan asan-python tsan fuzz tidy arm64 ucx
 
 .PHONY: soak
 soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it

@@ -17,10 +17,10 @@ if(NOT TARGET reverie_box2d)
   list(FILTER reverie_tests EXCLUDE REGEX "/env_suite_test\\.cc$")
 endif()
 
-# Those of some rooms alone: a program of the library and these.
+# Those of some rooms alone, or of tests/ (conformance/transport): a program of the library and these.
 if(REVERIE_TEST_ROOMS)
   list(JOIN REVERIE_TEST_ROOMS "|" reverie_rooms)
-  list(FILTER reverie_tests INCLUDE REGEX "/src/reverie/(${reverie_rooms})/")
+  list(FILTER reverie_tests INCLUDE REGEX "/(src/reverie/(${reverie_rooms})/|tests/(${reverie_rooms})_)")
 endif()
 
 # libprotobuf, from proto/, is the oracle of the codecs that are our own; the library does without it.

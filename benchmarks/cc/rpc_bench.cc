@@ -19,20 +19,36 @@
 #include <unistd.h>
 
 #include "reverie/base/random.h"
+#include "reverie/net/ucx_connection.h"
 #include "reverie/rpc/peer.h"
 #include "reverie/tensor/value_writer.h"
 
 namespace reverie {
 namespace {
 
-enum Way : std::int64_t { kMemory, kUnix, kTcp };
-const char* const kWays[] = {"shared memory", "Unix socket", "TCP"};
+enum Way : std::int64_t { kMemory, kUnix, kTcp, kUcx };
+const char* const kWays[] = {"shared memory", "Unix socket", "TCP", "UCX"};
+
+std::vector<std::int64_t> all_ways() {
+  std::vector<std::int64_t> ways = {kMemory, kUnix, kTcp};
+  if (check_ucx().ok()) ways.push_back(kUcx);  // by UCX_TLS
+  return ways;
+}
+
+void by_every_way(benchmark::internal::Benchmark* benchmark) {
+  for (const std::int64_t way : all_ways()) benchmark->Arg(way);
+}
+
+bool is_by_tcp(std::int64_t way) {
+  return way == kTcp || way == kUcx;
+}
 
 Peer::Options options_of(std::int64_t way, const char* name) {
   Peer::Options options;
   options.name = name;
-  options.uses_unix = way != kTcp;
-  options.uses_tcp = way == kTcp;
+  options.uses_unix = !is_by_tcp(way);
+  options.uses_tcp = is_by_tcp(way);
+  options.uses_ucx = way == kUcx;
   options.uses_shared_memory = way == kMemory;
   return options;
 }
@@ -55,7 +71,8 @@ Peer::Options options_of(std::int64_t way, const char* name) {
                              })
                     .ok());
   const std::string address =
-      server->listen(way == kTcp ? "127.0.0.1:0" : format("unix:@bench-{}", random_seed())).value();
+      server->listen(is_by_tcp(way) ? "127.0.0.1:0" : format("unix:@bench-{}", random_seed()))
+          .value();
   REVERIE_CHECK(::write(out, address.data(), address.size()) ==
                 static_cast<ssize_t>(address.size()));
   ::close(out);
@@ -119,7 +136,7 @@ void BM_RoundTrip(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
   state.SetLabel(kWays[state.range(0)]);
 }
-BENCHMARK(BM_RoundTrip)->Arg(kMemory)->Arg(kUnix)->Arg(kTcp)->UseRealTime();
+BENCHMARK(BM_RoundTrip)->Apply(by_every_way)->UseRealTime();
 
 // One item is a call; 1,000 are in progress at a time.
 void BM_CallsUnderWay(benchmark::State& state) {
@@ -148,7 +165,7 @@ void BM_CallsUnderWay(benchmark::State& state) {
   state.SetItemsProcessed(begun);
   state.SetLabel(kWays[state.range(0)]);
 }
-BENCHMARK(BM_CallsUnderWay)->Arg(kMemory)->Arg(kUnix)->Arg(kTcp)->UseRealTime();
+BENCHMARK(BM_CallsUnderWay)->Apply(by_every_way)->UseRealTime();
 
 // Bytes/s of an array that is sent, and passed to the handler, or also copied by it into separate
 // memory. Args: way, megabytes, whether it copies.
@@ -167,7 +184,7 @@ void BM_Array(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(size));
   state.SetLabel(kWays[state.range(0)]);
 }
-BENCHMARK(BM_Array)->ArgsProduct({{kMemory, kUnix, kTcp}, {1, 128}, {0, 1}})->UseRealTime();
+BENCHMARK(BM_Array)->ArgsProduct({all_ways(), {1, 128}, {0, 1}})->UseRealTime();
 
 // The bound: copying the same bytes from one array to another on one thread. Arg: megabytes.
 void BM_Memcpy(benchmark::State& state) {

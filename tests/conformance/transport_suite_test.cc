@@ -1,6 +1,7 @@
 // The suite for every transport.
 #include "tests/conformance/transport_suite.h"
 
+#include "reverie/net/ucx_connection.h"
 #include "tests/support/certificates.h"
 
 namespace reverie::test {
@@ -29,11 +30,31 @@ void by_tls(Peer::Options& options) {
   options.tls = std::move(tls);
 }
 
-INSTANTIATE_TEST_SUITE_P(Peers, TransportSuite,
-                         ::testing::Values(TransportCase{"memory", "shared memory", by_memory},
-                                           TransportCase{"unix", "Unix socket", by_unix_socket},
-                                           TransportCase{"tcp", "TCP", by_tcp, true},
-                                           TransportCase{"tls", "TCP with TLS", by_tls, true}),
+void by_ucx_tcp(Peer::Options& options) {
+  options.uses_unix = false;
+  options.uses_ucx = true;
+  options.ucx_transports = "tcp";
+}
+
+void by_ucx_memory(Peer::Options& options) {
+  options.uses_unix = false;
+  options.uses_ucx = true;
+  options.ucx_transports = "shm,self";
+}
+
+std::vector<TransportCase> cases() {
+  std::vector<TransportCase> all = {{"memory", "shared memory", by_memory},
+                                    {"unix", "Unix socket", by_unix_socket},
+                                    {"tcp", "TCP", by_tcp, true},
+                                    {"tls", "TCP with TLS", by_tls, true}};
+  if (check_ucx().ok()) {
+    all.push_back({"ucx_tcp", "UCX", by_ucx_tcp, true});
+    all.push_back({"ucx_memory", "UCX", by_ucx_memory, true});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Peers, TransportSuite, ::testing::ValuesIn(cases()),
                          [](const auto& entry) { return entry.param.name; });
 
 }  // namespace

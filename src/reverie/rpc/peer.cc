@@ -82,9 +82,21 @@ Result<ConnectingTls> connecting_tls(const std::optional<PeerTls>& tls) {
       {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn});
 }
 
-Status check_ways(const std::string& name, bool uses_unix, bool uses_tcp) {
-  if (uses_unix || uses_tcp) return {};
-  return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one", name);
+Status check_ways(const Peer::Options& options, bool uses_unix, bool uses_tcp, bool uses_ucx) {
+  if (!uses_unix && !uses_tcp) {
+    return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one",
+                            options.name);
+  }
+  if (!uses_ucx) return {};
+  if (options.tls) {
+    return invalid_argument("peer '{}' has tls, and UCX does not encrypt; leave one of them out",
+                            options.name);
+  }
+  if (!uses_tcp) {
+    return invalid_argument("peer '{}' uses UCX, which begins with TCP; allow TCP too",
+                            options.name);
+  }
+  return check_ucx();
 }
 
 // Peers are authenticated by the handshake's proof or the certificate; listen() requires one of
@@ -185,9 +197,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   // Whether its certificate and key can be used.
   Status check_door() { return door_.check({}); }
 
-  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
+  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx) {
     REVERIE_RETURN_IF_ERROR(check_open());
-    REVERIE_RETURN_IF_ERROR(check_ways(options_.name, uses_unix, uses_tcp));
+    REVERIE_RETURN_IF_ERROR(check_ways(options_, uses_unix, uses_tcp, uses_ucx));
     MutexLock lock(mutex_);
     if (is_begun_) {
       return failed_precondition("peer '{}' listens or connects already; set its transports before",
@@ -196,7 +208,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     uses_unix_ = uses_unix;
     uses_tcp_ = uses_tcp;
     uses_shared_memory_ = uses_shared_memory;
-    core_.set_ways(uses_unix, uses_tcp);
+    uses_ucx_ = uses_ucx;
+    core_.set_ways(uses_unix, uses_tcp, uses_ucx);
     return {};
   }
 
@@ -465,7 +478,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     trusted.peer_name = peer;
     log_event(EventKind::kConnected, "'{}' is connected to '{}' ({})", options_.name, peer,
               trusted.connection().peer());
-    if (!trusted.connection().accepts_descriptors()) {
+    if (uses_ucx_ && !trusted.connection().is_unix()) {
+      trusted.set_why("'" + peer + "' does not use UCX, or could not reach this peer by it");
+    } else if (!trusted.connection().accepts_descriptors()) {
       trusted.set_why(uses_shared_memory_ ? "shared memory needs a Unix socket"
                                           : "this peer may not use shared memory");
     } else if (unshared_.contains(peer)) {
@@ -473,6 +488,17 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     } else {
       trusted.shares_next = true;
     }
+  }
+  void use_ucx(LinkId link, bool is_dialler) override {
+    mutex_.assert_held();
+    const auto place = links_.find(link);
+    if (place == links_.end()) return;
+    place->second->flush();  // the last frame of the handshake goes by the socket
+    if (!place->second->has_output()) {
+      return place->second->use_ucx(is_dialler, {options_.ucx_transports});
+    }
+    // A socket has room for a handshake, so it has failed.
+    place->second->connection().shut_down();
   }
   void deliver(Request request) override {
     mutex_.assert_held();
@@ -600,6 +626,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     made.host = host_id();
     made.uses_unix = options.uses_unix;
     made.uses_tcp = options.uses_tcp;
+    made.uses_ucx = options.uses_ucx;
     made.calls_max = options.calls_max;
     made.call_bytes_max = options.call_bytes_max;
     made.held_bytes_max =
@@ -906,6 +933,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::atomic<bool> uses_unix_{options_.uses_unix};
   std::atomic<bool> uses_tcp_{options_.uses_tcp};
   std::atomic<bool> uses_shared_memory_{options_.uses_shared_memory};
+  std::atomic<bool> uses_ucx_{options_.uses_ucx};
 
   Mutex mutex_;
   PeerCore core_ REVERIE_GUARDED_BY(mutex_);
@@ -940,7 +968,8 @@ Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
     return invalid_argument("dead_after is {} s; it must be at least 0.1",
                             to_seconds(options.dead_after));
   }
-  REVERIE_RETURN_IF_ERROR(check_ways(options.name, options.uses_unix, options.uses_tcp));
+  REVERIE_RETURN_IF_ERROR(
+      check_ways(options, options.uses_unix, options.uses_tcp, options.uses_ucx));
   REVERIE_ASSIGN_OR_RETURN(ConnectingTls tls, connecting_tls(options.tls));
   std::shared_ptr<Impl> impl;
   try {
@@ -982,8 +1011,8 @@ void Peer::set_withdrawn(Withdrawn withdrawn) {
 void Peer::set_on_event(OnEvent on_event) {
   impl_->set_on_event(std::move(on_event));
 }
-Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
-  return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory);
+Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx) {
+  return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory, uses_ucx);
 }
 void Peer::add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn) {
   impl_->add_withdrawn(std::move(owner), std::move(withdrawn));

@@ -49,6 +49,10 @@ class Peer {
     // The transports that it listens and connects by. Peers on one machine prefer the Unix socket.
     bool uses_unix = true;
     bool uses_tcp = true;
+    // Whether TCP links to peers that set it too go over UCX, which does not encrypt. Needs a
+    // library that was built with it, and TCP without TLS.
+    bool uses_ucx = false;
+    std::string ucx_transports = {};  // as UCX_TLS; empty: what that variable says, or all
     // Whether frames go through shared memory if a Unix socket leads to the peer and both set this.
     bool uses_shared_memory = true;
     // Whether others are told where it listens. If not, they need an explicit address.
@@ -78,8 +82,9 @@ class Peer {
   enum class EventKind { kListens, kConnected, kLost, kNotReached };
   using OnEvent = std::function<void(EventKind kind, const std::string& text)>;
 
-  // INVALID_ARGUMENT for an invalid name or bound, or a malformed certificate or key;
-  // RESOURCE_EXHAUSTED if the system has no thread for it.
+  // INVALID_ARGUMENT for an invalid name or bound, a malformed certificate or key, or UCX with TLS
+  // or without TCP; UNIMPLEMENTED for UCX in a library without it; RESOURCE_EXHAUSTED if the system
+  // has no thread for it.
   static Result<std::unique_ptr<Peer>> make(const Options& options);
   // Closes. Must not run on the I/O thread.
   ~Peer();
@@ -88,8 +93,8 @@ class Peer {
 
   const std::string& name() const;
   // Replaces the transports of Options. FAILED_PRECONDITION once the peer listens or connects,
-  // INVALID_ARGUMENT if neither Unix sockets nor TCP are used.
-  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory);
+  // INVALID_ARGUMENT if neither Unix sockets nor TCP are used; for UCX as make().
+  Status set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx = false);
   // Listens at "host:port" (port 0: a free one) or "unix:/path"; returns the chosen address. Peers
   // of this machine also get a Unix socket. INVALID_ARGUMENT for an address that other machines can
   // reach, without a token or TLS; ALREADY_EXISTS if another socket listens there.

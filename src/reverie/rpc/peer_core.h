@@ -98,6 +98,9 @@ class PeerEffects {
   // The peer has proved its identity: larger frames are accepted. One frame of the handshake
   // follows.
   virtual void trust(LinkId link, const std::string& peer) = 0;
+  // Both sides use UCX, and the handshake is over: everything from here on goes over UCX, in both
+  // directions. Only with PeerOptions::uses_ucx.
+  virtual void use_ucx(LinkId, bool /*is_dialler*/) {}
   virtual void deliver(Request request) = 0;
   // The request's caller no longer waits for an answer.
   virtual void withdraw(InboundId request) = 0;
@@ -114,6 +117,7 @@ struct PeerOptions {
   std::string host;   // equal for peers that reach the same Unix sockets; empty: unknown
   bool uses_unix = true;
   bool uses_tcp = true;
+  bool uses_ucx = false;                              // for TCP links, if both sides do
   std::size_t calls_max = 65'536;                     // that are not answered yet
   std::size_t call_bytes_max = std::size_t{8} << 30;  // of these
   // How much this peer holds for all others together: calls that are not answered yet, and answers
@@ -167,9 +171,10 @@ class PeerCore {
   // handshake.
   void add_address(std::string address, TimePoint now);
   // What addresses are dialled from now on.
-  void set_ways(bool uses_unix, bool uses_tcp) {
+  void set_ways(bool uses_unix, bool uses_tcp, bool uses_ucx) {
     options_.uses_unix = uses_unix;
     options_.uses_tcp = uses_tcp;
+    options_.uses_ucx = uses_ucx;
   }
   // Keeps a connection to the peer that listens there.
   void connect(const std::string& address, TimePoint now);
@@ -232,6 +237,8 @@ class PeerCore {
     Stage stage = Stage::kDialling;
     Greeting mine;
     Greeting theirs;
+    bool uses_ucx = false;        // this side, and in the end both
+    bool is_ucx_heard = false;    // something arrived after the handshake
     std::uint64_t session = 0;    // once it is open
     TimePoint opened;             // when its handshake began
     TimePoint joined;             // when its session used it first
@@ -295,8 +302,8 @@ class PeerCore {
   // The link is lost already, or drop_link closes it. Its session may continue.
   void lose_link(LinkId link, const Status& why, TimePoint now);
   void drop_link(LinkId link, const Status& why, TimePoint now);
-  void on_hello(LinkId id, Link& link, const Message& message, TimePoint now);
-  void on_welcome(LinkId id, Link& link, const Message& message, TimePoint now);
+  void on_hello(LinkId id, Link& link, const Frame& frame, TimePoint now);
+  void on_welcome(LinkId id, Link& link, const Frame& frame, TimePoint now);
   void on_resume(LinkId id, Link& link, const Message& message, TimePoint now);
   void on_resumed(LinkId id, Link& link, const Message& message, TimePoint now);
   Status check_greeting(const Greeting& theirs) const;
@@ -353,6 +360,7 @@ class PeerCore {
   std::size_t answer_bytes_ = 0;   // of answers that others have not received
   std::map<std::string, Wanted> wanted_;
   std::set<std::string> functions_;
+  std::set<RunId> without_ucx_;  // runs that UCX did not reach
   LinkId next_link_ = 1;
   std::uint64_t next_session_ = 1;
   CallId next_call_ = 1;

@@ -17,6 +17,8 @@ constexpr Duration kHandshakeMax = std::chrono::seconds(5);
 // An address learned from other peers is forgotten after this many failures.
 constexpr int kFailuresMax = 5;
 constexpr std::size_t kRoutesMax = 16'384;
+// The field `call` of HELLO if this side uses UCX, and that of WELCOME if both do.
+constexpr std::uint64_t kUsesUcx = 1;
 
 std::shared_ptr<const Message> shared(Message message) {
   return std::make_shared<const Message>(std::move(message));
@@ -162,7 +164,8 @@ void PeerCore::link_up(LinkId id, const std::string& remote, TimePoint now) {
   link.heard = now;
   link.mine = {options_.name, options_.run, {}, options_.host, addresses_, {}};
   for (std::uint64_t& part : link.mine.nonce) part = options_.random();
-  send(id, {FrameKind::kHello, 0, 0, 0}, shared(encode(link.mine)), now);
+  link.uses_ucx = options_.uses_ucx && !is_unix(link.address);
+  send(id, {FrameKind::kHello, 0, 0, link.uses_ucx}, shared(encode(link.mine)), now);
 }
 
 void PeerCore::lose_link(LinkId id, const Status& why, TimePoint now) {
@@ -170,6 +173,10 @@ void PeerCore::lose_link(LinkId id, const Status& why, TimePoint now) {
   if (place == links_.end()) return;
   const Link link = std::move(place->second);
   links_.erase(place);
+  if (link.stage == Stage::kOpen && link.uses_ucx && !link.is_ucx_heard && !why.ok() &&
+      without_ucx_.size() < kRoutesMax) {
+    without_ucx_.insert(link.theirs.run);
+  }
   if (link.is_dialled) {
     const auto found = routes_.find(link.address);
     if (found != routes_.end() && found->second.link == id) {
@@ -208,7 +215,9 @@ void PeerCore::drop_link(LinkId id, const Status& why, TimePoint now) {
 
 void PeerCore::heard(LinkId id, TimePoint now) {
   const auto place = links_.find(id);
-  if (place != links_.end()) place->second.heard = now;
+  if (place == links_.end()) return;
+  place->second.heard = now;
+  place->second.is_ucx_heard = place->second.stage == Stage::kOpen;
 }
 
 void PeerCore::send(LinkId id, const FrameHeader& header, std::shared_ptr<const Message> message,
@@ -281,9 +290,9 @@ void PeerCore::received(LinkId id, Frame frame, TimePoint now) {
     const Status why = decode_refusal(frame.message).with_context(link.address);
     drop_link(id, why, now);
   } else if (link.stage == Stage::kHello && kind == FrameKind::kHello) {
-    on_hello(id, link, frame.message, now);
+    on_hello(id, link, frame, now);
   } else if (link.stage == Stage::kWelcome && kind == FrameKind::kWelcome) {
-    on_welcome(id, link, frame.message, now);
+    on_welcome(id, link, frame, now);
   } else if (link.stage == Stage::kResume && kind == FrameKind::kResume) {
     on_resume(id, link, frame.message, now);
   } else if (link.stage == Stage::kResumed && kind == FrameKind::kResumed) {
@@ -322,8 +331,8 @@ Status PeerCore::claim_name(const Greeting& theirs, TimePoint now) {
   return {};
 }
 
-void PeerCore::on_hello(LinkId id, Link& link, const Message& message, TimePoint now) {
-  Result<Greeting> greeting = decode_greeting(message);
+void PeerCore::on_hello(LinkId id, Link& link, const Frame& frame, TimePoint now) {
+  Result<Greeting> greeting = decode_greeting(frame.message);
   if (!greeting.ok()) return drop_link(id, greeting.status(), now);
   link.theirs = std::move(*greeting);
   const Status status = check_greeting(link.theirs);
@@ -332,11 +341,13 @@ void PeerCore::on_hello(LinkId id, Link& link, const Message& message, TimePoint
   for (std::uint64_t& part : link.mine.nonce) part = options_.random();
   link.mine.proof = make_proof(options_.token, /*is_dialler=*/false, link.theirs, link.mine);
   link.stage = Stage::kResume;
-  send(id, {FrameKind::kWelcome, 0, 0, 0}, shared(encode(link.mine)), now);
+  link.uses_ucx =
+      options_.uses_ucx && frame.header.call == kUsesUcx && !without_ucx_.contains(link.theirs.run);
+  send(id, {FrameKind::kWelcome, 0, 0, link.uses_ucx}, shared(encode(link.mine)), now);
 }
 
-void PeerCore::on_welcome(LinkId id, Link& link, const Message& message, TimePoint now) {
-  Result<Greeting> greeting = decode_greeting(message);
+void PeerCore::on_welcome(LinkId id, Link& link, const Frame& frame, TimePoint now) {
+  Result<Greeting> greeting = decode_greeting(frame.message);
   if (!greeting.ok()) return drop_link(id, greeting.status(), now);
   link.theirs = std::move(*greeting);
   const Status named = check_greeting(link.theirs);
@@ -359,6 +370,7 @@ void PeerCore::on_welcome(LinkId id, Link& link, const Message& message, TimePoi
     return drop_link(id, {}, now);  // the existing link is faster
   }
   link.stage = Stage::kResumed;
+  link.uses_ucx = link.uses_ucx && frame.header.call == kUsesUcx;
   effects_.trust(id, link.theirs.name);
   send(id, {FrameKind::kResume, 0, 0, 0},
        shared(encode(
@@ -453,6 +465,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
   link.session = key;
   link.joined = link.heard = now;
   session.link = id;
+  if (link.uses_ucx) effects_.use_ucx(id, link.is_dialled);
   answer_bytes_ -= session.acknowledge(received);
   for (Session::Queued& queued : session.queue) send_queued(session, queued, now);
   note_addresses(session, link.theirs.addresses);

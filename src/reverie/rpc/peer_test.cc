@@ -20,6 +20,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/net/ucx_connection.h"
 #include "reverie/os/byte_ring.h"
 #include "reverie/tensor/value_writer.h"
 #include "tests/scale.h"
@@ -112,14 +113,19 @@ void define_double(Peer& peer) {
 class PeerSuite : public ::testing::TestWithParam<std::string> {
  protected:
   PeerSuite() {
-    address_ = listening(
-        *server_, GetParam() == "tcp" ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed()));
+    address_ = listening(*server_, any_address());
     EXPECT_TRUE(client_->connect(address_).ok());
     define_double(*server_);
   }
 
+  // UCX begins with TCP.
+  static bool is_tcp() { return GetParam() == "tcp" || GetParam() == "ucx"; }
+  static std::string any_address() {
+    return is_tcp() ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed());
+  }
   Peer::Options options(const std::string& name) {
-    Peer::Options made = named(name, "secret", GetParam() != "tcp", GetParam() == "tcp");
+    Peer::Options made = named(name, "secret", !is_tcp(), is_tcp());
+    made.uses_ucx = GetParam() == "ucx";
     made.uses_shared_memory = GetParam() == "shm";
     made.dead_after = kPatience;  // a thread may lack a core for long
     return made;
@@ -130,7 +136,13 @@ class PeerSuite : public ::testing::TestWithParam<std::string> {
   std::string address_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports, PeerSuite, ::testing::Values("tcp", "unix", "shm"),
+std::vector<std::string> ways() {
+  std::vector<std::string> all = {"tcp", "unix", "shm"};
+  if (check_ucx().ok()) all.push_back("ucx");
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PeerSuite, ::testing::ValuesIn(ways()),
                          [](const auto& entry) { return entry.param; });
 
 TEST_P(PeerSuite, CarriesCallsAndAnswers) {
@@ -157,7 +169,7 @@ TEST_P(PeerSuite, FindsAPeerThatListensOnlyAfterItConnected) {
   ASSERT_TRUE(late->call("server", "double", number_payload(1), {}, results.next()).ok());
   EXPECT_EQ(results.all().front().kind, CallResult::Kind::kAnswer);
   define_double(*late);
-  listening(*late, GetParam() == "tcp" ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed()));
+  listening(*late, any_address());
   Results of_client;
   ASSERT_TRUE(client_->call("late", "double", number_payload(2), {}, of_client.next()).ok());
   const std::vector<CallResult> got = of_client.all();
@@ -291,6 +303,7 @@ TEST_P(PeerSuite, AThreadMayStopWaitingInTheMiddleOfAMessage) {
 // The I/O thread keeps the time, and another thread reads. While that thread is late, the other
 // side is not taken for dead.
 TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
+  if (GetParam() == "ucx") GTEST_SKIP() << "its I/O thread alone reads";
   std::atomic<int> lost{0};
   const auto patient = [this](const std::string& name) {
     Peer::Options made = options(name);
@@ -321,11 +334,7 @@ TEST_P(PeerSuite, AThreadThatReadsLateLosesNoPeer) {
                              reader->answer(request.id, {});
                            })
                   .ok());
-  EXPECT_TRUE(caller
-                  ->connect(listening(*reader, GetParam() == "tcp"
-                                                   ? "127.0.0.1:0"
-                                                   : format("unix:@reverie-{}", random_seed())))
-                  .ok());
+  EXPECT_TRUE(caller->connect(listening(*reader, any_address())).ok());
   EXPECT_TRUE(test::eventually([&] {
     const CallResult result = caller->sync("reader", "take_long", {}, {});
     EXPECT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
@@ -472,6 +481,7 @@ TEST_P(PeerSuite, ACallThatEndedSendsTheArrayAsItWas) {
 // While its I/O thread is busy, a peer sends only what the threads of its callers write, as they do
 // if few calls are in progress.
 TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
+  if (GetParam() == "ucx") GTEST_SKIP() << "its I/O thread alone writes";
   std::atomic<int> held{0};
   std::atomic<int> withdrawn{0};
   std::atomic<bool> is_busy{false};
@@ -539,6 +549,19 @@ TEST_P(PeerSuite, AHandlerMayCloseAPeerThatIsBeingClosed) {
   client_->close();
   EXPECT_TRUE(has_returned);
   EXPECT_EQ(count_of(results.all(), StatusCode::kUnavailable), 1u);
+}
+
+TEST(PeerWays, UcxIsRefusedWhereItCannotBeUsed) {
+  Peer::Options options = named("peer");
+  options.uses_ucx = true;
+  options.uses_tcp = false;
+  EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
+  options.uses_tcp = true;
+  EXPECT_EQ(Peer::make(options).status().code(), check_ucx().code());
+  const auto peer = make_peer(named("peer"));
+  const Status status = peer->set_ways(true, true, true, /*uses_ucx=*/true);
+  EXPECT_EQ(status.code(), check_ucx().code());
+  EXPECT_EQ(status.message().find("-DREVERIE_UCX=ON") == std::string::npos, status.ok());
 }
 
 // Sends a frame within a stranger's limits, then random bytes, then nothing.

@@ -112,6 +112,14 @@ void WireLink::end() {
   if (bulk_out_) bulk_out_->end();
 }
 
+void WireLink::use_ucx(bool is_dialler, const UcxOptions& options) {
+  REVERIE_CHECK(!has_output() && connection_->loop().is_current());
+  connection_ = make_ucx_connection(std::move(connection_), /*is_first=*/is_dialler, options);
+  connection_->set_events(this);
+  is_by_ucx_ = true;
+  why_ = "both peers use UCX";
+}
+
 // --- Out.
 
 void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> message) {
@@ -362,6 +370,7 @@ void WireLink::try_switch() {
 const char* WireLink::transport() const {
   if (is_out_ring_) return "shared memory";
   if (connection_->is_unix()) return "Unix socket";
+  if (is_by_ucx_) return "UCX";
   return connection_->is_encrypted() ? "TCP with TLS" : "TCP";
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reverie/net/connection.h"
+#include "reverie/net/ucx_connection.h"
 #include "reverie/os/arena_link.h"
 #include "reverie/os/link_share.h"
 #include "reverie/rpc/frame.h"
@@ -58,6 +59,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   ~WireLink() override = default;
 
   Connection& connection() { return *connection_; }
+  // What is read and written from here on goes over UCX. REQUIRES: no output, on the loop's thread,
+  // under the owner's lock.
+  void use_ucx(bool is_dialler, const UcxOptions& options);
   void start() { connection_->want_read(); }
   // The same, after bytes that were already read from the connection.
   void start(std::string_view received);
@@ -185,7 +189,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void lose(const Status& why) { events_.lost(id_, why); }
 
   const LinkId id_;
-  const std::unique_ptr<Connection> connection_;
+  std::unique_ptr<Connection> connection_;  // replaced on the loop's thread, under the owner's lock
   const std::atomic<int>& poller_count_;
   const Events& events_;
   const std::shared_ptr<ArenaReceiver> bulk_in_;
@@ -199,7 +203,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::size_t queued_bytes_ = 0;  // of all in out_
   std::size_t written_ = 0;       // of the first
   std::size_t reply_count_ = 0;   // in out_
-  bool is_unread_ = false;        // there were too many of these: the connection is lost
+  bool is_by_ucx_ = false;
+  bool is_unread_ = false;  // there were too many of these: the connection is lost
   std::vector<std::span<const std::byte>> pieces_;
 
   std::unique_ptr<LinkShare> share_;  // set once
