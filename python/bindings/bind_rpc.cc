@@ -214,9 +214,9 @@ void bind_rpc(nb::module_& m) {
       .def(
           "__init__",
           [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
-             bool uses_unix, bool uses_tcp, bool uses_shared_memory, nb::handle calls_max,
-             double dead_after_s, double find_timeout_s, double reach_timeout_s, nb::handle tls,
-             bool allow_pickle) {
+             bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx,
+             nb::handle calls_max, double dead_after_s, double find_timeout_s,
+             double reach_timeout_s, nb::handle tls, bool allow_pickle) {
             Peer::Options options;
             options.name = text_argument("name", name);
             options.token = text_argument("token", token);
@@ -230,6 +230,7 @@ void bind_rpc(nb::module_& m) {
             options.uses_unix = uses_unix;
             options.uses_tcp = uses_tcp;
             options.uses_shared_memory = uses_shared_memory;
+            options.uses_ucx = uses_ucx;
             options.calls_max =
                 integer_argument<std::size_t>("max_pending_calls", calls_max, 1, 1 << 24);
             options.dead_after = seconds(dead_after_s);
@@ -238,12 +239,12 @@ void bind_rpc(nb::module_& m) {
             new (self) RpcPeer(options, allow_pickle ? Pickle::kAllowed : Pickle::kRefused);
           },
           "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
-          "uses_shared_memory"_a, "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
-          "reach_timeout_s"_a, "tls"_a.none(), "allow_pickle"_a,
+          "uses_shared_memory"_a, "uses_ucx"_a, "calls_max"_a.none(), "dead_after_s"_a,
+          "find_timeout_s"_a, "reach_timeout_s"_a, "tls"_a.none(), "allow_pickle"_a,
           nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
-                  "uses_tcp: bool, uses_shared_memory: bool, calls_max: int, dead_after_s: float, "
-                  "find_timeout_s: float, reach_timeout_s: float, tls: tuple[str, str, str, str] | "
-                  "None, allow_pickle: bool) -> None"))
+                  "uses_tcp: bool, uses_shared_memory: bool, uses_ucx: bool, calls_max: int, "
+                  "dead_after_s: float, find_timeout_s: float, reach_timeout_s: float, tls: "
+                  "tuple[str, str, str, str] | None, allow_pickle: bool) -> None"))
       .def(
           "listen",
           [](RpcPeer& self, nb::handle address) {
@@ -338,10 +339,10 @@ void bind_rpc(nb::module_& m) {
           "session"_a, "call"_a)
       .def(
           "set_ways",
-          [](RpcPeer& self, bool uses_unix, bool uses_tcp, bool uses_shared_memory) {
-            unwrap(self.peer().set_ways(uses_unix, uses_tcp, uses_shared_memory));
+          [](RpcPeer& self, bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx) {
+            unwrap(self.peer().set_ways(uses_unix, uses_tcp, uses_shared_memory, uses_ucx));
           },
-          "uses_unix"_a, "uses_tcp"_a, "uses_shared_memory"_a)
+          "uses_unix"_a, "uses_tcp"_a, "uses_shared_memory"_a, "uses_ucx"_a)
       .def(
           "set_threads_max",
           [](RpcPeer& self, std::size_t count) { self.tasks().set_threads_max(count); }, "count"_a)

@@ -31,20 +31,25 @@ from reverie.tls import PeerTls
 
 __all__ = ["DeferredReturn", "Future", "Rpc", "create_uid"]
 
-_TRANSPORTS = ("shm", "unix", "tcp")
+_TRANSPORTS = ("shm", "unix", "tcp", "ucx")
 
 
-def _ways(transports: Sequence[str]) -> tuple[bool, bool, bool]:
-    """Whether Unix sockets, TCP and shared memory are used."""
+def _ways(transports: Sequence[str]) -> tuple[bool, bool, bool, bool]:
+    """Whether Unix sockets, TCP, shared memory and UCX are used."""
     used = [
         _checks.choice("transports", one, _TRANSPORTS)
-        for one in _checks.items("transports", transports, "'shm', 'unix' and 'tcp'")
+        for one in _checks.items("transports", transports, "'shm', 'unix', 'tcp' and 'ucx'")
     ]
     if not used:
         raise InvalidArgumentError(
-            "transports is empty; it must hold at least one of 'shm', 'unix' and 'tcp'"
+            "transports is empty; it must hold at least one of 'shm', 'unix', 'tcp' and 'ucx'"
         )
-    return "unix" in used or "shm" in used, "tcp" in used, "shm" in used
+    return (
+        "unix" in used or "shm" in used,
+        "tcp" in used or "ucx" in used,
+        "shm" in used,
+        "ucx" in used,
+    )
 
 
 def checked_pickle(allow_pickle: object, token: str | None) -> bool:
@@ -73,9 +78,10 @@ class Rpc(ProcessBound, Closing):
         tls: a `PeerTls`, which encrypts connections by TCP and accepts only peers whose certificate
             its authorities have signed; None does not encrypt. Both ends must have it, or neither.
         insecure: lets a peer without a token or ``tls`` listen where other machines can reach it.
-        transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that reaches a
-            peer is. Shared memory must be among those of both peers; it begins with a Unix socket
-            and falls back to it.
+        transports: which of ``"shm"``, ``"unix"``, ``"tcp"`` and ``"ucx"`` are used; the first that
+            reaches a peer is. Shared memory must be among those of both peers; it begins with a
+            Unix socket and falls back to it. So must ``"ucx"``, which begins with TCP and falls
+            back to it; it needs a library that was built with ``REVERIE_UCX``, and no ``tls``.
         max_threads: how many handlers and callbacks may run at the same time.
         max_pending_calls: how many calls may be without an answer; further ones are refused.
         dead_after_s: a peer that is silent or out of reach for this long is dead: its calls fail.
@@ -87,7 +93,8 @@ class Rpc(ProcessBound, Closing):
 
     Raises:
         InvalidArgumentError: a name or number out of bounds, a malformed certificate or key, or
-            ``allow_pickle`` without a token.
+            ``allow_pickle`` without a token, or ``"ucx"`` with ``tls``.
+        UnimplementedError: ``"ucx"`` in a library that was built without it.
         OSError: a file of ``tls`` cannot be read.
     """
 
@@ -114,7 +121,7 @@ class Rpc(ProcessBound, Closing):
     ) -> None:
         self._name = create_uid() if name is None else _checks.text("name", name)
         self._timeout_s = _checks.timeout("timeout_s", timeout_s)
-        uses_unix, uses_tcp, uses_shared_memory = _ways(transports)
+        uses_unix, uses_tcp, uses_shared_memory, uses_ucx = _ways(transports)
         threads_max = _checks.integer("max_threads", max_threads, 1, 1024)
         pickles = checked_pickle(allow_pickle, token)
         native = _reverie.RpcPeer(
@@ -124,6 +131,7 @@ class Rpc(ProcessBound, Closing):
             uses_unix,
             uses_tcp,
             uses_shared_memory,
+            uses_ucx,
             _checks.integer("max_pending_calls", max_pending_calls, 1, 1 << 24),
             _checks.number("dead_after_s", dead_after_s, 0.1, 3600.0),
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
@@ -172,7 +180,8 @@ class Rpc(ProcessBound, Closing):
         """Replace the ``transports`` that the Rpc was made with, before it listens or connects.
 
         Raises:
-            InvalidArgumentError: an unknown transport, or none.
+            InvalidArgumentError: an unknown transport, or none, or ``"ucx"`` with ``tls``.
+            UnimplementedError: ``"ucx"`` in a library that was built without it.
             FailedPreconditionError: it listens or connects already.
         """
         self._native.set_ways(*_ways(transports))
@@ -208,11 +217,11 @@ class Rpc(ProcessBound, Closing):
     def debug_info(self) -> dict[str, Any]:
         """The state of connections and calls, as plain data.
 
-        For each peer, ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"`` or
-        ``"TCP with TLS"``, and ``transport_reason`` says why. ``devices`` counts tensors that were
-        ``lent`` to other processes in a GPU's memory, and ``received`` so; ``lent_bytes`` are not
-        copied yet, ``open`` allocations of others are open, and ``refusal`` says why the latest
-        tensor that was not lent was not.
+        For each peer, ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"``,
+        ``"TCP with TLS"`` or ``"UCX"``, and ``transport_reason`` says why. ``devices`` counts
+        tensors that were ``lent`` to other processes in a GPU's memory, and ``received`` so;
+        ``lent_bytes`` are not copied yet, ``open`` allocations of others are open, and ``refusal``
+        says why the latest tensor that was not lent was not.
         """
         return {
             "name": self._name,

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,34 @@ def test_transports_can_only_be_set_before_a_peer_listens_or_connects():
                 rpc.set_transports(["shm", "unix", "tcp"])
     with pytest.raises(errors.FailedPreconditionError, match="closed"):
         client.set_transports(["tcp"])
+
+
+def test_ucx_needs_a_library_that_was_built_with_it():
+    refusal = None
+    with reverie.Rpc() as rpc:
+        try:
+            rpc.set_transports(["shm", "ucx"])
+        except errors.UnimplementedError as error:
+            refusal = str(error)
+    if refusal is None:
+        pytest.skip("this library was built with it")
+    assert "-DREVERIE_UCX=ON" in refusal
+    with pytest.raises(errors.UnimplementedError, match="libucx-dev"):
+        reverie.Rpc(transports=["ucx"])
+
+
+def test_ucx_and_tls_exclude_each_other():
+    folder = Path(__file__).parent.parent / "data" / "tls"
+    tls = reverie.PeerTls(
+        folder / "server.pem", folder / "server_key.pem", folder / "authority.pem"
+    )
+    with pytest.raises(errors.InvalidArgumentError, match="UCX does not encrypt"):
+        reverie.Rpc(transports=["ucx"], tls=tls)
+    with (
+        reverie.Rpc(tls=tls) as rpc,
+        pytest.raises(errors.InvalidArgumentError, match="UCX does not encrypt"),
+    ):
+        rpc.set_transports(["ucx"])
 
 
 def running(server, client, count):

@@ -31,7 +31,20 @@ TLS = reverie.PeerTls(
 )
 
 
-@pytest.fixture(params=["shm", "unix", "tcp", "tls"])
+def ucx():
+    """The transport, if the library was built with it."""
+    try:
+        reverie.Rpc(transports=["ucx"]).close()
+    except errors.UnimplementedError:
+        return []
+    return ["ucx"]
+
+
+UCX = ucx()
+BY_TCP = ("tcp", "tls", "ucx")
+
+
+@pytest.fixture(params=["shm", "unix", "tcp", "tls", *UCX])
 def transport(request):
     return request.param
 
@@ -47,7 +60,7 @@ def pair(transport):
     """A peer "server", and a client that is connected to it."""
     with reverie.Rpc("server", **options_of(transport)) as server:
         name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
-        address = server.listen("127.0.0.1:0" if transport in ("tcp", "tls") else name)
+        address = server.listen("127.0.0.1:0" if transport in BY_TCP else name)
         with reverie.Rpc("client", **options_of(transport)) as client:
             client.connect(address)
             yield server, client
@@ -349,7 +362,7 @@ def test_peers_of_one_machine_switch_to_the_unix_socket():
 
 
 def test_peers_find_each_other_through_a_common_peer(transport):
-    is_tcp = transport in ("tcp", "tls")
+    is_tcp = transport in BY_TCP
     with reverie.Rpc("broker", **options_of(transport)) as broker:
         uid = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
         first = broker.listen("127.0.0.1:0" if is_tcp else uid)
@@ -625,7 +638,7 @@ def test_a_peer_with_a_running_handler_and_pending_calls_can_be_dropped(transpor
 
     name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
     with reverie.Rpc("other", **options_of(transport)) as other:
-        address = other.listen("127.0.0.1:0" if transport in ("tcp", "tls") else name)
+        address = other.listen("127.0.0.1:0" if transport in BY_TCP else name)
         other.define("wait", lambda: release.wait(DEADLINE_S))
         rpc = reverie.Rpc("dropped", **options_of(transport))
         rpc.define("handler", handler)
@@ -667,7 +680,13 @@ def test_debug_info_shows_the_transport_and_its_reason(pair, transport):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
-    names = {"shm": "shared memory", "unix": "Unix socket", "tcp": "TCP", "tls": "TCP with TLS"}
+    names = {
+        "shm": "shared memory",
+        "unix": "Unix socket",
+        "tcp": "TCP",
+        "tls": "TCP with TLS",
+        "ucx": "UCX",
+    }
     name = names[transport]
     for rpc in pair:
         eventually(lambda rpc=rpc: rpc.debug_info()["peers"][0]["transport"] == name)
