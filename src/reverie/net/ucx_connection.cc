@@ -24,6 +24,9 @@ constexpr std::size_t kReadStep = kWindow / 4;  // the reader says so after this
 constexpr std::size_t kUcxAddressMax = std::size_t{16} << 10;
 constexpr std::size_t kEarlyMax = 64;  // messages that overtook others
 constexpr Duration kOfferMax = std::chrono::seconds(1);
+// How long the first message may take: less than a peer's silence, after which its calls would
+// fail.
+constexpr Duration kReachMax = std::chrono::seconds(1);
 // How long bytes may take that were sent before the other side hung up, and how long the socket may
 // take to say so.
 constexpr Duration kRestMax = std::chrono::seconds(5);
@@ -228,6 +231,8 @@ class UcxConnection final : public Connection, private ConnectionEvents {
 
   // A message, from within the worker's progress.
   void take(std::uint64_t offset, std::span<const std::byte> bytes) {
+    has_heard_ = true;
+    if (bytes.empty()) return;  // the first one
     if (offset < received_ || offset - read_ > kWindow ||
         bytes.size() > kWindow - static_cast<std::size_t>(offset - read_)) {
       return lose(unavailable("{} sent bytes that it may not send yet, or again", peer()));
@@ -402,8 +407,17 @@ class UcxConnection final : public Connection, private ConnectionEvents {
     }
     if (!is_first_) offer();
     is_open_ = true;
-    timer_.cancel();
-    return true;
+    // Shows the other side that UCX reaches it, which an address alone does not.
+    const Status greeted = worker_->send(0, 0);
+    if (!greeted.ok()) lose(greeted);
+    timer_.start(kReachMax, [this] {
+      if (!has_heard_) worker_->progress();  // the loop may be late itself
+      if (has_heard_) return drive_later();
+      lose(unavailable("nothing has come from {} over UCX within {} s", peer(),
+                       to_seconds(kReachMax)));
+    });
+    drive_later();
+    return greeted.ok();
   }
 
   // --- Ends.
@@ -438,7 +452,8 @@ class UcxConnection final : public Connection, private ConnectionEvents {
   ConnectionEvents* events_ = nullptr;
   bool is_reading_ = false;
   bool is_writing_ = false;
-  bool is_open_ = false;  // the other side's address is known
+  bool is_open_ = false;    // the other side's address is known
+  bool has_heard_ = false;  // from the other side over UCX
   Status lost_;
 
   ByteQueue control_in_;
@@ -456,7 +471,7 @@ class UcxConnection final : public Connection, private ConnectionEvents {
 
   std::unique_ptr<UcxWorker> worker_;
   std::shared_ptr<Watch> watch_;
-  LoopTimer timer_;  // for the offer, or for the end
+  LoopTimer timer_;  // for the offer, the first message, or the end
   LoopTimer retry_timer_;
   bool is_drive_posted_ = false;
   bool is_retrying_ = false;

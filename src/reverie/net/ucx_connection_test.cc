@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <dlfcn.h>
@@ -12,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "reverie/net/keyed_hash.h"
 #include "reverie/net/ucx_worker.h"
 #include "tests/support/connection_end.h"
 #include "tests/support/eventually.h"
@@ -79,6 +81,20 @@ TEST_F(UcxStranger, WhoseAddressIsDamagedIsRefusedBeforeUcxReadsIt) {
 
 TEST_F(UcxStranger, WhoDoesNotAnswerIsGivenUp) {
   EXPECT_NE(end_after(offer(100)).find("did not answer"), std::string::npos);
+}
+
+// As behind a firewall that lets the socket through alone.
+TEST_F(UcxStranger, WhoIsNotReachedByUcxIsGivenUp) {
+  const UcxKey key{1, 2};
+  const auto silent = UcxWorker::make({"tcp"}, true, key, {}).value();  // makes no progress
+  const std::span<const std::byte> address = silent->address();
+  const std::string_view key_bytes(reinterpret_cast<const char*>(key.data()), sizeof(key));
+  const KeyedHash hash = keyed_hash(key_bytes, address);
+  std::string text = offer(address.size());
+  std::memcpy(text.data() + 8, key.data(), sizeof(key));
+  std::memcpy(text.data() + 32, hash.data(), hash.size());
+  text.append(reinterpret_cast<const char*>(address.data()), address.size());
+  EXPECT_NE(end_after(text).find("over UCX within"), std::string::npos);
 }
 
 TEST_F(UcxStranger, WhoHangsUpIsGivenUpAtOnce) {
