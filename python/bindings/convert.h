@@ -108,7 +108,7 @@ auto without_gil_in_waits(bool is_brief, WaitOptions wait, F&& f) {
   if (PyErr_Occurred() != nullptr) raise_pending();
   return result;
 }
-inline constexpr std::size_t kBriefBytes = std::size_t{128} << 10;
+inline constexpr std::size_t kBriefBytes = kLongCopyBytes;
 inline constexpr std::size_t kBriefItems = 1024;
 
 // A str of UTF-8, in which what is no UTF-8 is replaced.

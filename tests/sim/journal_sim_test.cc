@@ -373,6 +373,46 @@ TEST(Journal, AwaitedDrawsOfItemsThatAreGoneAreForgottenWithTheirReader) {
   EXPECT_EQ(again.text(), before);
 }
 
+// A request is answered with exactly what one breath has drawn, or when it has drawn in several;
+// or it still waits when its store ends.
+TEST(Journal, DrawsOfARequestAreDrawnAgainUnlessItWasAnswered) {
+  constexpr std::size_t kBreath = Table::kBreath;
+  TableOptions wide = table_options("queue", "Fifo", "Fifo", 1'000, RateLimiter::queue(1'000));
+  wide.max_times_sampled = 1;
+  struct Draw {
+    std::size_t items;
+    std::size_t count;
+    std::size_t min_count;
+    std::int64_t left;
+  };
+  for (const Draw& draw : {Draw{kBreath, 2 * kBreath, 1, 0}, Draw{kBreath + 7, kBreath + 7, 1, 0},
+                           Draw{7, 8, 1, 0}, Draw{7, 8, 8, 7}, Draw{kBreath + 7, 999, 999, 263}}) {
+    sim::FileSystem files(1);
+    {
+      const Case store(files, Durability::kSync, 100'000, false, kRoot, {wide});
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      std::vector<Item> items;
+      for (ItemKey key = 1; key <= draw.items; ++key) {
+        items.push_back(testing::make_item(key, 1.0, 0));
+      }
+      ASSERT_TRUE(insert_and_wait(*store.service, {"queue", items, TimePoint{0}}).status.ok());
+      SampleRequest request{.table = "queue", .count = draw.count, .min_count = draw.min_count};
+      std::size_t answered = 0;
+      (void)store.service->sample(std::move(request), [&answered](const SampleResult& result) {
+        if (result.status.ok()) answered = result.batch.size();
+      });
+      EXPECT_EQ(answered, draw.left > 0 ? 0 : draw.items);
+      EXPECT_EQ(info_and_wait(*store.service).value()[0].current_size, 0);
+      ASSERT_TRUE(static_cast<Journal*>(store.service->log())->sync().ok());
+      store.service->close();  // before `answered` ends
+    }
+    const Case store(files, Durability::kSync, 100'000, false, kRoot, {wide});
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    EXPECT_EQ(info_and_wait(*store.service).value()[0].current_size, draw.left)
+        << draw.count << " of " << draw.items << ", at least " << draw.min_count;
+  }
+}
+
 TEST(Journal, AwaitedDrawsSurviveAnyPowerCutAmongCheckpoints) {
   const auto seeds = static_cast<std::uint64_t>(scaled_in_release(1'000, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {

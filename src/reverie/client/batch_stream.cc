@@ -285,19 +285,19 @@ class BatchStream::Maker {
 };
 
 struct BatchStream::Running {
-  Running(std::size_t depth, std::shared_ptr<Maker> made)
+  Running(std::size_t depth, std::shared_ptr<Maker> made, AheadReaders* readers)
       : maker(std::move(made)),
         prefetcher(
             depth, [this](const WaitOptions& wait) { return maker->make(wait, prefetcher); },
-            /*pauses=*/1) {}
+            /*pauses=*/1),
+        pause(PrefetcherPause<DrawnBatch>::start(readers, prefetcher,
+                                                 [this](std::deque<DrawnBatch> unused) {
+                                                   maker->hand_back_to_go_on(std::move(unused));
+                                                 })) {}
 
   const std::shared_ptr<Maker> maker;
   Prefetcher<DrawnBatch> prefetcher;
-  const std::shared_ptr<PrefetcherPause<DrawnBatch>> pause =
-      std::make_shared<PrefetcherPause<DrawnBatch>>(
-          prefetcher, [raw = maker.get()](std::deque<DrawnBatch> unused) {
-            raw->hand_back_to_go_on(std::move(unused));
-          });
+  const std::shared_ptr<PrefetcherPause<DrawnBatch>> pause;
 };
 
 BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOptions options)
@@ -310,16 +310,14 @@ BatchStream::BatchStream(std::shared_ptr<ReplayService> service, BatchStreamOpti
 Status BatchStream::start(std::int64_t max_times_sampled) {
   const std::size_t depth = options_.depth.value_or(max_times_sampled >= 1 ? 0 : kDepth);
   try {
-    running_ = std::make_shared<Running>(
-        depth, std::make_shared<Maker>(service_, options_, max_times_sampled,
-                                       options_.is_far ? depth : std::size_t{0}));
+    running_ =
+        std::make_shared<Running>(depth,
+                                  std::make_shared<Maker>(service_, options_, max_times_sampled,
+                                                          options_.is_far ? depth : std::size_t{0}),
+                                  readers_of(*service_, max_times_sampled));
   } catch (const std::system_error& error) {
     return no_thread("a stream of batches", error.what());
   }
-  // If items can be drawn twice, an earlier draw of one that has left cannot be undone.
-  AheadReaders* const readers = max_times_sampled <= 1 ? service_->ahead_readers() : nullptr;
-  if (readers != nullptr) readers->add(running_->pause);
-  running_->prefetcher.resume();
   return {};
 }
 

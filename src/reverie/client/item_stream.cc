@@ -29,14 +29,9 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
                                       : nullptr),
       keeps_receipts_(service_->keeps_receipts(table_)),
       prefetcher_(options.thread_count, feeds(options), /*ignores_unwanted=*/true, /*pauses=*/1),
-      pause_(std::make_shared<PrefetcherPause<FedSamples>>(
-          prefetcher_,
-          [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {
-  // If items can be drawn twice, an earlier draw of one that has left cannot be undone.
-  AheadReaders* const readers = max_times_sampled_ <= 1 ? service_->ahead_readers() : nullptr;
-  if (readers != nullptr) readers->add(pause_);
-  prefetcher_.resume();
-}
+      pause_(PrefetcherPause<FedSamples>::start(
+          readers_of(*service_, max_times_sampled_), prefetcher_,
+          [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {}
 
 Result<FedSamples> ItemStream::next(const WaitOptions& wait) {
   Result<FedSamples> fed = prefetcher_.next(wait);

@@ -1,16 +1,24 @@
 // PrefetcherPause: what a store's checkpoints see of a prefetcher.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "reverie/base/mutex.h"
 #include "reverie/client/prefetcher.h"
 #include "reverie/service/ahead_readers.h"
+#include "reverie/service/replay_service.h"
 
 namespace reverie {
+
+// Those that may pause a reader of a table of the service; null for remote ones, and if items can
+// be drawn several times before they leave: an earlier draw of one that has left cannot be undone.
+inline AheadReaders* readers_of(ReplayService& service, std::int64_t max_times_sampled) {
+  return max_times_sampled <= 1 ? service.ahead_readers() : nullptr;
+}
 
 template <typename T>
 class PrefetcherPause final : public AheadReader {
@@ -21,6 +29,14 @@ class PrefetcherPause final : public AheadReader {
   // Both are used until detach().
   PrefetcherPause(Prefetcher<T>& prefetcher, HandBack hand_back)
       : prefetcher_(&prefetcher), hand_back_(std::move(hand_back)) {}
+  // Has `readers`, if any, pause a prefetcher that was made in one pause, and ends that.
+  static std::shared_ptr<PrefetcherPause> start(AheadReaders* readers, Prefetcher<T>& prefetcher,
+                                                HandBack hand_back) {
+    auto made = std::make_shared<PrefetcherPause>(prefetcher, std::move(hand_back));
+    if (readers != nullptr) readers->add(made);
+    prefetcher.resume();
+    return made;
+  }
 
   void begin_pause() override {
     const MutexLock lock(mutex_);

@@ -12,8 +12,6 @@ namespace {
 constexpr double kPatienceS = 0.05;
 // Items of the first request if it may ask for several.
 constexpr std::size_t kSeveral = 4;
-// A copy of more bytes than this is a wait for the caller.
-constexpr std::size_t kLongCopyBytes = std::size_t{128} << 10;
 // If an item arrives within this time, the next request is larger.
 constexpr double kQuickS = 0.005;
 

@@ -242,7 +242,8 @@ Result<std::vector<std::string>> single_targets(std::string_view target) {
 
 std::string without_wildcard(const std::string& address, const std::string& remote) {
   const Result<Endpoint> endpoint = parse_endpoint(address);
-  if (!endpoint.ok() || (endpoint->host != "0.0.0.0" && endpoint->host != "::")) return address;
+  if (!endpoint.ok() || endpoint->kind != Endpoint::Kind::kTcp) return address;
+  if (endpoint->host != "0.0.0.0" && endpoint->host != "::") return address;
   return Endpoint{Endpoint::Kind::kTcp, remote, endpoint->port}.to_string();
 }
 

@@ -345,6 +345,7 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
     if (!result.status.ok()) return;
     waiting.request = std::move(request);
     waiting.request.table = {};
+    waiting.open_draws = waiting.request.batch.size();
     waiting.done = std::move(done);
     id = waiting.id;
     samples_.push_back(std::move(waiting));

@@ -152,7 +152,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     Done<InsertResult> done;
   };
   struct WaitingSample : Waiting {
-    SampleRequest request;  // its table name is not used any more
+    SampleRequest request;       // its table name is not used any more
+    std::size_t open_draws = 0;  // the first of its batch, which a crash undoes
     Done<SampleResult> done;
   };
 

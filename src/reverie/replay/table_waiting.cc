@@ -41,12 +41,11 @@ void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effect
 void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
   if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
   sample_wait_ += now - waiting.since;
-  const SampleBatch& batch = waiting.request.batch;
-  // Draws of one breath were not awaited; of a closed store a restart undoes them, not the caller.
-  const bool were_awaited = !(status.ok() && batch.pin_count() == 1) && !batch.empty();
-  const bool is_exempt = waiting.request.awaits_receipt || batch.is_brief() || closed_;
-  if (keeps_receipts() && were_awaited && !is_exempt) {
-    log_->on_receive(log_index_, draws_of(batch));
+  const SampleRequest& request = waiting.request;
+  // Those of a closed store stay open: its caller can no longer hand them back.
+  const bool is_exempt = request.awaits_receipt || request.batch.is_brief() || closed_;
+  if (keeps_receipts() && waiting.open_draws > 0 && !is_exempt) {
+    log_->on_receive(log_index_, draws_of(request.batch, 0, waiting.open_draws));
   }
   effects.samples.push_back({std::move(waiting.done),
                              {std::move(status), std::move(waiting.request.batch)},
@@ -103,6 +102,7 @@ bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) 
       complete(std::move(served), {}, now, effects);
       return true;
     }
+    it->open_draws = it->request.batch.size();
     if (drawn > 0) return true;
     if (core_->sample_allowance() == 0) return false;
   }

@@ -4,6 +4,7 @@
 // every poll interval it calls `interrupted` (Python checks for Ctrl-C there).
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,13 +14,16 @@
 
 namespace reverie {
 
+// A caller that copies more bytes than this counts that as a wait (WaitOptions::wait_begins).
+inline constexpr std::size_t kLongCopyBytes = std::size_t{128} << 10;
+
 struct WaitOptions {
   // Called on the waiting thread about twenty times a second; true ends the wait with CANCELLED.
   std::function<bool()> interrupted;
   // Called on the waiting thread when a wait grows long: after 10 s, 20 s, 40 s, ...
   std::function<void(double waited_s)> still_waiting;
-  // Called on the waiting thread before a call begins to wait and after it has waited; not for a
-  // call that is served at once.
+  // Called on the waiting thread before a call begins to wait, or a long copy, and after that; not
+  // for a call that is served at once.
   std::function<void()> wait_begins;
   std::function<void()> wait_ends;
   // Whether to poll before sleeping, where the service does not poll itself.

@@ -177,7 +177,6 @@ class SampleBatch {
   // A batch drawn in several breaths has one pin for each.
   void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
   bool has_pin() const { return !pins_.empty(); }
-  std::size_t pin_count() const { return pins_.size(); }
 
   // Takes a share in each chunk and releases the pins.
   void retain();

@@ -13,11 +13,8 @@ ReplayStream::ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOpt
       beta_(options_.beta.value_or(0)),
       prefetcher_(
           options_.depth, [this](const WaitOptions& wait) { return make(wait); }, /*pauses=*/1),
-      pause_(std::make_shared<PrefetcherPause<std::vector<Buffer>>>(
-          prefetcher_, [](const std::deque<std::vector<Buffer>>&) {})) {
-  if (AheadReaders* const readers = buffer_->ahead_readers()) readers->add(pause_);
-  prefetcher_.resume();
-}
+      pause_(PrefetcherPause<std::vector<Buffer>>::start(
+          buffer_->ahead_readers(), prefetcher_, [](const std::deque<std::vector<Buffer>>&) {})) {}
 
 Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   REVERIE_ASSIGN_OR_RETURN(std::vector<Buffer> buffers, layout_.allocate(Allocator::heap()));
