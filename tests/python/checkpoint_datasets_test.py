@@ -71,6 +71,12 @@ def test_a_resumed_dataset_gives_what_the_other_one_gives(tmp_path, table, journ
         assert rows_of(batches, 6) == expected
 
 
+def _env():
+    tests = Path(__file__).parent
+    path = [*sys.path, str(tests), str(tests.parent / "support")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+
+
 _KILLED = """
 import os, signal, sys, threading
 import reverie
@@ -94,15 +100,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("what", ["ahead", "for a call that waits for more"])
-def test_what_a_killed_process_had_drawn_and_not_delivered_is_drawn_again(tmp_path, what):
-    tests = Path(__file__).parent
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([*sys.path, str(tests), str(tests.parent / "support")])
-    }
+@pytest.mark.parametrize(
+    # The batch that the user of a dataset works on when it is killed is drawn again too.
+    ("what", "first"),
+    [("ahead", 4), ("for a call that waits for more", 8)],
+)
+def test_what_a_killed_process_had_drawn_and_not_used_is_drawn_again(tmp_path, what, first):
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, str(tmp_path), what],
-        env=env,
+        env=_env(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -113,8 +119,61 @@ def test_what_a_killed_process_had_drawn_and_not_delivered_is_drawn_again(tmp_pa
         open_store(tmp_path, durability="interval") as store,
         store.client().dataset("queue", 4) as batches,
     ):
-        assert store["queue"].info.current_size == 53
-        assert rows_of(batches, 13) == [list(range(i, i + 4)) for i in range(8, 60, 4)]
+        assert store["queue"].info.current_size == 61 - first
+        expected = [list(range(i, i + 4)) for i in range(first, 60, 4)]
+        assert rows_of(batches, len(expected)) == expected
+
+
+_UNTIL_KILLED = """
+import os, sys, threading, time
+import numpy as np
+from checkpoint_datasets_test import open_store
+store = open_store(sys.argv[1], durability="interval")
+client = store.client()
+
+def insert():
+    i = int(sys.argv[2])
+    while True:
+        client.insert({"x": np.int64(i)}, {"queue": 1.0})
+        os.write(1, f"inserted {i}\\n".encode())
+        i += 1
+
+def read():
+    while True:
+        with client.dataset("queue", 4, prefetch=3) as batches:
+            for _, batch in zip(range(30), batches):
+                rows = " ".join(map(str, batch.data["x"].ravel().tolist()))
+                os.write(1, f"read {rows}\\n".encode())
+
+for call in (insert, read):
+    threading.Thread(target=call, daemon=True).start()
+while True:
+    store.checkpoint()
+    time.sleep(0.02)
+"""
+
+
+def test_no_confirmed_item_of_a_queue_is_lost_to_the_reader_when_its_process_is_killed(
+    tmp_path, pytestconfig
+):
+    inserted, read = set(), []
+    for life in range(40 if pytestconfig.getoption("--full") else 4):
+        killed = subprocess.Popen(
+            [sys.executable, "-c", _UNTIL_KILLED, str(tmp_path), str(life * 10**6)],
+            env=_env(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        lines = [killed.stdout.readline() for _ in range(1000 + 700 * (life % 3))]
+        killed.kill()
+        for line in [*lines, *killed.communicate()[0].splitlines()]:
+            what, *rows = line.split()
+            (inserted.update if what == "inserted" else read.extend)(map(int, rows))
+    with open_store(tmp_path, durability="interval") as store:
+        client = store.client()
+        count = store["queue"].info.current_size
+        left = [client.sample_batch("queue", 1).data["x"].item() for _ in range(count)]
+    assert inserted - set(read) - set(left) == set(), f"of {len(inserted)}"
 
 
 def test_what_a_waiting_call_had_drawn_is_there_after_the_store_was_closed(tmp_path):

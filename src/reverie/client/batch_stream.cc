@@ -9,6 +9,7 @@
 #include "reverie/base/start_thread.h"
 #include "reverie/client/hand_back.h"
 #include "reverie/client/prefetcher_pause.h"
+#include "reverie/client/read_receipts.h"
 #include "reverie/tensor/batch_memory.h"
 
 namespace reverie {
@@ -46,7 +47,7 @@ class BatchStream::Maker {
       : service_(std::move(service)),
         options_(std::move(options)),
         max_times_sampled_(max_times_sampled),
-        keeps_receipts_(service_->keeps_receipts(options_.table)),
+        receipts_(*service_, options_.table),
         memory_(BatchMemory::make(kBuffersKept)),
         ahead_(ahead) {}
 
@@ -101,10 +102,13 @@ class BatchStream::Maker {
   }
   // The user has taken a batch.
   void taken(const DrawnBatch& drawn) {
-    if (keeps_receipts_) service_->receive(options_.table, draws_of(drawn.samples));
+    receipts_.took(drawn.samples);
     MutexLock lock(mutex_);
     --made_count_;
   }
+
+  // The user needs the batch that it has taken no more.
+  void finish_taken() { receipts_.finish(); }
 
   // Returns `unused`, and other items that were drawn for no batch, to the table, for good if
   // samples remove them.
@@ -260,7 +264,7 @@ class BatchStream::Maker {
     request.count = request.min_count = options_.batch_size;
     request.distinct = options_.distinct;
     request.wants_least = options_.weighing.beta && options_.weighing.over_table;
-    request.awaits_receipt = keeps_receipts_;
+    request.awaits_receipt = receipts_.are_kept();
     request.deadline = deadline_of(options_.timeout, wanted);
     return request;
   }
@@ -268,7 +272,7 @@ class BatchStream::Maker {
   const std::shared_ptr<ReplayService> service_;
   const BatchStreamOptions options_;
   const std::int64_t max_times_sampled_;
-  const bool keeps_receipts_;  // after a crash, samples that no user has taken are drawn again
+  ReadReceipts receipts_;
   const std::shared_ptr<BatchMemory> memory_;  // of the arrays
   const std::size_t ahead_;
   std::vector<SampleBatch> left_;  // drawn for a batch that was not made
@@ -373,6 +377,7 @@ std::optional<DrawnBatch> BatchStream::next_now() {
 }
 
 std::optional<DrawnBatch> BatchStream::take_ready(Running& stream) {
+  stream.maker->finish_taken();
   std::optional<DrawnBatch> ready = stream.prefetcher.next_now();
   if (ready) stream.maker->taken(*ready);
   return ready;
@@ -393,6 +398,7 @@ void BatchStream::close() {
   if (ended == nullptr) return;
   std::deque<DrawnBatch> unused = ended->prefetcher.close();
   ended->pause->detach();
+  ended->maker->finish_taken();
   ended->maker->hand_back(std::move(unused));
 }
 

@@ -12,7 +12,7 @@ std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(
     const ItemStreamOptions& options) const {
   SampleFeedOptions feed = options.feed;
   feed.keeps_trajectories = options.max_times_sampled >= 1;
-  feed.awaits_receipt = keeps_receipts_;
+  feed.awaits_receipt = receipts_.are_kept();
   feed.continues_waits = true;  // pauses interrupt them
   std::vector<Prefetcher<FedSamples>::Make> made;
   for (std::size_t i = 0; i < options.thread_count; ++i) {
@@ -27,21 +27,23 @@ ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamO
       max_times_sampled_(options.max_times_sampled),
       budget_(options.samples_max > 0 ? std::make_shared<SampleFeed::Budget>(options.samples_max)
                                       : nullptr),
-      keeps_receipts_(service_->keeps_receipts(table_)),
+      receipts_(*service_, table_),
       prefetcher_(options.thread_count, feeds(options), /*ignores_unwanted=*/true, /*pauses=*/1),
       pause_(PrefetcherPause<FedSamples>::start(
           readers_of(*service_, max_times_sampled_), prefetcher_,
           [this](std::deque<FedSamples> unused) { hand_back_to_go_on(std::move(unused)); })) {}
 
 Result<FedSamples> ItemStream::next(const WaitOptions& wait) {
+  receipts_.finish();
   Result<FedSamples> fed = prefetcher_.next(wait);
-  if (fed.ok() && keeps_receipts_) service_->receive(table_, draws_of(fed->samples));
+  if (fed.ok()) receipts_.took(fed->samples);
   return fed;
 }
 
 std::optional<FedSamples> ItemStream::next_now() {
+  receipts_.finish();
   std::optional<FedSamples> fed = prefetcher_.next_now();
-  if (fed && keeps_receipts_) service_->receive(table_, draws_of(fed->samples));
+  if (fed) receipts_.took(fed->samples);
   return fed;
 }
 
@@ -58,6 +60,7 @@ void ItemStream::close(SampleBatch unused) {
   if (!unused.empty()) batches.push_back(std::move(unused));
   for (FedSamples& fed : prefetcher_.close()) batches.push_back(std::move(fed.samples));
   pause_->detach();
+  receipts_.finish();
   if (max_times_sampled_ < 1 || batches.empty()) return;
   hand_back_or_warn(*service_, table_, max_times_sampled_, batches, "max_in_flight_samples");
 }

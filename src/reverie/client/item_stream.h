@@ -21,6 +21,7 @@
 
 #include "reverie/client/prefetcher.h"
 #include "reverie/client/prefetcher_pause.h"
+#include "reverie/client/read_receipts.h"
 #include "reverie/client/sample_feed.h"
 #include "reverie/service/replay_service.h"
 
@@ -62,7 +63,7 @@ class ItemStream {
   const std::string table_;
   const std::int64_t max_times_sampled_;
   const std::shared_ptr<SampleFeed::Budget> budget_;  // null: no bound
-  const bool keeps_receipts_;  // after a crash, samples that no user has taken are drawn again
+  ReadReceipts receipts_;
   Prefetcher<FedSamples> prefetcher_;
   const std::shared_ptr<PrefetcherPause<FedSamples>> pause_;
 };
