@@ -21,13 +21,13 @@ namespace {
 // Smaller arrays are copied: that costs less than keeping them.
 constexpr std::size_t kLentBytesMin = std::size_t{64} << 10;
 // Larger copies release the interpreter's lock.
-constexpr std::size_t kLongCopyBytes = std::size_t{1} << 20;
+constexpr std::size_t kCopyWithoutGilMin = std::size_t{1} << 20;
 // Received named tuples are instances of classes made for them; at most this many are kept.
 constexpr std::size_t kTupleClassesMax = 1024;
 
 std::shared_ptr<const void> copied(const std::byte* data, std::size_t size) {
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
-  if (size >= kLongCopyBytes) {
+  if (size >= kCopyWithoutGilMin) {
     const GilReleased released;
     std::memcpy(copy.get(), data, size);
   } else {

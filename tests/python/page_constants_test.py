@@ -17,7 +17,7 @@ STATED = [
     ("threads", "in `blocking.h` it looks for up to {} (", "base/spin.h", "kLookMax"),
     ("threads", "at most {} items (a *breath*)", "replay/table.h", "kBreath"),
     ("threads", "of at most {} [items]", "../../python/bindings/convert.h", "kBriefItems"),
-    ("threads", "and {} (`without_gil_in", "../../python/bindings/convert.h", "kBriefBytes"),
+    ("threads", "and {} (`without_gil_in", "service/blocking.h", "kLongCopyBytes"),
     ("service", "A wait in `blocking.h` looks for up to {} whether", "base/spin.h", "kLookMax"),
     ("net", "looks again for up to {} before its thread sleeps", "base/spin.h", "kLookMax"),
     ("grpc", "| one message | {} |", "grpc/grpc_call.h", "message_bytes_max"),
