@@ -137,8 +137,14 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   unwrap(self.check());
   const TimePoint until = deadline(timeout_s);
   TimeLimit time(timeout_argument(timeout_s), Clock::system());
-  std::vector<InsertTarget> targets;
+  // Held: a priority's __float__, or another thread during a wait, may change the dict.
+  std::vector<std::pair<nb::object, nb::object>> given;
   for (auto [table, priority] : priorities) {
+    given.emplace_back(nb::borrow(table), nb::borrow(priority));
+  }
+  if (given.empty()) raise(invalid_argument("priorities is empty; name at least one table"));
+  std::vector<InsertTarget> targets;
+  for (const auto& [table, priority] : given) {
     InsertTarget& target = targets.emplace_back();
     target.table = text_argument("a table in priorities", table);
     if (priority.is_none()) continue;

@@ -468,7 +468,7 @@ class Client(Closing):
         _checks.flag("emit_timesteps", emit_timesteps)
         _checks.flag("unpack_as_table_signature", unpack_as_table_signature)
         timeout_s = _checks.timeout("timeout_s", timeout_s)
-        if unpack_as_table_signature and self._table(table).signature is None:
+        if unpack_as_table_signature and self._table(table, timeout_s).signature is None:
             raise InvalidArgumentError(
                 f"table '{table}' has no signature to unpack by; leave "
                 "unpack_as_table_signature out"
@@ -925,8 +925,8 @@ class Client(Closing):
     def _tables(self, timeout_s: float | None = None) -> dict[str, TableInfo]:
         return {table["name"]: table_info(table) for table in self._native.info(timeout_s)}
 
-    def _table(self, name: str) -> TableInfo:
-        tables = self._tables()
+    def _table(self, name: str, timeout_s: float | None = None) -> TableInfo:
+        tables = self._tables(timeout_s)
         if name not in tables:
             raise NotFoundError(f"table '{name}' does not exist; the tables are {sorted(tables)}")
         return tables[name]

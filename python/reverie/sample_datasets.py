@@ -139,7 +139,8 @@ class SampleDataset:
             num_workers_per_iterator: see the class.
             max_samples_per_stream: see the class.
             rate_limiter_timeout_ms: see the class.
-            get_signature_timeout_secs: how long to wait for the server; None without limit.
+            get_signature_timeout_secs: how long to wait for the server; None and 0: without
+                limit, as in Reverb.
             max_samples: see the class.
             flexible_batch_size: see the class.
             framework: see the class.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
+#include "reverie/transitions/replay_shards.h"
 #include "tests/support/eventually.h"
 
 namespace reverie {
@@ -142,6 +144,30 @@ TEST_F(ReplayStreamTest, MoreDistinctItemsThanStoredAreRefused) {
   add(3);
   ReplayStream stream(buffer_, {.batch_size = 8, .distinct = true});
   EXPECT_EQ(stream.next({}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReplayStreamTest, ABufferOfSeveralTablesIsDrawnFromAsAWhole) {
+  const TransitionOptions options{.capacity = 100};
+  TableOptions table = ReplayBuffer::table_options(options, "t");
+  table.sampler = {"Prioritized", {{"priority_exponent", 1.0}, {"seed", std::int64_t{1}}}};
+  const auto tables = ReplayShards::split(table, 4).value();
+  service_->close();
+  service_ = LocalService::open(tables, {}).value();
+  buffer_ = ReplayBuffer::open(service_, tables, options, {{"", DType::kFloat32, {}}},
+                               {{"", DType::kInt64, {}}}, 1)
+                .value();
+  add(100);
+  ReplayStream stream(buffer_, {.batch_size = 32});
+  std::set<std::int64_t> drawn;
+  for (int batch = 0; batch < 200; ++batch) {
+    const std::vector<Buffer> arrays = stream.next({}).value();
+    for (const std::int64_t action : values<std::int64_t>(arrays[1])) drawn.insert(action);
+  }
+  std::int64_t stored = 0;  // a table that was full has replaced some
+  const std::vector<TableInfo> infos = info_and_wait(*service_).value();
+  for (const TableInfo& info : infos) stored += info.current_size;
+  EXPECT_GT(stored, 75);
+  EXPECT_EQ(std::ssize(drawn), stored);
 }
 
 TEST_F(ReplayStreamTest, AClosedStreamGivesNothing) {

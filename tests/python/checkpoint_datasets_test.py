@@ -216,6 +216,25 @@ def test_a_dataset_that_waits_goes_on_after_a_checkpoint(tmp_path):
         assert store["queue"].info.current_size == 3, "what the dataset had drawn is there"
 
 
+def test_the_last_items_of_a_bounded_dataset_are_in_a_checkpoint_until_they_are_taken(tmp_path):
+    with open_store(tmp_path) as store:
+        client = store.client()
+        fill(client, 8)
+        dataset = reverie.TrajectoryDataset(
+            client, "queue", {"x": np.int64}, {"x": (1,)}, 4,
+            num_workers_per_iterator=2, max_samples=4,
+        )  # fmt: skip
+        with iter(dataset) as samples:
+            taken = [int(next(samples).data["x"][0])]
+            eventually(lambda: samples_of(client, "queue") == 4)
+            store.checkpoint()
+            taken += [int(sample.data["x"][0]) for sample in samples]
+        assert sorted(taken) == [0, 1, 2, 3]
+    with open_store(tmp_path) as store:
+        # The first request's second item came with the one that is being read.
+        assert store["queue"].info.current_size == 6
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_a_buffers_dataset_goes_on_after_a_save(tmp_path, prioritized):
     buffer = reverie.ReplayBuffer(100, prioritized=prioritized, seed=1)

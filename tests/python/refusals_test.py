@@ -152,6 +152,20 @@ def test_a_priority_of_another_type_is_refused(client, priority):
         client.insert({"x": 1}, {"t": priority})
 
 
+def test_an_insert_uses_the_tables_that_it_was_given_though_the_dict_changes(client):
+    tables = {}
+
+    class Priority:
+        def __float__(self):
+            tables.clear()
+            self.other_names = ["z" * 300 for _ in range(100)]  # in the memory of the first one
+            return 1.0
+
+    tables["".join(["nope"] * 75)] = Priority()
+    with refused(errors.NotFoundError, "nope" * 75):
+        client.insert({"x": 1}, tables)
+
+
 def test_a_failed_insert_into_several_tables_reports_how_many_have_the_item(client):
     with refused(errors.NotFoundError, "1 of 2 tables have the item", "'nope'"):
         client.insert({"x": 1}, {"t": 1.0, "nope": 1.0})

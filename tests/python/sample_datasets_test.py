@@ -1,9 +1,11 @@
 """Datasets of items and of steps, of an embedded store and over a socket."""
 
 import gc
+import itertools
 import subprocess
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,6 +187,25 @@ def test_an_item_is_returned_as_soon_as_it_is_inserted(client):
 def test_a_timeout_ends_the_iteration_without_an_error(client):
     assert list(whole(client, rate_limiter_timeout_ms=50)) == []
     assert list(whole(client, rate_limiter_timeout_ms=0)) == []
+
+
+def test_a_reader_waits_for_the_whole_timeout_however_late_it_comes(client):
+    fill(client, "queue", [1])
+    dataset = whole(client, max_in_flight_samples_per_worker=1, rate_limiter_timeout_ms=2_000)
+    with iter(dataset) as samples:
+        next(samples)
+        # The worker waits meanwhile.
+        came = []
+        reader = threading.Timer(1.8, lambda: came.extend(itertools.islice(samples, 1)))
+        writer = threading.Timer(2.4, fill, (client, "queue", [1]))
+        reader.start()
+        writer.start()
+        reader.join()
+        writer.join()
+        assert len(came) == 1
+        begin = time.monotonic()
+        assert list(samples) == []
+        assert time.monotonic() - begin >= 1.9
 
 
 def test_a_close_from_another_thread_ends_a_wait(client):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -226,3 +227,10 @@ def test_an_item_is_returned_as_soon_as_there_is_one(store):
     with pytest.raises(errors.DeadlineExceededError):
         left.extend(items)
     assert len(left) <= 64
+
+
+def test_reading_the_signature_of_an_absent_server_times_out():
+    begin = time.monotonic()
+    with pytest.raises(errors.DeadlineExceededError):
+        reverie.Client("localhost:1").sample("t", unpack_as_table_signature=True, timeout_s=0.2)
+    assert time.monotonic() - begin < 30  # not retry_timeout_s

@@ -1088,6 +1088,46 @@ TEST(Journal, ASyncConfirmsNothingIfTheWritersSyncOfTheFileFailedMeanwhile) {
   EXPECT_TRUE(journal->is_durable(kQueue, position));
 }
 
+// The checkpoint is written, but files of the journal cannot be removed, so the journal stays
+// unusable; an insert that has waited since before the failure has no record.
+TEST(Journal, AnInsertThatWaitedIsNotConfirmedAfterARepairThatFailed) {
+  sim::FileSystem inner(1);
+  HookedFileSystem files(inner);
+  bool is_broken = false;
+  files.before_append = [&](std::size_t) { return is_broken ? data_loss("device") : Status(); };
+  Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 1, 11));  // it is full
+  const auto insert = [&](std::string_view table, ItemKey key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0));
+    return insert_and_wait(*store.service, {table, items, TimePoint{0}}).status;
+  };
+  std::vector<Item> waiting;
+  waiting.push_back(testing::make_item(11, 1.0));
+  std::optional<InsertResult> answer;
+  store.service->insert({"queue", waiting, TimePoint::max()},
+                        [&](InsertResult result) { answer = std::move(result); });
+  is_broken = true;
+  EXPECT_EQ(insert("uniform", 12).code(), StatusCode::kDataLoss);
+  is_broken = false;
+  files.before_remove_file = [](const std::string& path) {
+    return path.find("journal") != std::string::npos ? data_loss("busy") : Status();
+  };
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  EXPECT_FALSE(store.service->log()->check().ok());
+  ASSERT_FALSE(answer);
+  SampleRequest one{.table = "queue", .count = 1, .deadline = TimePoint{0}};
+  (void)sample_and_wait(*store.service, std::move(one));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status.code(), StatusCode::kDataLoss) << answer->status.to_string();
+  EXPECT_TRUE(answer->is_unlogged);
+  files.before_remove_file = nullptr;
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  EXPECT_TRUE(store.service->log()->check().ok());
+  EXPECT_TRUE(insert("uniform", 13).ok());
+}
+
 TEST(Journal, AnIntervalIsConfirmedDuringASync) {
   const auto folder =
       std::filesystem::temp_directory_path() / format("reverie-journal-{}-mixed", getpid());

@@ -1,6 +1,6 @@
 // A file system that calls hooks: right before a file is synced by name, before a folder is
-// created, which is how each checkpoint begins, and before bytes are appended to a new file. An
-// error of a hook is that of the call.
+// created, which is how each checkpoint begins, before a file is removed, and before bytes are
+// appended to a new file. An error of a hook is that of the call.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,7 @@ class HookedFileSystem final : public FileSystem {
 
   std::function<void()> before_sync_file;  // is called once
   std::function<Status()> before_create_folder;
+  std::function<Status(const std::string& path)> before_remove_file;
   HookedFile::Hook before_append;  // of files that are created while it is set
 
   Result<std::unique_ptr<File>> create(const std::string& path) override {
@@ -76,7 +77,10 @@ class HookedFileSystem final : public FileSystem {
   Status link(const std::string& file, const std::string& second_name) override {
     return inner_.link(file, second_name);
   }
-  Status remove_file(const std::string& path) override { return inner_.remove_file(path); }
+  Status remove_file(const std::string& path) override {
+    if (before_remove_file) REVERIE_RETURN_IF_ERROR(before_remove_file(path));
+    return inner_.remove_file(path);
+  }
   Status remove_folder(const std::string& path) override { return inner_.remove_folder(path); }
   Status sync_folder(const std::string& path) override { return inner_.sync_folder(path); }
   Status sync_file(const std::string& path) override {

@@ -117,6 +117,8 @@ void Journal::end_checkpoint(bool is_written) {
         must_sync = cut_has_more_;
       } else if (!failed_.ok()) {
         drop_records();
+        // As in fail(): what is changed from now on has no record, so it is never confirmed.
+        last_record_.fetch_add(1, std::memory_order_release);
       }
     }
     if (must_sync) (void)write_and_sync();  // check() reports a failure

@@ -8,12 +8,12 @@
 
 namespace reverie {
 
-std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(
-    const ItemStreamOptions& options) const {
+std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(const ItemStreamOptions& options) {
   SampleFeedOptions feed = options.feed;
   feed.keeps_trajectories = options.max_times_sampled >= 1;
   feed.awaits_receipt = receipts_.are_kept();
   feed.continues_waits = true;  // pauses interrupt them
+  feed.wanted_since = [this] { return prefetcher_.wanted_since(); };
   std::vector<Prefetcher<FedSamples>::Make> made;
   for (std::size_t i = 0; i < options.thread_count; ++i) {
     made.emplace_back(SampleFeed(service_, feed, budget_));

@@ -9,7 +9,7 @@
 //     SampleFeed --+
 //
 // If samples remove items from their table (a queue), close() hands back what was not taken. A
-// batch that comes too late ends the stream only if the reader is waiting for it.
+// batch that comes too late ends the stream only if the reader has waited for the whole timeout.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class ItemStream {
   void close(SampleBatch unused = {});
 
  private:
-  std::vector<Prefetcher<FedSamples>::Make> feeds(const ItemStreamOptions& options) const;
+  std::vector<Prefetcher<FedSamples>::Make> feeds(const ItemStreamOptions& options);
   // In a pause, after which items are drawn again.
   void hand_back_to_go_on(std::deque<FedSamples> unused);
 

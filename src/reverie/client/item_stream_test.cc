@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/eventually.h"
 #include "tests/support/faucet.h"
 #include "tests/support/forwarding_service.h"
 
@@ -114,6 +115,24 @@ TEST_F(ItemStreamTest, APauseHandsBackWhatWasDrawnAheadAndDrawsAsMuchLater) {
   const std::vector<std::uint64_t> rest = keys_until_end(stream, end);
   EXPECT_EQ(rest.size(), 6u);
   EXPECT_EQ(rest.front(), 3 + paused->handed_back);
+  EXPECT_EQ(end.code(), StatusCode::kOutOfRange);
+}
+
+TEST_F(ItemStreamTest, APauseHandsBackTheLastItemsOfSeveralThreadsToo) {
+  service_->add_ones(100);
+  const auto paused = std::make_shared<PausedService>(service_);
+  ItemStreamOptions bounded = options();
+  bounded.thread_count = 2;
+  bounded.samples_max = 6;
+  ItemStream stream(paused, bounded);
+  EXPECT_EQ(stream.next({}).value().samples.size(), 3u);
+  // One thread has drawn the last items; the other has been told that there are no more.
+  ASSERT_TRUE(test::eventually([&] {
+    paused->readers.pause_for([] {});
+    return paused->handed_back >= 3;
+  }));
+  Status end;
+  EXPECT_EQ(keys_until_end(stream, end).size(), 3u);
   EXPECT_EQ(end.code(), StatusCode::kOutOfRange);
 }
 

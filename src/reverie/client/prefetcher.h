@@ -6,8 +6,8 @@
 // when a caller waits for it. All threads stop at the first error; batches made before are
 // returned first, then the error. A thread whose make() returns OUT_OF_RANGE stops alone: the
 // stream ends with the last thread. With `ignores_unwanted`, a make() that returns
-// DEADLINE_EXCEEDED stops its thread only if a caller waits for the batch; else it is called
-// again. A make() may also learn itself whether and since when a caller waits. In a pause
+// DEADLINE_EXCEEDED stops its thread only if a caller has waited since before the make(); else it
+// is called again. A make() may also learn itself whether and since when a caller waits. In a pause
 // (service/ahead_readers.h) nothing is made, and callers of next() wait.
 #pragma once
 
@@ -78,6 +78,7 @@ class Prefetcher {
       if (wait.interrupted && wait.interrupted()) {
         MutexLock lock(mutex_);
         --waiting_;
+        interrupted_at_ = Clock::system().now();
         return cancelled("interrupted");
       }
     }
@@ -90,8 +91,9 @@ class Prefetcher {
     return take();
   }
 
-  // --- For make(), on a prefetcher's only thread.
-  // Since when a caller has waited for the batch that is being made; none if no caller does.
+  // --- For make(). Of several threads, each learns of the caller that waits for any of them.
+  // Since when a caller has waited for the batch that is being made; none if no caller does. A wait
+  // that is interrupted and goes on within kPollGap began with its first call.
   std::optional<TimePoint> wanted_since() {
     MutexLock lock(mutex_);
     return is_wanted() ? std::optional(waiting_since_) : std::nullopt;
@@ -120,8 +122,8 @@ class Prefetcher {
     }
     return true;
   }
-  // In a pause, once no make() runs: what was made and not taken, in order. Empty if all threads
-  // have stopped, for then nothing would be made again.
+  // In a pause, once no make() runs: what was made and not taken, in order. Empty after an error,
+  // for then nothing would be made again.
   std::deque<T> take_paused() {
     MutexLock lock(mutex_);
     return is_over() ? std::deque<T>() : std::exchange(queue_, {});
@@ -154,9 +156,12 @@ class Prefetcher {
   // The user, the prefetcher's thread, that of the I/O and that of a server work for each other:
   // where there are fewer cores, a thread that polls takes the core of another.
   static constexpr unsigned kPollCoresMin = 4;
+  // A caller that polls waits on if it calls again within this time.
+  static constexpr Duration kPollGap = std::chrono::seconds(1);
 
   void run(const Make& make) {
     std::uint64_t begun = 0;  // pauses, when make() was called
+    TimePoint begun_at;       // when that was
     WaitOptions wait;
     wait.polls = available_cores() >= kPollCoresMin;
     wait.interrupted = [this, &begun] {
@@ -164,6 +169,7 @@ class Prefetcher {
       return closed_ || has_failed_ || pauses_begun_ != begun;
     };
     while (has_room(begun)) {
+      begun_at = Clock::system().now();
       Result<T> made = make(wait);
       MutexLock lock(mutex_);
       --making_;
@@ -175,14 +181,18 @@ class Prefetcher {
       const bool was_paused =
           pauses_begun_ != begun && made.status().code() == StatusCode::kCancelled;
       if (was_paused) continue;
-      if (!is_ignorable(made.status())) return stop(made.status());
-      if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kInterruptInterval);
+      if (made.status().code() == StatusCode::kOutOfRange && wait_until_taken(begun)) continue;
+      if (!is_ignorable(made.status(), begun_at)) return stop(made.status());
+      if (!closed_ && !has_failed_ && waiting_ == 0) changed_.wait_for(mutex_, kInterruptInterval);
     }
   }
 
   void begin_waiting() {
     MutexLock lock(mutex_);
-    if (waiting_++ == 0) waiting_since_ = Clock::system().now();
+    const TimePoint now = Clock::system().now();
+    const bool goes_on = interrupted_at_ && now - *interrupted_at_ < kPollGap;
+    interrupted_at_.reset();
+    if (waiting_++ == 0 && !goes_on) waiting_since_ = now;
     if (!has_answer()) changed_.notify_all();  // a batch is wanted now
   }
 
@@ -197,12 +207,23 @@ class Prefetcher {
   T take() REVERIE_REQUIRES(mutex_) {
     T batch = std::move(queue_.front());
     queue_.pop_front();
+    interrupted_at_.reset();
     changed_.notify_all();
     return batch;
   }
 
-  bool is_ignorable(const Status& why) const REVERIE_REQUIRES(mutex_) {
-    return ignores_unwanted_ && waiting_ == 0 && why.code() == StatusCode::kDeadlineExceeded;
+  bool is_ignorable(const Status& why, TimePoint begun_at) const REVERIE_REQUIRES(mutex_) {
+    const bool is_unwanted = waiting_ == 0 || waiting_since_ > begun_at;
+    return ignores_unwanted_ && is_unwanted && why.code() == StatusCode::kDeadlineExceeded;
+  }
+
+  // For a thread that has nothing more to make: what was made may come back in a pause, and then it
+  // is made again. Whether a pause began before all was taken; `begun`: the pauses before.
+  bool wait_until_taken(std::uint64_t begun) REVERIE_REQUIRES(mutex_) {
+    while (!closed_ && !has_failed_ && pauses_begun_ == begun && !queue_.empty()) {
+      changed_.wait(mutex_);
+    }
+    return !closed_ && !has_failed_ && pauses_begun_ != begun;
   }
 
   // A thread has ended. The first failure is the reason that is kept.
@@ -247,7 +268,9 @@ class Prefetcher {
   std::size_t running_ REVERIE_GUARDED_BY(mutex_);      // threads that have not stopped
   std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;  // callers of next()
   TimePoint waiting_since_ REVERIE_GUARDED_BY(mutex_);  // valid while there are any
-  Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
+  // When the last wait was interrupted; none if a batch was taken since, or a caller waits again.
+  std::optional<TimePoint> interrupted_at_ REVERIE_GUARDED_BY(mutex_);
+  Status end_ REVERIE_GUARDED_BY(mutex_);  // not ok once a thread has stopped
   bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::size_t pauses_ REVERIE_GUARDED_BY(mutex_);  // those that were not resumed
   std::uint64_t pauses_begun_ REVERIE_GUARDED_BY(mutex_) = 0;

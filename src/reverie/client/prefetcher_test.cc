@@ -196,6 +196,39 @@ TEST(Prefetcher, AValueThatTimesOutUnawaitedIsMadeAgain) {
   EXPECT_EQ(prefetcher.next({}).status().message(), "late again");
 }
 
+TEST(Prefetcher, OnlyACallerThatHasWaitedSinceBeforeItEndsTheStreamByATimeout) {
+  std::atomic<int> calls{0};
+  std::optional<Prefetcher<int>> prefetcher;
+  const auto make = [&](const WaitOptions& wait) -> Result<int> {
+    if (++calls > 2) return deadline_exceeded("late again");
+    EXPECT_TRUE(test::eventually(
+        [&] { return calls == 2 || prefetcher->wanted_since() || wait.interrupted(); }));
+    if (calls == 2) return 7;
+    return deadline_exceeded("late");
+  };
+  prefetcher.emplace(1, std::vector<Prefetcher<int>::Make>(1, make), true, /*pauses=*/1);
+  prefetcher->resume();
+  ASSERT_TRUE(test::eventually([&] { return calls == 1; }));
+  EXPECT_EQ(prefetcher->next({}).value(), 7);
+  EXPECT_EQ(prefetcher->next({}).status().message(), "late again");
+}
+
+// As a pipeline of tf.data does.
+TEST(Prefetcher, ACallerThatPollsHasWaitedSinceItsFirstCall) {
+  Prefetcher<int> prefetcher(1, std::vector<Prefetcher<int>::Make>(1, wait_for_ever), true);
+  WaitOptions poll;
+  poll.interrupted = [] { return true; };
+  const TimePoint begin = Clock::system().now();
+  EXPECT_EQ(prefetcher.next(poll).status().code(), StatusCode::kCancelled);
+  const TimePoint end = Clock::system().now();
+  poll.interrupted = [&] {
+    const auto since = prefetcher.wanted_since();
+    EXPECT_TRUE(since && *since >= begin && *since <= end);
+    return true;
+  };
+  EXPECT_EQ(prefetcher.next(poll).status().code(), StatusCode::kCancelled);
+}
+
 TimePoint soon() {
   return Clock::system().now() + std::chrono::seconds(60);
 }
@@ -266,6 +299,28 @@ TEST(Prefetcher, APauseTakesNothingThatWouldNotBeMadeAgain) {
   EXPECT_EQ(*prefetcher.next({}).value(), 0);
   EXPECT_EQ(*prefetcher.next({}).value(), 1);
   EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 2");
+}
+
+TEST(Prefetcher, APauseGivesWhatWasNotTakenThoughAllIsMade) {
+  std::atomic<int> left{4};
+  std::atomic<int> ends{0};
+  const auto make = [&](const WaitOptions&) -> Result<int> {
+    const int number = left--;
+    if (number > 0) return number;
+    ++left;
+    ++ends;
+    return out_of_range("all are made");
+  };
+  Prefetcher<int> prefetcher(2, std::vector<Prefetcher<int>::Make>(2, make));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(prefetcher.next({}).ok());
+  ASSERT_TRUE(test::eventually([&] { return ends >= 1; }));
+  prefetcher.begin_pause();
+  ASSERT_TRUE(prefetcher.wait_until_still(soon()));
+  EXPECT_EQ(prefetcher.take_paused().size(), 1u);
+  ++left;  // as it was handed back
+  prefetcher.resume();
+  EXPECT_TRUE(prefetcher.next({}).ok());
+  EXPECT_EQ(prefetcher.next({}).status().code(), StatusCode::kOutOfRange);
 }
 
 TEST(Prefetcher, MayBeginInAPause) {

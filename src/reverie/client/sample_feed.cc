@@ -100,7 +100,10 @@ Result<std::vector<SampleGroup>> SampleFeed::groups_of(SampleBatch& batch,
 
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
   const Clock& clock = options_.clock ? *options_.clock : Clock::system();
-  const TimePoint begin = waiting_since_.value_or(clock.now());
+  const TimePoint called = clock.now();
+  std::optional<TimePoint> wanted;
+  if (options_.wanted_since) wanted = options_.wanted_since();
+  const TimePoint begin = wanted ? *wanted : waiting_since_.value_or(called);
   waiting_since_.reset();
   const TimePoint until = options_.timeout ? begin + *options_.timeout : TimePoint::max();
   std::size_t count = options_.is_local ? options_.request_max : wanted_;
@@ -118,7 +121,7 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
     const std::size_t drawn = result.batch.size();
     give_back(count - drawn);
     if (drawn > 0) {
-      const bool is_quick = clock.now() - begin < seconds(kQuickS);
+      const bool is_quick = clock.now() - called < seconds(kQuickS);
       if (drawn < count) {
         wanted_ = std::max<std::size_t>(1, drawn / 2);
       } else if (is_quick || count > 1) {

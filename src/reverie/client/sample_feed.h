@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ struct SampleFeedOptions {
   bool awaits_receipt = false;
   // Whether a call continues the wait, and the timeout, of one before it that was interrupted.
   bool continues_waits = false;
+  // Since when a reader has waited, if one does: a timeout that begins with a call began then.
+  std::function<std::optional<TimePoint>()> wanted_since = nullptr;
   Clock* clock = nullptr;  // of the service's deadlines; null: the system's
   // A bound on the bytes of a request's rows, estimated from the request before; 0: no bound.
   std::size_t bytes_max = 0;

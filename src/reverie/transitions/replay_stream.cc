@@ -11,6 +11,7 @@ ReplayStream::ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOpt
       options_(options),
       layout_(buffer_->plan(), options_.batch_size),
       beta_(options_.beta.value_or(0)),
+      random_(options_.seed),
       prefetcher_(
           options_.depth, [this](const WaitOptions& wait) { return make(wait); }, /*pauses=*/1),
       pause_(PrefetcherPause<std::vector<Buffer>>::start(
@@ -27,6 +28,7 @@ Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   draw.over_buffer = options_.over_buffer;
   while (true) {
     const std::optional<TimePoint> wanted = prefetcher_.wanted_since();
+    draw.shard_choice = random_.uniform();
     if (options_.beta) draw.beta = beta_.load(std::memory_order_relaxed);
     draw.deadline = TimePoint::max();
     if (options_.timeout) {

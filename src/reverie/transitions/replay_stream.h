@@ -9,11 +9,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/random.h"
 #include "reverie/client/prefetcher.h"
 #include "reverie/client/prefetcher_pause.h"
 #include "reverie/transitions/replay_batch_layout.h"
@@ -28,7 +30,8 @@ struct ReplayStreamOptions {
   // As in ReplayBufferDraw.
   std::optional<double> beta = {};
   bool over_buffer = false;
-  std::size_t depth = 2;  // batches made ahead, at least 1
+  std::size_t depth = 2;   // batches made ahead, at least 1
+  std::uint64_t seed = 0;  // of the choice among several tables
 };
 
 // Only one thread at a time may call next(); any thread may call set_beta() and close().
@@ -65,6 +68,7 @@ class ReplayStream {
   const ReplayStreamOptions options_;
   const ReplayBatchLayout layout_;
   std::atomic<double> beta_;
+  Random random_;                               // of the prefetcher's thread
   Prefetcher<std::vector<Buffer>> prefetcher_;  // after all that its thread uses
   // A checkpoint drops the batches made ahead: they are drawn again, as after a load.
   const std::shared_ptr<PrefetcherPause<std::vector<Buffer>>> pause_;
