@@ -540,6 +540,23 @@ TEST(Training, MeasuresAndSplitsTheCores) {
   }
 }
 
+// 2,000 steps of 512 environments are fewer than five of each; one actor fills the second store.
+TEST(Training, MeasuresManyEnvironmentsWithLongReturns) {
+  const TrainPlan plan = plan_training(registry(), "dqn", "CartPole-v1", {},
+                                       {{"seed", integer(1)},
+                                        {"hidden", std::string("8")},
+                                        {"batch_size", integer(16)},
+                                        {"envs_per_actor", integer(512)},
+                                        {"n_step", integer(5)},
+                                        {"warmup_steps", integer(4'000)}})
+                             .value();
+  CoreProfileOptions options;
+  options.core_count = 4;
+  options.measure_s = 0.005;
+  const Result<CoreTuning> tuning = tune_cores(plan, options);
+  EXPECT_TRUE(tuning.ok()) << tuning.status().to_string();
+}
+
 TEST(Training, EachNumberOfLearnersIsMeasuredWithTheTablesOfItsTraining) {
   const TrainPlan plan = plan_training(registry(), "ddqn", "CartPole-v1", {},
                                        {{"seed", integer(1)}, {"hidden", std::string("8")}})

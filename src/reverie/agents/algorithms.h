@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "reverie/agents/core_profile.h"
 #include "reverie/base/options.h"
 #include "reverie/base/status.h"
-#include "reverie/learn/core_profile.h"
 #include "reverie/learn/core_split.h"
 #include "reverie/learn/remote_actor.h"
 #include "reverie/learn/trainer.h"
