@@ -20,6 +20,7 @@
 #include "reverie/learn/loops.h"
 #include "reverie/replay/local_service.h"
 #include "tests/scale.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
 
@@ -27,7 +28,13 @@ namespace reverie {
 namespace {
 
 // What the environment below does from its tenth step on, or only in that step.
-enum class Trouble { kNanReward, kNanObservation, kRaises, kOneNanReward, kOneNanObservation };
+enum class Trouble {
+  kNanReward,
+  kNanObservation,
+  kRaises,
+  kOneNanReward,
+  kOneNanObservation,
+};
 template <Trouble kTrouble>
 struct BadEnv {
   struct Config {};
@@ -514,6 +521,34 @@ TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
                               {"huber_delta", std::numeric_limits<double>::infinity()}});
   EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
   expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"value network", "layer"});
+}
+
+// The next checkpoint is written, and this one removed, after its name was read.
+TEST(Training, APolicyIsLoadedWhileItsTrainingWritesCheckpoints) {
+  const auto plan = [] {
+    const Options options{{"seed", integer(1)}, {"hidden", std::string("8")}};
+    return plan_training(registry(), "dqn", "CartPole-v1", {}, options).value();
+  };
+  std::string folder = ::testing::TempDir() + "training_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+  const std::unique_ptr<Trainer> running = open_training(plan()).value();
+  ASSERT_TRUE(running->save(*to).ok());
+  reverie::testing::HookedFileSystem files(FileSystem::system());
+  int saves = 2;
+  files.before_open = [&] {
+    if (saves-- > 0) {
+      EXPECT_TRUE(running->save(*to).ok());
+    }
+  };
+  const std::unique_ptr<Trainer> other = open_training(plan()).value();
+  const Status loaded = load_policy(*other, folder, files);
+  EXPECT_TRUE(loaded.ok()) << loaded.to_string();
+  EXPECT_LT(saves, 0);
+  // A manifest that is really lost is not waited for.
+  const std::string newest = checkpoint::newest_checkpoint(FileSystem::system(), folder).value();
+  ASSERT_TRUE(FileSystem::system().remove_file(newest + "/manifest").ok());
+  EXPECT_EQ(load_policy(*other, folder).code(), StatusCode::kNotFound);
 }
 
 TEST(Training, MeasuresAndSplitsTheCores) {
