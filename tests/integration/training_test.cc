@@ -34,6 +34,7 @@ enum class Trouble {
   kRaises,
   kOneNanReward,
   kOneNanObservation,
+  kHugeRewards,
 };
 template <Trouble kTrouble>
 struct BadEnv {
@@ -53,6 +54,7 @@ struct BadEnv {
   void reset(Random&) {}
   NativeStep step(std::int64_t, Random&) {
     ++steps;
+    if (kTrouble == Trouble::kHugeRewards) return {1e10f, false};
     if (kTrouble == Trouble::kRaises && steps == 10) throw std::runtime_error("out of fuel");
     const bool is_bad = (kTrouble == Trouble::kNanReward && steps >= 10) ||
                         (kTrouble == Trouble::kOneNanReward && steps == 10);
@@ -77,6 +79,7 @@ const NativeRegistry& registry() {
     EXPECT_TRUE(made->add("NanObs", native_factory<BadEnv<Trouble::kNanObservation>>()).ok());
     EXPECT_TRUE(made->add("OneNanReward", native_factory<BadEnv<Trouble::kOneNanReward>>()).ok());
     EXPECT_TRUE(made->add("OneNanObs", native_factory<BadEnv<Trouble::kOneNanObservation>>()).ok());
+    EXPECT_TRUE(made->add("HugeRewards", native_factory<BadEnv<Trouble::kHugeRewards>>()).ok());
     EXPECT_TRUE(made->add("Raises", native_factory<BadEnv<Trouble::kRaises>>()).ok());
     return made;
   }();
@@ -521,6 +524,21 @@ TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
                               {"huber_delta", std::numeric_limits<double>::infinity()}});
   EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
   expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"value network", "layer"});
+}
+
+// The Huber loss has a finite slope there, so that the gradient does not show it.
+TEST(Training, AnInfiniteErrorEndsItBeforeAStep) {
+  for (const bool prioritized : {false, true}) {
+    const Options options{{"seed", integer(1)},
+                          {"steps", integer(5'000)},
+                          {"hidden", std::string()},
+                          {"reward_scale", 1e30},
+                          {"prioritized", prioritized}};
+    const auto trainer = trained("HugeRewards", options);
+    EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+    expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"TD error", "reward_scale"});
+    EXPECT_EQ(trainer->progress().updates, 0u);
+  }
 }
 
 // The next checkpoint is written, and this one removed, after its name was read.

@@ -292,6 +292,7 @@ Status Trainer::learn_once(std::size_t learner, std::uint64_t steps) {
     const std::uint64_t version = weights.version;
     Gradients& gradients = loop.learn(weights);
     loss_.store(gradients.loss, std::memory_order_relaxed);
+    REVERIE_RETURN_IF_ERROR(loop.check_errors());
     REVERIE_ASSIGN_OR_RETURN(const bool is_used,
                              server_->submit(learner, gradients, version, progress));
     if (!is_used) continue;
