@@ -104,6 +104,11 @@ class PyTrainer {
     without_gil([&] { served_.reset(); });
   }
 
+  void load_policy(const std::string& folder) const {
+    Trainer& trainer = this->trainer();
+    unwrap(without_gil([&] { return reverie::load_policy(trainer, folder); }));
+  }
+
   nb::dict progress() const {
     const TrainProgress now = trainer().progress();
     nb::dict given;
@@ -282,6 +287,7 @@ void bind_train(nb::module_& m) {
       .def("actors_elsewhere", &PyTrainer::actors_elsewhere)
       .def("end_serving", &PyTrainer::end_serving)
       .def("save", &PyTrainer::save, "path"_a)
+      .def("load_policy", &PyTrainer::load_policy, "folder"_a)
       .def("start", &PyTrainer::start)
       .def("stop", &PyTrainer::stop)
       .def("wait", &PyTrainer::wait, "timeout_s"_a.none(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -77,8 +76,13 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         if not self._prefetched:
             self._prefetched.append(self._next())
         batch = self._prefetched.pop()
-        with contextlib.suppress(StopIteration):  # the next call finds out again
+        try:
             self._prefetched.append(self._next())
+        except StopIteration:  # the next call finds out again
+            pass
+        except BaseException:
+            self._prefetched.append(batch)  # for the next call
+            raise
         return batch
 
     def _next(self) -> BatchT:

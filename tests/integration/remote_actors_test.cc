@@ -1,4 +1,5 @@
 // Trainings whose actors are other peers: over real sockets, with the store in this process.
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -282,6 +283,85 @@ TEST_F(RemoteActorsTest, AreWaitedForUntilOneHasMadeATransition) {
   ASSERT_TRUE(trainer_->wait(in_time(30)));
   EXPECT_EQ(trainer_->progress().end, TrainEnd::kAllSteps) << trainer_->status().to_string();
   EXPECT_EQ(trainer_->progress().batches, 396u);
+}
+
+std::string new_folder() {
+  std::string folder = ::testing::TempDir() + "remote_XXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return folder;
+}
+
+TEST_F(RemoteActorsTest, AreServedOrNotByATrainingThatIsResumed) {
+  const std::string served = new_folder();
+  const std::string unserved = new_folder();
+  trainer_ = open_served_training(early_plan(0)).value();
+  take_steps(*trainer_, 5);
+  ASSERT_TRUE(trainer_->save(*checkpoint::Checkpointer::open(served, {}).value()).ok());
+  {
+    const auto alone = open_training(early_plan(0), served);
+    ASSERT_TRUE(alone.ok()) << alone.status().to_string();
+    EXPECT_EQ((*alone)->progress().steps, 40u);
+    ASSERT_TRUE((*alone)->save(*checkpoint::Checkpointer::open(unserved, {}).value()).ok());
+    ASSERT_TRUE((*alone)->start().ok());
+    ASSERT_TRUE((*alone)->wait(in_time(30)));
+    EXPECT_EQ((*alone)->progress().end, TrainEnd::kAllSteps) << (*alone)->status().to_string();
+    EXPECT_EQ((*alone)->progress().batches, 396u);
+  }
+  // The streams of the actors elsewhere were kept.
+  auto again = open_served_training(early_plan(0), unserved);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ((*again)->outside_replay(7)->counts().steps, 5);
+  // One that never had any.
+  const std::string alone = new_folder();
+  ASSERT_TRUE(open_training(early_plan(0))
+                  .value()
+                  ->save(*checkpoint::Checkpointer::open(alone, {}).value())
+                  .ok());
+  again = open_served_training(early_plan(0), alone);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  take_steps(**again, 5);
+  EXPECT_EQ((*again)->outside_replay(7)->counts().steps, 5);
+}
+
+// Their steps were enough for a batch, but none had a transition yet.
+TEST_F(RemoteActorsTest, MayLeaveNoTransitionToAThreadThatActsAndLearns) {
+  const std::string folder = new_folder();
+  trainer_ = open_served_training(early_plan(0)).value();
+  take_steps(*trainer_, 2);
+  ASSERT_TRUE(trainer_->save(*checkpoint::Checkpointer::open(folder, {}).value()).ok());
+  const auto alone = open_training(early_plan(0), folder).value();
+  ASSERT_TRUE(alone->start().ok());
+  ASSERT_TRUE(alone->wait(in_time(30)));
+  EXPECT_EQ(alone->progress().end, TrainEnd::kAllSteps) << alone->status().to_string();
+  EXPECT_EQ(alone->progress().batches, 396u);
+}
+
+TEST_F(RemoteActorsTest, AreServedByTwoLearnersWithoutAnActorHere) {
+  Options options = settings(2'000);
+  options["learners"] = std::int64_t{2};
+  const auto two = [&] {
+    return plan_training(registry(), "dqn", "CartPole-v1", {}, options).value();
+  };
+  expect_refused(open_training(two()).status(), StatusCode::kInvalidArgument,
+                 {"learners is 2", "actors", "listen"});
+  trainer_ = open_served_training(two()).value();
+  address_ = learner_->listen("127.0.0.1:0").value();
+  served_ = ServedActors::open(learner_, *trainer_).value();
+  ASSERT_TRUE(trainer_->start().ok());
+  auto peer = peer_named("actor");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  auto one = open_remote_actor(two(), std::move(peer), "learner", 0).value();
+  EXPECT_TRUE(one->run(in_time(60)).value());
+  ASSERT_TRUE(trainer_->wait(in_time(30)));
+  EXPECT_EQ(trainer_->progress().end, TrainEnd::kAllSteps) << trainer_->status().to_string();
+  EXPECT_EQ(trainer_->progress().batches, trainer_->progress().batch_count);
+  // Its policy is that of a training with one learner.
+  const std::string folder = new_folder();
+  ASSERT_TRUE(trainer_->save(*checkpoint::Checkpointer::open(folder, {}).value()).ok());
+  const auto other = open_training(plan(2'000)).value();
+  const Status loaded = load_policy(*other, folder);
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  EXPECT_TRUE(std::ranges::equal(other->policy().span(), trainer_->policy().span()));
 }
 
 // The learner makes it, and has no batch left.

@@ -192,6 +192,31 @@ TEST_F(ReplayStateTest, ADifferentNumberOfWritersIsRefused) {
                  {"2 writers", "1"});
 }
 
+TEST_F(ReplayStateTest, FurtherBuffersBeginWithoutRows) {
+  Buffers restored;
+  const std::unique_ptr<ReplayBuffer> third = restored.first->beside(3);
+  const std::array<ReplayBuffer*, 3> all{restored.first.get(), restored.second.get(), third.get()};
+  checkpoint::LoadedCheckpoint from = loaded();
+  ByteReader in(from.manifest.payload);
+  const ReplayPlan plan = read_replay_plan(in).value();
+  EXPECT_EQ(saved_buffer_count(in, plan.options), 2u);
+  ASSERT_TRUE(restore_replay(all, in, items_of(from)).ok());
+  ASSERT_TRUE(checkpoint::restore(*restored.service, from, checkpoint::OnMismatch::kRefuse).ok());
+  EXPECT_EQ(third->counts().steps, 0);
+  EXPECT_EQ(restored.go_on(51), saved_.go_on(51));
+}
+
+// So that no more buffers are made than the bytes can be of.
+TEST_F(ReplayStateTest, ADamagedNumberOfWritersIsNone) {
+  checkpoint::LoadedCheckpoint from = loaded();
+  ByteReader in(from.manifest.payload);
+  const ReplayPlan plan = read_replay_plan(in).value();
+  const std::size_t at = from.manifest.payload.size() - in.left();
+  from.manifest.payload[at + 2] = std::byte{1};
+  ByteReader damaged(std::span(from.manifest.payload).subspan(at));
+  EXPECT_EQ(saved_buffer_count(damaged, plan.options), 0u);
+}
+
 TEST_F(ReplayStateTest, EveryTruncatedPrefixIsRefused) {
   const checkpoint::LoadedCheckpoint from = loaded();
   const std::span<const std::byte> whole = from.manifest.payload;

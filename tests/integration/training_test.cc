@@ -20,6 +20,7 @@
 #include "reverie/learn/loops.h"
 #include "reverie/replay/local_service.h"
 #include "tests/scale.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
 
@@ -27,7 +28,14 @@ namespace reverie {
 namespace {
 
 // What the environment below does from its tenth step on, or only in that step.
-enum class Trouble { kNanReward, kNanObservation, kRaises, kOneNanReward, kOneNanObservation };
+enum class Trouble {
+  kNanReward,
+  kNanObservation,
+  kRaises,
+  kOneNanReward,
+  kOneNanObservation,
+  kHugeRewards,
+};
 template <Trouble kTrouble>
 struct BadEnv {
   struct Config {};
@@ -46,6 +54,7 @@ struct BadEnv {
   void reset(Random&) {}
   NativeStep step(std::int64_t, Random&) {
     ++steps;
+    if (kTrouble == Trouble::kHugeRewards) return {1e10f, false};
     if (kTrouble == Trouble::kRaises && steps == 10) throw std::runtime_error("out of fuel");
     const bool is_bad = (kTrouble == Trouble::kNanReward && steps >= 10) ||
                         (kTrouble == Trouble::kOneNanReward && steps == 10);
@@ -70,6 +79,7 @@ const NativeRegistry& registry() {
     EXPECT_TRUE(made->add("NanObs", native_factory<BadEnv<Trouble::kNanObservation>>()).ok());
     EXPECT_TRUE(made->add("OneNanReward", native_factory<BadEnv<Trouble::kOneNanReward>>()).ok());
     EXPECT_TRUE(made->add("OneNanObs", native_factory<BadEnv<Trouble::kOneNanObservation>>()).ok());
+    EXPECT_TRUE(made->add("HugeRewards", native_factory<BadEnv<Trouble::kHugeRewards>>()).ok());
     EXPECT_TRUE(made->add("Raises", native_factory<BadEnv<Trouble::kRaises>>()).ok());
     return made;
   }();
@@ -516,6 +526,49 @@ TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
   expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"value network", "layer"});
 }
 
+// The Huber loss has a finite slope there, so that the gradient does not show it.
+TEST(Training, AnInfiniteErrorEndsItBeforeAStep) {
+  for (const bool prioritized : {false, true}) {
+    const Options options{{"seed", integer(1)},
+                          {"steps", integer(5'000)},
+                          {"hidden", std::string()},
+                          {"reward_scale", 1e30},
+                          {"prioritized", prioritized}};
+    const auto trainer = trained("HugeRewards", options);
+    EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+    expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"TD error", "reward_scale"});
+    EXPECT_EQ(trainer->progress().updates, 0u);
+  }
+}
+
+// The next checkpoint is written, and this one removed, after its name was read.
+TEST(Training, APolicyIsLoadedWhileItsTrainingWritesCheckpoints) {
+  const auto plan = [] {
+    const Options options{{"seed", integer(1)}, {"hidden", std::string("8")}};
+    return plan_training(registry(), "dqn", "CartPole-v1", {}, options).value();
+  };
+  std::string folder = ::testing::TempDir() + "training_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+  const std::unique_ptr<Trainer> running = open_training(plan()).value();
+  ASSERT_TRUE(running->save(*to).ok());
+  reverie::testing::HookedFileSystem files(FileSystem::system());
+  int saves = 2;
+  files.before_open = [&] {
+    if (saves-- > 0) {
+      EXPECT_TRUE(running->save(*to).ok());
+    }
+  };
+  const std::unique_ptr<Trainer> other = open_training(plan()).value();
+  const Status loaded = load_policy(*other, folder, files);
+  EXPECT_TRUE(loaded.ok()) << loaded.to_string();
+  EXPECT_LT(saves, 0);
+  // A manifest that is really lost is not waited for.
+  const std::string newest = checkpoint::newest_checkpoint(FileSystem::system(), folder).value();
+  ASSERT_TRUE(FileSystem::system().remove_file(newest + "/manifest").ok());
+  EXPECT_EQ(load_policy(*other, folder).code(), StatusCode::kNotFound);
+}
+
 TEST(Training, MeasuresAndSplitsTheCores) {
   for (const char* algorithm : {"ddqn", "sac"}) {
     const std::string_view env =
@@ -538,6 +591,23 @@ TEST(Training, MeasuresAndSplitsTheCores) {
     EXPECT_LE(tuning.split.actor_cores + tuning.split.learner_cores, 3u);
     EXPECT_GE(tuning.split.actor_cores, 1u);
   }
+}
+
+// 2,000 steps of 512 environments are fewer than five of each; one actor fills the second store.
+TEST(Training, MeasuresManyEnvironmentsWithLongReturns) {
+  const TrainPlan plan = plan_training(registry(), "dqn", "CartPole-v1", {},
+                                       {{"seed", integer(1)},
+                                        {"hidden", std::string("8")},
+                                        {"batch_size", integer(16)},
+                                        {"envs_per_actor", integer(512)},
+                                        {"n_step", integer(5)},
+                                        {"warmup_steps", integer(4'000)}})
+                             .value();
+  CoreProfileOptions options;
+  options.core_count = 4;
+  options.measure_s = 0.005;
+  const Result<CoreTuning> tuning = tune_cores(plan, options);
+  EXPECT_TRUE(tuning.ok()) << tuning.status().to_string();
 }
 
 TEST(Training, EachNumberOfLearnersIsMeasuredWithTheTablesOfItsTraining) {

@@ -156,6 +156,20 @@ def test_a_lost_life_ends_an_episode_but_not_the_game():
     assert lives == [4, 3, 2, 1, 0]
 
 
+def test_a_game_that_ends_before_its_next_life_begins_is_begun_again():
+    env = atari.make("breakout", ends_on_life_loss=True)
+    env.reset(seed=2)
+    info = {"lives": 5}
+    while info["lives"] == 5:
+        _, _, terminated, _, info = env.step(1)
+    assert terminated
+    ends = iter([True])  # in the frame before the next life
+    env._game_over = lambda: next(ends, False) or env.ale.game_over()
+    _, info = env.reset()
+    assert info["lives"] == 5
+    assert not env.step(0)[2]
+
+
 def test_rewards_are_clipped_if_reward_clip_is_set():
     rewards = {1.0: set(), None: set()}
     for clip, seen in rewards.items():

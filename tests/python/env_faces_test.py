@@ -233,6 +233,33 @@ def test_vector_environments_have_info_and_nan_as_other_backends():
             pool.step(np.ones(3, int)).result()
 
 
+class Levels(gymnasium.vector.VectorWrapper):
+    """Says at each reset how many there were."""
+
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        self.resets += 1
+        over = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        return observation, {**info, "level": np.full(self.num_envs, self.resets), "_level": over}
+
+
+def test_what_only_the_info_of_a_masked_reset_has_becomes_a_column():
+    def make(num_envs):
+        return Levels(make_sync(num_envs, "Disabled"))
+
+    with reverie.EnvPool(make, 3, backend="vector", seed=1, info=["level"]) as pool:
+        assert pool.reset().result().info["level"].tolist() == [1.0] * 3
+        resets = 1
+        for _ in range(60):
+            batch = pool.step(np.ones(3, int)).result()
+            over = batch.terminated | batch.truncated
+            resets += over.any()
+            np.testing.assert_array_equal(batch.info["level"], np.where(over, resets, np.nan))
+        assert resets > 4
+
+
 class Troubled(gymnasium.vector.VectorWrapper):
     """Fails its first reset, hangs in the step that it is told, and fails when it is closed."""
 

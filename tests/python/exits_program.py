@@ -1607,6 +1607,19 @@ simple(
 )
 
 
+for _name, _call in {
+    "insert_rows": lambda client: client.insert_rows({"x": np.ones((2, 3))}, "full"),
+    "sample_batch": lambda client: client.sample_batch("empty", 2),
+    "update_priorities": lambda client: client.update_priorities("full", keys=[1], priorities=[2]),
+    "flush": lambda client: client.flush(),
+    "delete": lambda client: client.delete("full", [1, 2]),
+    "reset": lambda client: client.reset("empty"),
+    "checkpoint": lambda client: client.checkpoint(timeout_s=1.0),
+    "loaded_payload": lambda client: client.loaded_payload(timeout_s=1.0),
+}.items():
+    simple(f"reverb.Client.{_name}", lambda w, call=_call: lambda: call(w.reverb))
+
+
 @case("reverb.Client.trajectory_writer")
 def _(w):
     writer = w.reverb.trajectory_writer(2)
@@ -1658,6 +1671,9 @@ def _(w):
 def _(w):
     writer = reverb_writer(w, "queue")
     return lambda: writer.flush()
+
+
+simple("reverb.Writer.close", lambda w: lambda: reverb_writer(w, "full").close())
 
 
 @case("reverb.Client.structured_writer")

@@ -47,6 +47,24 @@ def test_batches_of_a_dataset_are_transformed():
     np.testing.assert_array_equal(batch["reward"], 2 * batch["action"])
 
 
+def test_a_failing_transform_costs_a_dataset_with_a_device_no_earlier_batch():
+    pytest.importorskip("torch")
+    calls = []
+
+    def fails_at_the_third(batch):
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError("the third")
+        return {**batch, "number": np.array(len(calls))}
+
+    buffer = filled(transforms=[fails_at_the_third])
+    with buffer.dataset(8, output="torch", device="cpu") as batches:
+        assert int(next(batches)["number"]) == 1
+        with pytest.raises(ValueError, match="the third"):
+            next(batches)
+        assert [int(next(batches)["number"]) for _ in range(2)] == [2, 4]
+
+
 def test_tensors_are_made_from_transformed_batches():
     torch = pytest.importorskip("torch")
     batch = filled(transforms=[rt.ScaleReward(2)]).sample(8, output="torch")

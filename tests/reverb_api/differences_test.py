@@ -375,10 +375,40 @@ def test_our_time_limits_raise_reverbs_error(reverb, serve):
         lambda: kept.create_item("t", 1.0, item, timeout_s=0.01),
         lambda: kept.flush(timeout_s=0.01),
         lambda: old.create_item("t", 1, 1.0, timeout_s=0.01),
+        lambda: old.close(timeout_s=0.01),
+        lambda: client.insert_rows(np.ones(2, np.float32), "t", timeout_s=0.01),
         lambda: list(client.sample("t", 50, timeout_s=0.1)),  # all of them
     ):
         with pytest.raises(reverb.DeadlineExceededError):
             call()
+
+
+def test_our_time_limits_raise_reverbs_error_if_no_server_answers(reverb):
+    client = reverb.Client("127.0.0.1:1")
+    for call in (
+        lambda: client.insert(np.float32(1), {"t": 1.0}, timeout_s=0.01),
+        lambda: client.server_info(timeout=0.01),
+        lambda: client.mutate_priorities("t", {1: 1.0}, timeout_s=0.01),
+        lambda: client.update_priorities("t", keys=[1], priorities=[1.0], timeout_s=0.01),
+        lambda: client.delete("t", [1], timeout_s=0.01),
+        lambda: client.reset("t", timeout_s=0.01),
+        lambda: client.checkpoint(timeout_s=0.01),
+        lambda: client.loaded_payload(timeout_s=0.01),
+        lambda: client.sample_batch("t", 1, timeout_s=0.01),
+    ):
+        with pytest.raises(reverb.DeadlineExceededError):
+            call()
+    client.update_priorities("t", keys=[1], priorities=[1.0], wait=False)
+    with pytest.raises(reverb.DeadlineExceededError):
+        client.flush(timeout_s=0.01)
+
+
+def test_a_batch_that_a_time_limit_cuts_short_is_in_reverbs_error(reverb, serve):
+    client = serve(reverb.Table.queue("t", 4))
+    client.insert(np.float32(3), {"t": 1.0})
+    with pytest.raises(reverb.DeadlineExceededError) as raised:
+        client.sample_batch("t", 2, timeout_s=0.1)
+    assert np.ravel(raised.value.batch.data).tolist() == [3]
 
 
 def test_append_returns_references_nested_as_the_step(reverb, table, serve):

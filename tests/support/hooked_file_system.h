@@ -1,6 +1,6 @@
 // A file system that calls hooks: right before a file is synced by name, before a folder is
-// created, which is how each checkpoint begins, before a file is removed, and before bytes are
-// appended to a new file. An error of a hook is that of the call.
+// created, which is how each checkpoint begins, before a file is opened to be read or is removed,
+// and before bytes are appended to a new file. An error of a hook is that of the call.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,8 @@ class HookedFileSystem final : public FileSystem {
   std::function<void()> before_sync_file;  // is called once
   std::function<Status()> before_create_folder;
   std::function<Status(const std::string& path)> before_remove_file;
-  HookedFile::Hook before_append;  // of files that are created while it is set
+  std::function<void()> before_open;  // of a file to read
+  HookedFile::Hook before_append;     // of files that are created while it is set
 
   Result<std::unique_ptr<File>> create(const std::string& path) override {
     auto file = inner_.create(path);
@@ -57,6 +58,7 @@ class HookedFileSystem final : public FileSystem {
     return inner_.open_to_append(path);
   }
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
+    if (before_open) before_open();
     return inner_.open(path);
   }
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {

@@ -19,6 +19,7 @@ import reverie
 from reverie import _reverie
 from reverie.__main__ import main
 from reverie.agents import Trainer, TrainSettings, algorithms, evaluate, train, tune_cores
+from reverie.agents.training import make_trainer
 
 ROOT = Path(__file__).resolve().parents[3]
 SHORT = TrainSettings(seed=1, steps=2_000, hidden=(16,))
@@ -365,6 +366,28 @@ def test_tune_cores_prints_the_split_and_the_error_of_its_prediction(capsys):
     said = capsys.readouterr().out
     assert "1 to act and 1 to learn" in said
     assert re.search(r"measured: [\d,]+ steps/s; the prediction is off by [+-]\d+%", said)
+
+
+def test_the_check_of_a_prediction_trains_as_the_tuning_measures(capsys, monkeypatch):
+    made = []
+
+    def recorded(algorithm, env, settings, **options):
+        made.append(settings)
+        return make_trainer(algorithm, env, settings, **options)
+
+    monkeypatch.setattr("reverie.agents.command.make_trainer", recorded)
+    arguments = [
+        *("tune-cores", "--algorithm", "dqn", "--env", "CartPole-v1", "--hidden", "8"),
+        *("--envs-per-actor", "256", "--n-step", "7", "--warmup-steps", "4000", "--cores", "1"),
+        *("--evaluation-interval", "500", "--stop-at-return", "9", "--check-s", "0.1"),
+    ]
+    assert main(arguments) == 0
+    assert "the prediction is off by" in capsys.readouterr().out
+    (settings,) = made
+    assert (settings.actors, settings.envs_per_actor, settings.n_step) == (0, 256, 7)
+    assert settings.warmup_steps == 2048  # so that an environment has a transition
+    assert settings.epsilon_share == 0.0  # most actions are the network's
+    assert (settings.evaluation_interval, settings.stop_at_return) == (0, None)
 
 
 def test_actors_auto_splits_the_cores(capsys):

@@ -15,7 +15,7 @@ from statistics import fmean, pstdev
 from types import FrameType
 from typing import NoReturn
 
-from reverie import _checks
+from reverie import _checks, _reverie
 from reverie._command_parser import path_argument
 from reverie._options import OptionValue
 from reverie.agents.act_command import add_serving, serving
@@ -37,7 +37,7 @@ from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import is_native
 from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.run_folder import save_episode
-from reverie.agents.settings import TrainSettings
+from reverie.agents.settings import TrainSettings, warmup_least
 from reverie.agents.trainer import Trainer, TrainProgress
 from reverie.agents.training import AnyTrainer, evaluate, finish, make_trainer, run, save
 from reverie.errors import ReverieError
@@ -198,8 +198,18 @@ def _run_evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
-    # Steps without end; those that fill the table first are not counted.
-    settings = dataclasses.replace(tuning.settings, steps=10**12, warmup_steps=2_000)
+    # Steps without end, of actors that explore as late in a training: they were measured so.
+    endless = dataclasses.replace(
+        tuning.settings,
+        steps=10**12,
+        warmup_steps=10**12,
+        epsilon_share=0.0,
+        evaluation_interval=0,
+        stop_at_return=None,
+    )
+    # Steps that fill the table first are not counted.
+    least = warmup_least(_reverie.checked_settings(arguments.algorithm, endless.options()))
+    settings = dataclasses.replace(endless, warmup_steps=max(2_000, least))
     with make_trainer(
         arguments.algorithm,
         arguments.env,

@@ -573,6 +573,14 @@ def test_tune_cores_measures_the_pytorch_learner():
     assert (one.settings.actors, one.settings.learners) == (0, 1)
 
 
+def test_tune_cores_measures_many_environments_with_long_returns():
+    settings = TrainSettings(
+        seed=1, envs_per_actor=512, n_step=5, warmup_steps=4_000, hidden=(8,), batch_size=16
+    )
+    options = {"cores": 1, "measure_s": 0.01, "learner": "torch"}
+    assert tune_cores("dqn", "CartPole-v1", settings, **options).steps_per_s > 0
+
+
 def test_tune_cores_measures_convolutional_networks(squares):
     options = {"cores": 2, "measure_s": 0.02, "learner": "torch", "env_backend": "thread"}
     tuning = tune_cores("dqn", squares, SHORT, **options)

@@ -12,7 +12,8 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie.agents import Trainer, TrainSettings, act
+from reverie.agents import Trainer, TrainSettings, act, evaluate
+from reverie.agents.checkpoints import describe
 from reverie.errors import InvalidArgumentError, UnavailableError
 
 CARTPOLE = TrainSettings(
@@ -120,6 +121,66 @@ def test_an_actor_waits_for_a_lost_learner_to_return(start, tmp_path):
     finally:
         learner.kill()
         learner.communicate()
+
+
+def test_a_training_with_actors_elsewhere_is_evaluated_by_its_newest_checkpoint(tmp_path):
+    settings = TrainSettings(
+        **{**vars(CARTPOLE), "steps": 10**9, "hidden": (8,), "evaluation_interval": 200},
+    )
+    with Trainer("dqn", "CartPole-v1", settings, listen="127.0.0.1:0") as trainer:
+        describe(tmp_path, trainer)
+        trainer.start()
+        actor = threading.Thread(target=act, args=[trainer.address])
+        actor.start()
+        eventually(lambda: len(trainer.evaluations()) > 1, 60.0)
+        trainer.save(tmp_path / "checkpoints")
+        returns = evaluate(tmp_path, episodes=3)
+        assert trainer.progress().end == "running"
+        trainer.stop()
+        actor.join(30.0)
+        trainer.save(tmp_path / "checkpoints")
+        best = trainer.evaluate(trainer.best_policy(), episodes=3, seed=5)
+        assert evaluate(tmp_path, episodes=3, seed=5) == best
+    assert len(returns) == 3
+
+
+def test_two_learners_train_with_actors_elsewhere_alone(tmp_path):
+    settings = TrainSettings(**{**vars(CARTPOLE), "steps": 1_500, "learners": 2, "hidden": (8,)})
+    with Trainer("dqn", "CartPole-v1", settings, listen="127.0.0.1:0") as trainer:
+        describe(tmp_path, trainer)
+        actor = threading.Thread(target=act, args=[trainer.address])
+        actor.start()
+        trainer.start()
+        assert trainer.wait(60.0)
+        actor.join(30.0)
+        assert trainer.progress().batches == trainer.progress().batch_count
+        trainer.save(tmp_path / "checkpoints")
+    assert len(evaluate(tmp_path, episodes=2)) == 2
+    with pytest.raises(InvalidArgumentError, match="listen"):
+        Trainer("dqn", "CartPole-v1", settings)
+
+
+def test_a_training_is_resumed_with_and_without_actors_elsewhere(tmp_path):
+    settings = TrainSettings(seed=1, steps=900, hidden=(8,), warmup_steps=500, actors=0)
+    with Trainer("dqn", "CartPole-v1", settings, listen="127.0.0.1:0") as trainer:
+        actor = threading.Thread(target=act, args=[trainer.address])
+        actor.start()
+        eventually(lambda: trainer.progress().steps > 100, 60.0)
+        trainer.save(tmp_path / "served")
+        saved = trainer.progress().steps
+    actor.join(30.0)
+    with Trainer("dqn", "CartPole-v1", settings, resume=tmp_path / "served") as trainer:
+        assert 100 < trainer.progress().steps <= saved
+        trainer.save(tmp_path / "alone")
+        trainer.start()
+        assert trainer.wait(60.0)
+        assert trainer.progress().end == "all steps"
+    again = {"resume": tmp_path / "alone", "listen": "127.0.0.1:0"}
+    with Trainer("dqn", "CartPole-v1", settings, **again) as trainer:
+        trainer.start()
+        act(trainer.address)
+        assert trainer.wait(60.0)
+        assert trainer.progress().steps >= 900
 
 
 def test_training_continues_without_a_frozen_actor_and_takes_it_back(start):

@@ -193,6 +193,12 @@ def checked_settings(settings: TrainSettings | None) -> TrainSettings:
     return _checks.instance("settings", settings, TrainSettings, "a reverie.TrainSettings")
 
 
+def warmup_least(options: Mapping[str, Any]) -> int:
+    """The fewest steps after which some environment has a transition; ``options`` has all."""
+    actors = max(int(options["actors"]), 1)
+    return (int(options["n_step"]) + 1) * actors * int(options["envs_per_actor"])
+
+
 def saved_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """An environment's options as files hold them: tuples and arrays are lists there.
 

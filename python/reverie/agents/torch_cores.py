@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from reverie.agents.loop_envs import LoopEnvs
-from reverie.agents.settings import TrainSettings
+from reverie.agents.settings import TrainSettings, warmup_least
 from reverie.agents.torch_training import TorchTrainer
 
 _FILL_STEPS = 2_000  # as the native exploration fills its table with
@@ -33,7 +33,8 @@ def torch_curves(
         loop, agent = trainer._loop, trainer.agent
         late = int(loop._s["steps"])
         per_actor = int(loop._s["envs_per_actor"])
-        while loop._steps < max(_FILL_STEPS, loop._s["batch_size"]):
+        least = max(_FILL_STEPS, int(loop._s["batch_size"]), warmup_least(loop._s))
+        while loop._steps < least:
             loop._act_once()
         before: tuple[Any, Any] | None = None
 

@@ -296,14 +296,13 @@ def evaluate(
         from reverie.agents.torch_training import evaluate_saved
 
         return evaluate_saved(path, described, episodes=episodes, seed=seed)
-    settings = described.pop("settings")
-    if not (path / POLICY).exists() and has_checkpoint(path):
-        given = TrainSettings.from_options(settings)
-        with Trainer(settings=given, resume=path / CHECKPOINTS, **described) as trainer:
-            return trainer.evaluate(trainer.best_policy(), episodes=episodes, seed=seed)
-    options = {**settings, "actors": 0, "learners": 1}
-    policy = Mlp.load(path / POLICY)
+    options = {**described.pop("settings"), "actors": 0, "learners": 1}
+    is_unfinished = not (path / POLICY).exists() and has_checkpoint(path)
+    policy = None if is_unfinished else Mlp.load(path / POLICY)
     with Trainer(settings=TrainSettings.from_options(options), **described) as trainer:
+        if policy is None:
+            trainer._native.load_policy(str(path / CHECKPOINTS))
+            policy = trainer.best_policy()
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
 

@@ -227,6 +227,8 @@ class AtariEnv:
             self._begin_game()
         else:
             self._act(self._noop)  # the next life of the same game
+            if self._game_over():
+                self._begin_game()
         if self._fires:
             self._act(self._fire)
             if self._game_over():

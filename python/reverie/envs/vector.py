@@ -200,14 +200,14 @@ class VectorPool:
         env = self._envs[batch]
         observation, reward, terminated, truncated, info = env.step(actions)
         over = terminated | truncated
-        final = None
+        final = begun = None
         if over.any():
             if self._modes[batch] == "Disabled":
                 final = _copied(observation)
-                observation, _ = env.reset(options={"reset_mask": over})
+                observation, begun = env.reset(options={"reset_mask": over})
             else:
                 final = _filled(observation, info["final_obs"], over)
-        return self._made(observation, reward, terminated, truncated, final, info)
+        return self._made(observation, reward, terminated, truncated, final, info, begun)
 
     def _made(
         self,
@@ -217,6 +217,7 @@ class VectorPool:
         truncated: npt.NDArray[np.bool_],
         final: Any,  # noqa: ANN401
         info: Mapping[str, Any],
+        begun: Mapping[str, Any] | None = None,  # the info of the reset of those that ended
     ) -> EnvBatch:
         own = self._own
         if self._refuse_nan and (_has_nan(observation) or _has_nan(final)):
@@ -231,7 +232,9 @@ class VectorPool:
             truncated=own(truncated),
             final_observation=observation if final is None else own(final),
             env_ids=np.arange(self.num_envs, dtype=np.int32),
-            info={column.name: column.of(info) for column in self._info},
+            info={
+                column.name: column.of(info, begun, terminated | truncated) for column in self._info
+            },
         )
 
 
@@ -247,10 +250,17 @@ class _InfoColumn:
         empty = np.nan if spec.dtype.kind == "f" else 0
         self._missing = np.full((count, *shape), empty, spec.dtype)
 
-    def of(self, info: Mapping[str, Any]) -> npt.NDArray[Any]:
+    def of(
+        self,
+        info: Mapping[str, Any],
+        begun: Mapping[str, Any] | None,
+        over: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[Any]:
         """The environments' entries; of one whose episode ended, that of its last step."""
         made = self._missing.copy()
         every = np.ones(len(made), bool)
+        if begun is not None:
+            self._fill(made, begun, over)  # first: an entry of the step is laid over it
         self._fill(made, info, every)
         if "final_info" in info:
             self._fill(made, info["final_info"], np.asarray(info.get("_final_info", every), bool))

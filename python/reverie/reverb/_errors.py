@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from reverie import _reverie, errors
 from reverie.errors import ReverieError
 from reverie.reverb.errors import DeadlineExceededError, ReverbError
 
 _Result = TypeVar("_Result")
+_Params = ParamSpec("_Params")
 _COLUMN = re.compile("column '(.*?)'")
 
 
@@ -22,6 +24,16 @@ def in_time(call: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
         raise explained(error) from None
 
 
+def timed(method: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+    """The same method of a class of ours, whose errors are Reverb's."""
+
+    @functools.wraps(method)
+    def call(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        return in_time(method, *args, **kwargs)
+
+    return call
+
+
 def explained(error: BaseException, trajectory: Any = None) -> BaseException:  # noqa: ANN401
     """The error as Reverb's class, with the words for which programs look, and our own text.
 
@@ -31,7 +43,9 @@ def explained(error: BaseException, trajectory: Any = None) -> BaseException:  #
     """
     text = str(error)
     if isinstance(error, errors.DeadlineExceededError):
-        return DeadlineExceededError(text)
+        made = DeadlineExceededError(text)
+        vars(made).update(vars(error))  # the part of a batch that was drawn
+        return made
     words = _words(text, trajectory) if isinstance(error, ReverieError) else ""
     return with_words(words, error) if words else error
 

@@ -53,6 +53,10 @@ class Writer(writer.Writer):
         with contextlib.suppress(errors.DeadlineExceededError):
             super().flush(timeout_s=0)
 
+    def close(self, retry_on_unavailable: bool = True, *, timeout_s: float | None = None) -> None:
+        """Flushes and ends the writer; see ``reverie.Writer.close``."""
+        in_time(super().close, retry_on_unavailable, timeout_s=timeout_s)
+
     def _end_chunk(self) -> None:
         self._open_steps = 0
         self._has_open_items = False

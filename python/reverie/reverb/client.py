@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from reverie import _checks, _reverie, client, errors
 from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.replay_sample import ReplaySample, SampleInfo
-from reverie.reverb._errors import explained, in_time
+from reverie.reverb._errors import explained, in_time, timed
 from reverie.reverb._specs import decoded_signature
 from reverie.reverb._writer import Writer
 from reverie.reverb.reverb_types import TableInfo, table_info
@@ -94,12 +94,12 @@ class Client(client.Client):
 
         A step of another signature is refused here, as in Reverb: a table takes what it is sent.
         """
-        if isinstance(priorities, dict) or isinstance(priorities, Mapping):  # noqa: SIM101 - quicker
-            known = self.__dict__.get("_specs", _NO_SPECS)
-            for table in priorities:
-                if known.get(table) != []:  # a table that is known to have no signature
-                    self._check_step(table, data, timeout_s)
         try:
+            if isinstance(priorities, dict) or isinstance(priorities, Mapping):  # noqa: SIM101 - quicker
+                known = self.__dict__.get("_specs", _NO_SPECS)
+                for table in priorities:
+                    if known.get(table) != []:  # a table that is known to have no signature
+                        self._check_step(table, data, timeout_s)
             super().insert(data, priorities, timeout_s=timeout_s)
         except errors.DeadlineExceededError as error:
             raise explained(error) from None
@@ -168,7 +168,16 @@ class Client(client.Client):
         **options: Any,  # noqa: ANN401
     ) -> None:
         """Deletes items, then gives others new priorities; keys that are gone are ignored."""
-        super().mutate_priorities(table, updates, deletes, **options)
+        in_time(super().mutate_priorities, table, updates, deletes, **options)
+
+    insert_rows = timed(client.Client.insert_rows)
+    sample_batch = timed(client.Client.sample_batch)
+    update_priorities = timed(client.Client.update_priorities)
+    flush = timed(client.Client.flush)
+    delete = timed(client.Client.delete)
+    reset = timed(client.Client.reset)
+    checkpoint = timed(client.Client.checkpoint)
+    loaded_payload = timed(client.Client.loaded_payload)
 
     def server_info(self, timeout: int | None = None) -> dict[str, TableInfo]:  # type: ignore[override]
         """What each table is and how it stands, by name.

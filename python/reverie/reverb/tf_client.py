@@ -10,6 +10,7 @@ from reverie.errors import InvalidArgumentError, NotFoundError, ReverieError
 from reverie.packages import import_package
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
 from reverie.reverb.client import Client
+from reverie.reverb.errors import DeadlineExceededError
 from reverie.tf_dataset import missing_file, raise_not_found
 
 _TF_NAMES: dict[type, str] = {
@@ -17,6 +18,7 @@ _TF_NAMES: dict[type, str] = {
     errors.InvalidArgumentError: "InvalidArgumentError",
     errors.UnsupportedTypeError: "InvalidArgumentError",
     errors.DeadlineExceededError: "DeadlineExceededError",
+    DeadlineExceededError: "DeadlineExceededError",
     errors.NotFoundError: "NotFoundError",
     errors.ResourceExhaustedError: "ResourceExhaustedError",
     errors.FailedPreconditionError: "FailedPreconditionError",

@@ -12,6 +12,7 @@
 #include "reverie/base/format.h"
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/manifest.h"
 #include "reverie/replay/local_service.h"
 
 namespace reverie {
@@ -160,6 +161,22 @@ Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string
 
 Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan, const std::string& resume) {
   return open_with_store(std::move(plan), resume, kOutsideActorsMax);
+}
+
+Status load_policy(Trainer& trainer, const std::string& folder, FileSystem& files) {
+  for (;;) {
+    REVERIE_ASSIGN_OR_RETURN(const std::string newest,
+                             checkpoint::newest_checkpoint(files, folder));
+    const Result<checkpoint::Manifest> manifest =
+        checkpoint::read_manifest(files, join_path(newest, checkpoint::kManifestName));
+    if (!manifest.ok()) {
+      // A training that runs removes a checkpoint when it has written the next one.
+      const Result<std::string> next = checkpoint::newest_checkpoint(files, folder);
+      if (next.ok() && *next != newest) continue;
+      return manifest.status();
+    }
+    return trainer.load_policy(manifest->payload).with_context(format("checkpoint '{}'", newest));
+  }
 }
 
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,

@@ -10,12 +10,13 @@
 #include <string>
 #include <string_view>
 
+#include "reverie/agents/core_profile.h"
 #include "reverie/base/options.h"
 #include "reverie/base/status.h"
-#include "reverie/learn/core_profile.h"
 #include "reverie/learn/core_split.h"
 #include "reverie/learn/remote_actor.h"
 #include "reverie/learn/trainer.h"
+#include "reverie/os/file_system.h"
 
 namespace reverie {
 
@@ -80,6 +81,12 @@ Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shar
 // The same in a store of the caller's, which must have plan.tables.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
+
+// Gives an unused trainer, which is not to be started, the policy and the evaluations of a training
+// of the same algorithm and environment that was saved there, and may be running. NOT_FOUND,
+// DATA_LOSS, or INVALID_ARGUMENT for another training.
+Status load_policy(Trainer& trainer, const std::string& folder,
+                   FileSystem& files = FileSystem::system());
 
 // The throughput of each side of that training by number of cores, and the split that matches
 // update_interval. It trains a temporary agent in a temporary store. Takes about a second; more on

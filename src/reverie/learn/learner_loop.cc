@@ -1,6 +1,8 @@
 // Tested in tests/integration/training_test.cc.
 #include "reverie/learn/learner_loop.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "reverie/codec/byte_arrays.h"
@@ -37,6 +39,14 @@ Status LearnerLoop::sample(double progress) {
 Gradients& LearnerLoop::learn(const WeightsView& weights) {
   learner_->learn(weights, batch_, random_, gradients_);
   return gradients_;
+}
+
+Status LearnerLoop::check_errors() const {
+  if (!std::isfinite(settings_.huber_delta)) return {};
+  const auto is_infinite = [](float error) { return std::isinf(error); };
+  if (std::ranges::none_of(gradients_.td_errors, is_infinite)) return {};
+  return invalid_argument(
+      "the learner gave a TD error that is not finite; lower reward_scale or the learning rate");
 }
 
 Status LearnerLoop::update_priorities() {

@@ -29,6 +29,9 @@ class LearnerLoop {
   Status sample(double progress);
   // The gradients of that batch at `weights`.
   Gradients& learn(const WeightsView& weights);
+  // INVALID_ARGUMENT for an infinite TD error that the Huber loss hides from the gradients; any
+  // other number that is not finite is in these too, and found by the agent's step.
+  Status check_errors() const;
   // Sets the priorities of the batch to the TD errors. Does nothing if draws are uniform.
   Status update_priorities();
 

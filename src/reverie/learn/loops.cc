@@ -73,6 +73,12 @@ std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index)
   return mix64(mix64(seed) ^ mix64(which));
 }
 
+void Loops::add_replays(std::size_t count, std::uint64_t seed) {
+  for (std::size_t i = replays.size(); i < count; ++i) {
+    replays.push_back(replays.front()->beside(derived_seed(seed, SeedUse::kChunks, i)));
+  }
+}
+
 std::vector<ReplayBuffer*> Loops::buffers() const {
   std::vector<ReplayBuffer*> all;
   for (const auto& replay : replays) all.push_back(replay.get());
@@ -89,9 +95,7 @@ Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
   const std::size_t actor_count = std::max<std::size_t>(settings.actors, 1);
   // Each actor has its own streams, so that none waits for another's.
   loops.replays.push_back(replay);
-  for (std::size_t i = 1; i < actor_count + outside_count; ++i) {
-    loops.replays.push_back(replay->beside(derived_seed(seed, SeedUse::kChunks, i)));
-  }
+  loops.add_replays(actor_count + outside_count, seed);
   for (std::size_t actor = 0; actor < actor_count; ++actor) {
     REVERIE_ASSIGN_OR_RETURN(
         std::unique_ptr<ActorEnvs> envs,

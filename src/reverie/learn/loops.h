@@ -43,6 +43,8 @@ struct Loops {
   // Buffers of one replay: each actor's, then those for actors in other processes.
   std::vector<std::shared_ptr<ReplayBuffer>> replays;
   std::size_t outside_begin() const { return actors.size(); }
+  // Until there are `count`.
+  void add_replays(std::size_t count, std::uint64_t seed);
   std::vector<ReplayBuffer*> buffers() const;
 };
 

@@ -213,11 +213,6 @@ Status check_ranges(const TrainSettings& s) {
 Status check_settings(const TrainSettings& s) {
   REVERIE_RETURN_IF_ERROR(check_ranges(s));
   Checker check;
-  if (s.actors == 0 && s.learners > 1) {
-    check.keep(invalid_argument(
-        "learners is {} but actors is 0, which is one thread that does both; give actors too",
-        s.learners));
-  }
   // So that some environment has a complete transition when the first batch is drawn.
   const std::uint64_t envs = std::max<std::uint64_t>(s.actors, 1) * s.envs_per_actor;
   if (s.warmup_steps < (s.n_step + 1) * envs) {

@@ -74,7 +74,6 @@ TEST(TrainSettings, AnOptionOutOfRangeIsNamedWithItsValueAndBound) {
   refuses({{"prioritized", std::int64_t{1}}}, {"prioritized", "true or false"});
   refuses({{"hidden", std::string("64,,64")}}, {"hidden", "64,,64"});
   refuses({{"hidden", std::string("64,")}}, {"hidden"});
-  refuses({{"learners", std::int64_t{2}}}, {"learners", "actors"});
   refuses({{"warmup_steps", std::int64_t{3}}, {"n_step", std::int64_t{3}}}, {"warmup_steps", "4"});
 }
 

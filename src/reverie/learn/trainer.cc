@@ -42,6 +42,13 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
   REVERIE_CHECK(parts.agent != nullptr && parts.service != nullptr && parts.make_envs);
   REVERIE_CHECK(parts.settings.seed.has_value());
   REVERIE_RETURN_IF_ERROR(check_settings(parts.settings));
+  const TrainSettings& given = parts.settings;
+  if (given.actors == 0 && given.learners > 1 && parts.outside_actors_max == 0) {
+    return invalid_argument(
+        "learners is {} but actors is 0, which is one thread that does both; give actors too, or "
+        "let actors join from other processes (listen)",
+        given.learners);
+  }
   checkpoint::LoadedCheckpoint* const resume = parts.resume;
   if (resume != nullptr) {
     REVERIE_CHECK(parts.store != nullptr);
@@ -53,7 +60,7 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
       trainer->loops_, open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
                                   trainer->service_, trainer->log_, trainer->outside_actors_max_));
   if (resume != nullptr) REVERIE_RETURN_IF_ERROR(trainer->restore(*resume));
-  if (trainer->outside_actors_max_ > 0) trainer->hold_batches();
+  if (trainer->loops_.replays.size() > trainer->loops_.outside_begin()) trainer->hold_batches();
   return trainer;
 }
 
@@ -264,7 +271,7 @@ Status Trainer::run_in_turn() {
   for (;;) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *agent_->weights().networks[0]));
-    for (; batch < gate_->batch_count() && gate_->ratio().is_due(batch); ++batch) {
+    for (; gate_->may_begin_batch(batch); ++batch) {
       if (gate_->is_stopped()) return {};
       REVERIE_RETURN_IF_ERROR(learn_once(0, steps));
       gate_->learn(1);
@@ -285,6 +292,7 @@ Status Trainer::learn_once(std::size_t learner, std::uint64_t steps) {
     const std::uint64_t version = weights.version;
     Gradients& gradients = loop.learn(weights);
     loss_.store(gradients.loss, std::memory_order_relaxed);
+    REVERIE_RETURN_IF_ERROR(loop.check_errors());
     REVERIE_ASSIGN_OR_RETURN(const bool is_used,
                              server_->submit(learner, gradients, version, progress));
     if (!is_used) continue;

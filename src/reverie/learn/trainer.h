@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -87,8 +88,8 @@ struct Evaluation {
 // Thread-safe, except start(). Not usable in a forked child, which does not have the threads.
 class Trainer {
  public:
-  // INVALID_ARGUMENT for settings that check_settings() refuses, or environments that the agent
-  // cannot act in; else the environments' error.
+  // INVALID_ARGUMENT for settings that check_settings() refuses, several learners without an actor
+  // anywhere, or environments that the agent cannot act in; else the environments' error.
   static Result<std::unique_ptr<Trainer>> open(TrainerParts parts);
   // Stops the training.
   ~Trainer();
@@ -142,6 +143,11 @@ class Trainer {
   // for bit, the uninterrupted one. UNIMPLEMENTED if environments or the store cannot be saved;
   // else the error of Checkpointer::write(). The training continues either way. Returns the path.
   Result<std::string> save(checkpoint::Checkpointer& to);
+
+  // Weights and evaluations of the training that a checkpoint with this payload is of, for
+  // evaluate(). Its environment and networks must be the same, its other settings need not.
+  // Requires that this one is never started.
+  Status load_policy(std::span<const std::byte> state);
 
   // A copy of the latest policy; if one thread acts and learns, it may be up to 64 steps old.
   nn::Parameters policy();

@@ -44,9 +44,8 @@ std::string names_of(std::span<const std::string_view> names) {
   return text;
 }
 
-// Refuses a checkpoint of another training with the first difference. `tables` are its.
-Status check_identity(const std::string& identity, const TrainSettings& settings,
-                      std::span<const RestoredTable> tables, ByteReader& in) {
+// The settings that were saved. Refuses a checkpoint of another algorithm or environment.
+Result<NamedTexts> read_identity(const std::string& identity, ByteReader& in) {
   if (const std::string kind = in.text(); kind != kStateKind) {
     return invalid_argument(
         "it is no checkpoint of a training, or one of another version; give a folder that a "
@@ -63,6 +62,13 @@ Status check_identity(const std::string& identity, const TrainSettings& settings
   if (given != identity) {
     return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
   }
+  return theirs;
+}
+
+// Refuses a checkpoint of another training with the first difference. `tables` are its.
+Status check_identity(const std::string& identity, const TrainSettings& settings,
+                      std::span<const RestoredTable> tables, ByteReader& in) {
+  REVERIE_ASSIGN_OR_RETURN(NamedTexts theirs, read_identity(identity, in));
   NamedTexts ours = texts_of(settings);
   // A checkpoint from before a setting existed has its default.
   for (const auto& [name, text] : texts_of(TrainSettings())) theirs.try_emplace(name, text);
@@ -206,6 +212,14 @@ Status Trainer::restore_agent(TrainerParts& parts) {
   return parts.agent->load(agent);
 }
 
+Status Trainer::load_policy(std::span<const std::byte> state) {
+  ByteReader in(state);
+  REVERIE_RETURN_IF_ERROR(read_identity(identity_, in).status());
+  ByteReader agent = read_part(in);
+  REVERIE_RETURN_IF_ERROR(agent_->load(agent));
+  return read_run(read_part(in));
+}
+
 Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
   ByteReader in(from.manifest.payload);
   REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, from.tables, in));
@@ -224,6 +238,8 @@ Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
     REVERIE_RETURN_IF_ERROR(learner->load(part));
   }
   REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
+  // Those of actors in other processes, although none may be served now: their steps are kept.
+  loops_.add_replays(saved_buffer_count(in, plan.options), *settings_.seed);
   const std::vector<ReplayBuffer*> buffers = loops_.buffers();
   if (plan != ReplayPlan::of(buffers.front()->plan())) {
     return data_loss("the replay of the checkpoint is of another shape than its settings say");

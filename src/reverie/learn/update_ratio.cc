@@ -154,6 +154,11 @@ bool RatioGate::begin_next_batch() {
   return true;
 }
 
+bool RatioGate::may_begin_batch(std::uint64_t number) const {
+  MutexLock lock(mutex_);
+  return number < batch_count_ && is_due(number);
+}
+
 void RatioGate::hold_batches_until(std::function<bool()> has_items) {
   MutexLock lock(mutex_);
   has_items_ = std::move(has_items);

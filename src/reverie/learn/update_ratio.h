@@ -114,6 +114,8 @@ class RatioGate {
   bool begin_batch(std::uint64_t number);
   // The same for the next batch that no learner has begun.
   bool begin_next_batch();
+  // For a thread that collects and learns in turn: whether begin_batch() would not wait.
+  bool may_begin_batch(std::uint64_t number) const;
   void learn(std::uint64_t batches);
 
   // No batch begins before `has_items` returns true, unless all steps are collected; until then

@@ -359,11 +359,12 @@ Ref<Chunk> ReplayState::take_chunk(ChunkKey key, std::uint32_t rows,
 }
 
 Status ReplayState::read_streams(ByteReader& in) {
-  if (const std::uint64_t count = in.u64(); in.ok() && count != buffers_.size()) {
+  const std::uint64_t count = in.u64();
+  if (in.ok() && (count == 0 || count > buffers_.size())) {
     return invalid_argument("the checkpoint has {} writers of the replay buffer; {} are there",
                             count, buffers_.size());
   }
-  for (ReplayBuffer* const buffer : buffers_) {
+  for (ReplayBuffer* const buffer : buffers_.first(static_cast<std::size_t>(count))) {
     MutexLock lock(buffer->add_mutex_);
     TransitionWriter& writer = buffer->writer_;
     writer.next_key_ = in.u64();
@@ -431,6 +432,12 @@ Result<ReplayPlan> read_replay_plan(ByteReader& in) {
   const Status made = TransitionPlan::make(plan.options, plan.obs, plan.action).status();
   if (!made.ok()) return data_loss("the plan of a replay buffer is damaged: {}", made.message());
   return plan;
+}
+
+std::size_t saved_buffer_count(ByteReader in, const TransitionOptions& options) {
+  constexpr std::size_t kBufferBytes = 32;
+  constexpr std::size_t kStreamBytes = 41;  // of one without chunks
+  return in.count64(kBufferBytes + kStreamBytes * options.env_count);
 }
 
 Status restore_replay(std::span<ReplayBuffer* const> buffers, ByteReader& in,

@@ -43,10 +43,13 @@ Status write_replay_state(std::span<ReplayBuffer* const> buffers, std::vector<st
 // Reads the first part of a state. DATA_LOSS if it is malformed.
 Result<ReplayPlan> read_replay_plan(ByteReader& in);
 
-// Restores the rest into the same number of buffers, which no thread uses yet and whose tables are
-// empty. `items`, the checkpoint's items of each table, are changed to the buffers' own layout and
-// chunks. Empty ones stay empty. DATA_LOSS for a state that no buffer of this plan can have
-// written, INVALID_ARGUMENT for another number of buffers.
+// How many buffers were saved, from what read_replay_plan() leaves; 0 if it is malformed.
+std::size_t saved_buffer_count(ByteReader in, const TransitionOptions& options);
+
+// Restores the rest into at least as many buffers, which no thread uses yet and whose tables are
+// empty; further buffers stay as they are. `items`, the checkpoint's items of each table, are
+// changed to the buffers' own layout and chunks. Empty ones stay empty. DATA_LOSS for a state that
+// no buffer of this plan can have written, INVALID_ARGUMENT for too few buffers.
 Status restore_replay(std::span<ReplayBuffer* const> buffers, ByteReader& in,
                       std::span<const std::span<Trajectory>> items);
 

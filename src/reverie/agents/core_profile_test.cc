@@ -1,4 +1,4 @@
-#include "reverie/learn/core_profile.h"
+#include "reverie/agents/core_profile.h"
 
 #include <gtest/gtest.h>
 

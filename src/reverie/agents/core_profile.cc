@@ -1,4 +1,4 @@
-#include "reverie/learn/core_profile.h"
+#include "reverie/agents/core_profile.h"
 
 #include <algorithm>
 #include <atomic>
@@ -126,9 +126,11 @@ struct MeasuredTraining {
 
 Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
   const std::uint64_t stride = settings.envs_per_actor;
+  // As a warm-up: some environment then has a complete transition.
+  const std::uint64_t least = (settings.n_step + 1) * loops.actors.size() * stride;
   std::uint64_t steps = 0;
   try {
-    while (steps < kFillSteps) {
+    while (steps < std::max(kFillSteps, least)) {
       for (const auto& actor : loops.actors) {
         REVERIE_RETURN_IF_ERROR(actor->step(*agent.weights().networks[0], steps));
         steps += stride;
