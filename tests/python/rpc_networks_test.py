@@ -83,6 +83,35 @@ rpc.connect("10.213.1.1:7214")
 print(rpc.sync("learner", "add", 1), flush=True)
 """
 
+_PUBLISHER = """
+import sys
+import reverie
+rpc = reverie.Rpc("learner", token="secret")
+weights = reverie.Weights(rpc, "policy")
+weights.publish(2, [1.0])
+print(rpc.listen("0.0.0.0:7215"), flush=True)
+sys.stdin.read()
+"""
+
+# Tries often, since the first pull also has to connect.
+_PULLER = """
+import sys
+import reverie
+from reverie import errors
+rpc = reverie.Rpc("actor-{number}", token="secret")
+rpc.connect("10.213.{number}.1:7215")
+weights = reverie.Weights(rpc, "policy", sources=["learner"])
+version = 0
+for _ in range(10):
+    try:
+        version = weights.pull(timeout_s=1.0).version
+        break
+    except errors.DeadlineExceededError as error:
+        print(error, file=sys.stderr)
+print(version, flush=True)
+sys.stdin.read()
+"""
+
 
 def _ip(*arguments):
     return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
@@ -202,3 +231,10 @@ def test_a_peer_on_the_brokers_host_is_found_from_another_host(
     assert start(mine, _BROKER).stdout.readline().strip() == "0.0.0.0:7214"
     assert start(mine, learner).stdout.readline().strip() == "ready"
     assert start(other, _ACTOR).stdout.readline().strip() == "2"
+
+
+def test_actors_that_do_not_listen_get_weights_on_any_number_of_hosts(hosts, start):
+    mine, *others = hosts(6)
+    assert start(mine, _PUBLISHER).stdout.readline().strip() == "0.0.0.0:7215"
+    actors = [start(host, _PULLER.format(number=i)) for i, host in enumerate(others, start=1)]
+    assert [actor.stdout.readline().strip() for actor in actors] == ["2"] * 5
