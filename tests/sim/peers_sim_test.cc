@@ -686,6 +686,47 @@ TEST(PeersOnASimulatedNetwork, FindAPeerThatBeginsToListenDuringAHandshake) {
   }
 }
 
+// As a member of a group does, whose broker is beside it. What the broker sees of its connection
+// tells nothing about where others reach it.
+TEST(PeersOnASimulatedNetwork, FindAPeerOfTheBrokersHostThatListensAtAWildcard) {
+  const std::string socket = "unix:@broker";
+  const std::string port = address_of(0);
+  for (const std::string& way : {socket, port}) {
+    for (const bool is_caller_far : {true, false}) {
+      SCOPED_TRACE(way + (is_caller_far ? ", another host" : ", the same host"));
+      sim::Network network(1, {});
+      Oracle oracle;
+      PeerOptions here;
+      here.host = "here";
+      PeerOptions there;
+      there.host = is_caller_far ? "there" : "here";
+      for (int i = 0; i < 3; ++i) network.add(nullptr);
+      CallingPeer broker(network, oracle, 0, name_of(0), "secret", here);
+      CallingPeer caller(network, oracle, 1, name_of(1), "secret", there);
+      CallingPeer sought(network, oracle, 2, name_of(2), "secret", here);
+      network.replace(0, &broker);
+      network.replace(1, &caller);
+      network.replace(2, &sought);
+      network.listen(0, socket);
+      network.listen(0, port);
+      // Hosts reach each other at 10.0.0.1, as SimPeer says.
+      network.listen(2, is_caller_far ? "10.0.0.1:7002" : "localhost:7002");
+      sought.peer().add_address("0.0.0.0:7002", sought.now());
+      sought.connect(way);
+      caller.connect(is_caller_far ? port : socket);
+      const auto go_on_for = [&network](Duration time) {
+        const TimePoint end = network.now() + time;
+        while (network.now() < end && network.step()) {
+        }
+      };
+      go_on_for(std::chrono::seconds(1));
+      caller.call(name_of(2), false);
+      go_on_for(std::chrono::seconds(3));
+      EXPECT_EQ(oracle.answers, 1);
+    }
+  }
+}
+
 // The test requires no speed; it prints the figure for information.
 TEST(PeersOnASimulatedNetwork, EightPeersRunWithoutErrors) {
   constexpr std::size_t kCount = 8;

@@ -99,7 +99,9 @@ class SimWeights final : public SimPeer {
     made.run = seen_.newest_version.first;
     if (node() > 0) made.sources = {"w0"};
     if (node() > 2) made.sources.push_back("w1");
-    made.is_reachable = [this] { return node() % 5 != 4; };  // a fifth of the peers do not listen
+    made.reach = [this] {  // a fifth of the peers do not listen
+      return node() % 5 == 4 ? WeightsRequest::Reach::kNone : WeightsRequest::Reach::kAll;
+    };
     made.others = [this] {
       std::vector<std::string> names;
       for (const PeerInfo& info : peer().peers()) {

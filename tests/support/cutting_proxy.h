@@ -9,7 +9,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -48,6 +51,9 @@ class CuttingProxy {
   }
   CuttingProxy(const CuttingProxy&) = delete;
   CuttingProxy& operator=(const CuttingProxy&) = delete;
+
+  // Pieces that begin with it are not forwarded. Before the first connection.
+  void withhold(std::string begin) { withheld_ = std::move(begin); }
 
   std::uint16_t port() const { return port_; }
   std::uint64_t pieces() const { return pieces_; }
@@ -124,6 +130,9 @@ class CuttingProxy {
     if (got <= 0) return false;
     auto size = static_cast<std::size_t>(got);
     ++pieces_;
+    if (!withheld_.empty() && std::string_view(buffer_.data(), size).starts_with(withheld_)) {
+      return true;
+    }
     const bool is_cut = std::bernoulli_distribution(cut_share_)(rng_);
     if (is_cut) {
       ++cuts_;
@@ -140,6 +149,7 @@ class CuttingProxy {
   const std::uint16_t server_port_;
   const double cut_share_;
   std::mt19937_64 rng_;
+  std::string withheld_;
   int listener_ = -1;
   std::uint16_t port_ = 0;
   std::array<int, 2> stop_{};

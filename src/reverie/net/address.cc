@@ -247,6 +247,13 @@ std::string without_wildcard(const std::string& address, const std::string& remo
   return Endpoint{Endpoint::Kind::kTcp, remote, endpoint->port}.to_string();
 }
 
+bool is_of_one_host(const std::string& address) {
+  const Result<Endpoint> endpoint = parse_endpoint(address);
+  if (!endpoint.ok()) return false;
+  const auto resolved = resolve(*endpoint, /*is_name_allowed=*/false);
+  return resolved.ok() && !resolved->empty() && resolved->front().is_loopback();
+}
+
 Status check_bind(const SocketAddress& address, const DoorGuard& guard) {
   if (address.is_loopback()) return {};
   if (guard.has_token && !guard.has_tls) {

@@ -69,6 +69,9 @@ Result<std::vector<std::string>> single_targets(std::string_view target);
 // 10.0.0.5, is "10.0.0.5:7000". An address without a wildcard is returned as it is.
 std::string without_wildcard(const std::string& address, const std::string& remote);
 
+// True if only processes of its own host can reach the address: loopback, a Unix socket.
+bool is_of_one_host(const std::string& address);
+
 // What protects a door.
 struct DoorGuard {
   bool has_token = false;

@@ -72,7 +72,11 @@ TEST(Address, KnowsWhetherOnlyThisMachineCanReachIt) {
     const auto resolved = resolve(parse_endpoint(address).value(), false);
     ASSERT_TRUE(resolved.ok()) << resolved.status().to_string();
     EXPECT_EQ(resolved->front().is_loopback(), is_loopback) << address;
+    EXPECT_EQ(is_of_one_host(address), is_loopback) << address;
   }
+  EXPECT_TRUE(is_of_one_host("localhost:1"));
+  EXPECT_FALSE(is_of_one_host("replay.local:1"));
+  EXPECT_FALSE(is_of_one_host("rubbish"));
 }
 
 TEST(Address, NumericAddressesAreResolvedWithoutALookup) {

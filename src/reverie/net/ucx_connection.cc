@@ -23,10 +23,6 @@ constexpr std::size_t kWindow = std::size_t{1} << 20;
 constexpr std::size_t kReadStep = kWindow / 4;  // the reader says so after this many bytes
 constexpr std::size_t kUcxAddressMax = std::size_t{16} << 10;
 constexpr std::size_t kEarlyMax = 64;  // messages that overtook others
-constexpr Duration kOfferMax = std::chrono::seconds(1);
-// How long the first message may take: less than a peer's silence, after which its calls would
-// fail.
-constexpr Duration kReachMax = std::chrono::seconds(1);
 // How long bytes may take that were sent before the other side hung up, and how long the socket may
 // take to say so.
 constexpr Duration kRestMax = std::chrono::seconds(5);
@@ -94,6 +90,7 @@ class UcxConnection final : public Connection, private ConnectionEvents {
   UcxConnection(std::unique_ptr<Connection> inner, bool is_first, const UcxOptions& options)
       : inner_(std::move(inner)),
         is_first_(is_first),
+        answer_max_(options.answer_max),
         key_{random_seed(), random_seed()},
         timer_(inner_->loop()),
         retry_timer_(inner_->loop()) {
@@ -108,9 +105,9 @@ class UcxConnection final : public Connection, private ConnectionEvents {
     }
     worker_ = std::move(*worker);
     watch_ = std::make_shared<Watch>(*this, worker_->event_descriptor());
-    timer_.start(kOfferMax, [this] {
+    timer_.start(answer_max_, [this] {
       lose(unavailable("{} did not answer the offer of UCX within {} s", peer(),
-                       to_seconds(kOfferMax)));
+                       to_seconds(answer_max_)));
     });
     if (is_first_) offer();
     inner_->want_read();
@@ -410,11 +407,11 @@ class UcxConnection final : public Connection, private ConnectionEvents {
     // Shows the other side that UCX reaches it, which an address alone does not.
     const Status greeted = worker_->send(0, 0);
     if (!greeted.ok()) lose(greeted);
-    timer_.start(kReachMax, [this] {
+    timer_.start(answer_max_, [this] {
       if (!has_heard_) worker_->progress();  // the loop may be late itself
       if (has_heard_) return drive_later();
       lose(unavailable("nothing has come from {} over UCX within {} s", peer(),
-                       to_seconds(kReachMax)));
+                       to_seconds(answer_max_)));
     });
     drive_later();
     return greeted.ok();
@@ -448,6 +445,7 @@ class UcxConnection final : public Connection, private ConnectionEvents {
 
   const std::unique_ptr<Connection> inner_;
   const bool is_first_;
+  const Duration answer_max_;
   const UcxKey key_;
   ConnectionEvents* events_ = nullptr;
   bool is_reading_ = false;

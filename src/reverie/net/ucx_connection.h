@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/net/connection.h"
 
@@ -27,6 +28,8 @@ namespace reverie {
 struct UcxOptions {
   // As UCX_TLS: "tcp", "shm,self", "rc". Empty: what the environment variable says, or all.
   std::string transports;
+  // How long the offer of the other side, and then its first message, may take.
+  Duration answer_max = std::chrono::seconds(1);
 };
 
 // UNIMPLEMENTED in a library that was built without UCX.

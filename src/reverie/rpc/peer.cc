@@ -495,7 +495,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (place == links_.end()) return;
     place->second->flush();  // the last frame of the handshake goes by the socket
     if (!place->second->has_output()) {
-      return place->second->use_ucx(is_dialler, {options_.ucx_transports});
+      UcxOptions ucx{options_.ucx_transports};
+      // Before its peer counts as dead, so that the calls of a link without UCX go on by TCP.
+      ucx.answer_max = std::min(ucx.answer_max, options_.dead_after / 2);
+      return place->second->use_ucx(is_dialler, ucx);
     }
     // A socket has room for a handshake, so it has failed.
     place->second->connection().shut_down();

@@ -212,7 +212,8 @@ class PeerCore {
   // Closes the oldest connection that is still in its handshake, to make room for a new one. False
   // if there is none.
   bool make_way(TimePoint now);
-  // A dialled link is connected; `remote` replaces a wildcard in the peer's addresses.
+  // A dialled link is connected; `remote`, unless it is a Unix socket, replaces a wildcard in the
+  // addresses that the peer tells.
   void link_up(LinkId link, const std::string& remote, TimePoint now);
   // NOT_FOUND means that no process listens at the dialled address. If that is an abstract Unix
   // socket, the run that listened there has ended, and its calls fail at once.
@@ -233,7 +234,7 @@ class PeerCore {
   struct Link {
     bool is_dialled = false;
     std::string address;  // the dialled address, or the listener's
-    std::string remote;   // the host of the other end
+    std::string remote;   // the host of the other end, "localhost" over a Unix socket
     Stage stage = Stage::kDialling;
     Greeting mine;
     Greeting theirs;

@@ -28,11 +28,6 @@ bool is_unix(const std::string& address) {
   return address.starts_with("unix:");
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("localhost:") ||
-         address.starts_with("[::1]:");
-}
-
 bool is_transient(const Status& why) {
   return why.code() != StatusCode::kUnauthenticated && why.code() != StatusCode::kAlreadyExists &&
          why.code() != StatusCode::kFailedPrecondition;
@@ -60,14 +55,6 @@ void PeerCore::dial(const std::string& address, TimePoint now) {
   route.link = id;
   tick_by(now + options_.dead_after / 6);
   effects_.dial(id, address);
-}
-
-void PeerCore::note_addresses(Session& session, const std::vector<std::string>& addresses) {
-  session.peer_addresses.clear();
-  for (const std::string& address : addresses) {
-    session.peer_addresses.push_back(without_wildcard(address, links_.at(session.link).remote));
-  }
-  add_routes(session.peer_name, session.peer_addresses, session.peer_host);
 }
 
 bool PeerCore::is_needed(const Route& route) const {
@@ -118,7 +105,7 @@ void PeerCore::add_routes(const std::string& peer, const std::vector<std::string
   if (routes_.size() + addresses.size() > kRoutesMax) drop_stale_routes();
   for (const std::string& address : addresses) {
     // Skips addresses that only processes of the other machine can reach.
-    if ((is_unix(address) || is_loopback(address)) && !is_same_host) continue;
+    if (!is_same_host && is_of_one_host(address)) continue;
     if (is_unix(address) ? !options_.uses_unix : !options_.uses_tcp) continue;
     if (!parse_endpoint(address).ok() || routes_.size() >= kRoutesMax) continue;
     Route& route = routes_[address];
@@ -134,7 +121,7 @@ LinkId PeerCore::accepted(const std::string& address, TimePoint now) {
   const LinkId id = next_link_++;
   Link& link = links_[id];
   link.address = address;
-  link.remote = address.substr(0, address.rfind(':'));
+  link.remote = is_unix(address) ? "localhost" : address.substr(0, address.rfind(':'));
   if (link.remote.starts_with('[')) link.remote = link.remote.substr(1, link.remote.size() - 2);
   link.stage = Stage::kHello;
   link.opened = link.heard = link.sent = now;
@@ -159,7 +146,7 @@ void PeerCore::link_up(LinkId id, const std::string& remote, TimePoint now) {
   const auto place = links_.find(id);
   if (place == links_.end()) return;
   Link& link = place->second;
-  link.remote = remote;
+  link.remote = is_unix(link.address) ? "localhost" : remote;
   link.stage = Stage::kWelcome;
   link.heard = now;
   link.mine = {options_.name, options_.run, {}, options_.host, addresses_, {}};

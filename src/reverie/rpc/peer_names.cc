@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "reverie/net/address.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
@@ -34,7 +35,7 @@ void PeerCore::on_find(std::uint64_t key, const Frame& frame, TimePoint now) {
   std::string host;
   if (const Session* const known = session_of_name(frame.message.name);
       known != nullptr && known->link != 0) {
-    addresses = known->peer_addresses;
+    addresses = known->told_addresses;
     host = known->peer_host;
   }
   if (addresses.size() > kAddressesMax) addresses.resize(kAddressesMax);
@@ -59,17 +60,31 @@ void PeerCore::tell_addresses(Session& session, TimePoint now) {
   enqueue(session, FrameKind::kFound, 0, std::make_shared<const Message>(std::move(message)), now);
 }
 
+void PeerCore::note_addresses(Session& session, const std::vector<std::string>& addresses) {
+  const bool is_same_host = !options_.host.empty() && session.peer_host == options_.host;
+  session.peer_addresses.clear();
+  for (const std::string& address : addresses) {
+    session.peer_addresses.push_back(without_wildcard(address, links_.at(session.link).remote));
+  }
+  session.told_addresses = is_same_host ? addresses : session.peer_addresses;
+  add_routes(session.peer_name, session.peer_addresses, session.peer_host);
+}
+
 void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
   Session& teller = sessions_.at(key);
-  if (frame.message.name == teller.peer_name && teller.link != 0) {
+  if (teller.link == 0) return;
+  if (frame.message.name == teller.peer_name) {
     const Result<FoundPeer> own = decode_found(frame.message);
     if (own.ok()) note_addresses(teller, own->addresses);
     return;
   }
   const auto place = wanted_.find(frame.message.name);
   if (place == wanted_.end() || std::erase(place->second.to_answer, key) == 0) return;
-  const Result<FoundPeer> found = decode_found(frame.message);
+  Result<FoundPeer> found = decode_found(frame.message);
   if (!found.ok() || found->addresses.empty()) return;
+  for (std::string& address : found->addresses) {
+    address = without_wildcard(address, links_.at(teller.link).remote);
+  }
   add_routes(place->first, found->addresses, found->host);
   for (auto& [address, route] : routes_) {
     if (route.peer == place->first) route.next_try = std::min(route.next_try, now);

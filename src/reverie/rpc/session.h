@@ -42,6 +42,8 @@ struct Session {
   std::uint64_t peer_nonce = 0;  // of the other side's; 0 until it is known
   std::string peer_host;
   std::vector<std::string> peer_addresses;
+  // The same for others. A wildcard of a peer on this host means the host that they reach this at.
+  std::vector<std::string> told_addresses;
   LinkId link = 0;  // 0: none now
   TimePoint link_lost_at;
   bool is_host_proved = false;  // both runs have read memory of the other (os/link_share.h)

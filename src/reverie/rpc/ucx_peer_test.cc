@@ -19,7 +19,8 @@ namespace {
 using test::eventually;
 
 std::unique_ptr<Peer> make_ucx_peer(const std::string& name, const std::string& transports,
-                                    const std::string& token = {}) {
+                                    const std::string& token = {},
+                                    Duration dead_after = std::chrono::seconds(60)) {
   Peer::Options options;
   options.name = name;
   options.token = token;
@@ -27,7 +28,7 @@ std::unique_ptr<Peer> make_ucx_peer(const std::string& name, const std::string& 
   options.uses_ucx = !transports.empty();
   options.ucx_transports = transports;
   options.tells_addresses = false;
-  options.dead_after = std::chrono::seconds(60);
+  options.dead_after = dead_after;
   Result<std::unique_ptr<Peer>> peer = Peer::make(options);
   EXPECT_TRUE(peer.ok()) << peer.status().to_string();
   std::unique_ptr<Peer> made = std::move(peer).value();
@@ -117,6 +118,19 @@ TEST(UcxPeer, CallsOverCutConnectionsRunOnceAndAreAnswered) {
   EXPECT_EQ(twice, 0);
   EXPECT_EQ(ran.size(), static_cast<std::size_t>(kCalls));
   EXPECT_GT(proxy.cuts(), 0u);
+}
+
+// UCX waits for an answer for a second, and a peer may be silent for less than that.
+TEST(UcxPeer, ACallIsAnsweredByTcpThoughUcxWouldWaitLongerThanAPeerMayBeSilent) {
+  constexpr Duration kDeadAfter = std::chrono::milliseconds(900);
+  const auto server = make_ucx_peer("server", "tcp", {}, kDeadAfter);
+  const std::string address = server->listen("127.0.0.1:0").value();
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  testing::CuttingProxy proxy(port, 0.0, /*seed=*/7);
+  proxy.withhold("RvUcx1");  // the offer
+  const auto client = make_ucx_peer("client", "tcp", {}, kDeadAfter);
+  ASSERT_TRUE(client->connect(format("127.0.0.1:{}", proxy.port())).ok());
+  (void)link_after_calls(*client, "TCP");
 }
 
 TEST(UcxPeer, AnotherTokenIsRefusedBeforeUcxIsUsed) {

@@ -102,10 +102,13 @@ EndId Network::connect(NodeId from, const std::string& address) {
   Side& other = sides_[theirs];
   other.node = to;
   other.life = incarnations_[to];
-  push(there, {to, incarnations_[to], "accept", theirs, 0, [this, theirs, to, from] {
+  // Who connects to a Unix socket has no address.
+  const std::string whence =
+      address.starts_with("unix:") ? "unix:" : "node" + std::to_string(from) + ":1";
+  push(there, {to, incarnations_[to], "accept", theirs, 0, [this, theirs, to, whence] {
                  if (!sides_.contains(theirs)) return;
                  sides_[theirs].is_open = true;
-                 nodes_[to]->on_accepted(theirs, "node" + std::to_string(from) + ":1");
+                 nodes_[to]->on_accepted(theirs, whence);
                }});
   const TimePoint back = there + delay();
   sides_[theirs].last_arrival = back;

@@ -11,6 +11,7 @@
 #include "reverie/base/timer_queue.h"
 #include "reverie/calls/peer_turns.h"
 #include "reverie/group/membership.h"
+#include "reverie/net/address.h"
 #include "reverie/os/host_id.h"
 #include "reverie/weights/version_memory.h"
 #include "reverie/weights/weights_core.h"
@@ -192,7 +193,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     WeightsCore::Options made;
     made.name = options_.name;
     made.self = peer->name();
-    made.host = options_.uses_shared_memory ? host_id() : std::string();
+    made.host = host_id();
     made.sources = options_.sources;
     made.run = static_cast<std::uint64_t>(calendar_ns());
     made.maps = options_.uses_shared_memory;
@@ -204,7 +205,14 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
       }
       return names;
     };
-    made.is_reachable = [peer] { return !peer->addresses().empty(); };
+    made.reach = [peer] {
+      auto reach = WeightsRequest::Reach::kNone;
+      for (const std::string& address : peer->addresses()) {
+        if (!is_of_one_host(address)) return WeightsRequest::Reach::kAll;
+        reach = WeightsRequest::Reach::kHost;
+      }
+      return reach;
+    };
     made.is_connected = [peer](const std::string& name) {
       const std::vector<PeerInfo> all = peer->peers();
       return std::any_of(all.begin(), all.end(), [&](const PeerInfo& other) {

@@ -105,7 +105,7 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
   if (ask.has_version) ask.version = held_.about->version;
   ask.maps = options_.maps && inquiry.maps && failed_maps_[to] < kFailedMapsMax;
   ask.waits = inquiry.waits;
-  ask.is_reachable = options_.is_reachable && options_.is_reachable();
+  if (options_.reach) ask.reach = options_.reach();
   ask.host = options_.host;
   ask.refused = inquiry.refused;
   inquiry.ticket = ++last_ticket_;

@@ -8,8 +8,8 @@
 // apply changes.
 //
 // - A peer asks its sources in order; a source that serves kFanOut peers already answers with the
-//   name of one of them, and the asker asks that one from then on. So a tree forms. Peers of one
-//   host are referred to the peer of their host that is in the tree.
+//   name of one of them that the asker can reach, and the asker asks that one from then on. So a
+//   tree forms. Peers of one host are referred to the peer of their host that is in the tree.
 // - A peer that others ask requests each next version by itself, so that those below it get it
 //   whatever its program does. It stops once none has asked for two minutes; the next one that does
 //   not wait is answered when the sources have been asked for a newer one.
@@ -44,14 +44,14 @@ class WeightsCore {
   struct Options {
     std::string name;  // of the weights
     std::string self;  // of this peer
-    std::string host;  // equal for peers that may map each other's memory; empty: none may
+    std::string host;  // equal for peers that may map each other's memory; empty: unknown
     std::vector<std::string> sources;
     std::uint64_t run = 1;  // of this peer as a publisher; a later one has a higher number
     bool maps = true;
     // Peers to ask when no source answers.
     std::function<std::vector<std::string>()> others;
-    // Whether others can be referred to this peer.
-    std::function<bool()> is_reachable;
+    // Who can be referred to this peer.
+    std::function<WeightsRequest::Reach()> reach;
     // Whether there is a connection to a peer.
     std::function<bool(const std::string&)> is_connected;
     // Opens what another peer on this host holds. UNAVAILABLE if it cannot.
@@ -82,7 +82,7 @@ class WeightsCore {
   const HeldVersion& held() const { return held_; }
   // Whether versions are sent to others, so that finding changes is worthwhile.
   bool sends(TimePoint now) { return has_children(now) || has_unreachable_; }
-  // The number of peers that it sends to; at most kFanOut that others can be referred to.
+  // The number of peers that it sends to; at most kFanOut that all others can be referred to.
   std::size_t child_count() const { return children_.size(); }
   // The peer that it was referred to; empty: it asks its sources.
   const std::string& parent() const { return parent_; }
@@ -125,6 +125,8 @@ class WeightsCore {
   struct Child {
     std::string host;
     TimePoint heard;
+    WeightsRequest::Reach reach = WeightsRequest::Reach::kNone;
+    bool maps = false;
   };
   struct Waiter {
     InboundId request;

@@ -21,7 +21,7 @@ constexpr std::uint64_t kRunMax = std::uint64_t{1} << 63;  // no run that is not
 }  // namespace
 
 bool WeightsCore::is_mapped_by(const WeightsRequest& ask) const {
-  return ask.maps && !ask.host.empty() && ask.host == options_.host;
+  return options_.maps && ask.maps && !ask.host.empty() && ask.host == options_.host;
 }
 
 // Drops children that have not asked for `silence`. One that waits need not ask again.
@@ -45,24 +45,26 @@ std::string WeightsCore::elsewhere(const std::string& caller, const WeightsReque
   const auto own = children_.find(caller);
   if (own != children_.end()) own->second.heard = now;
   drop_silent_children(now, kChildSilence);
+  using Reach = WeightsRequest::Reach;
+  const bool has_host = !ask.host.empty();
+  const Child asker{ask.host, now, ask.reach, ask.maps && has_host};
   if (own != children_.end() || is_mapped_by(ask)) {
     // Peers that map count as children only if this peer has to follow for them.
     if (own == children_.end() && options_.sources.empty()) return {};
-    children_[caller] = {ask.host, now};
+    children_[caller] = asker;
     return {};
   }
-  if (!ask.is_reachable && children_.empty()) {
-    has_unreachable_ = true;
-    return {};
-  }
-  std::vector<std::string> sent_to;
+  std::vector<std::string> sent_to;  // that the asker can reach
   for (const auto& [name, child] : children_) {
-    if (!child.host.empty() && child.host == options_.host) continue;  // those map
-    if (ask.maps && child.host == ask.host && !child.host.empty()) return name;
+    const bool is_of_host = has_host && child.host == ask.host;
+    if (child.maps && options_.maps && child.host == options_.host) continue;
+    if (child.reach == Reach::kNone || (child.reach == Reach::kHost && !is_of_host)) continue;
+    if (asker.maps && child.maps && is_of_host) return name;
     sent_to.push_back(name);
   }
-  if (ask.is_reachable && sent_to.size() < kFanOut) {
-    children_[caller] = {ask.host, now};
+  const bool is_reachable = ask.reach == Reach::kAll || (ask.reach == Reach::kHost && has_host);
+  if (is_reachable && sent_to.size() < kFanOut) {
+    children_[caller] = asker;
     return {};
   }
   if (sent_to.empty()) {

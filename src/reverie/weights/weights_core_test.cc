@@ -271,7 +271,7 @@ TEST_F(RelayTest, ARequestThatDoesNotWaitIsAnsweredWithTheFirstVersionEvenIfItIs
 TEST_F(RelayTest, DoesNotFollowForChildrenThatHaveLongBeenSilent) {
   WeightsRequest pull;
   pull.waits = false;
-  pull.is_reachable = true;
+  pull.reach = WeightsRequest::Reach::kAll;
   ask(pull, 3);
   std::uint64_t version = 1;
   ASSERT_TRUE(answer(version));
@@ -288,7 +288,7 @@ TEST_F(RelayTest, DoesNotFollowForChildrenThatHaveLongBeenSilent) {
 TEST_F(RelayTest, AnswersAPullWithTheNewestVersionAfterItHasStoppedFollowing) {
   WeightsRequest pull;
   pull.waits = false;
-  pull.is_reachable = true;
+  pull.reach = WeightsRequest::Reach::kAll;
   ask(pull, 3);
   ASSERT_TRUE(answer(1));
   EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u);
@@ -310,7 +310,7 @@ TEST_F(RelayTest, AnswersAPullWithTheNewestVersionAfterItHasStoppedFollowing) {
 TEST_F(RelayTest, AnswersAPullWithWhatItHasIfItsSourceHasNothingNewerOrIsLost) {
   WeightsRequest pull;
   pull.waits = false;
-  pull.is_reachable = true;
+  pull.reach = WeightsRequest::Reach::kAll;
   ask(pull, 3);
   ASSERT_TRUE(answer(1));
   EXPECT_EQ(take(Outgoing::Kind::kAnswer).size(), 1u);
@@ -337,7 +337,7 @@ TEST_F(RelayTest, AnswersAPullWithWhatItHasIfItsSourceHasNothingNewerOrIsLost) {
 TEST_F(RelayTest, StopsFollowingWhereNoVersionComesMeanwhile) {
   WeightsRequest pull;
   pull.waits = false;
-  pull.is_reachable = true;
+  pull.reach = WeightsRequest::Reach::kAll;
   ask(pull, 3);
   ASSERT_TRUE(answer(1));
   now_ = now_ + std::chrono::seconds(3);
@@ -351,7 +351,7 @@ TEST_F(RelayTest, FollowsForAChildThatWaitsHoweverLong) {
   WeightsRequest wait;
   wait.at_least = 5;
   wait.waits = true;
-  wait.is_reachable = true;
+  wait.reach = WeightsRequest::Reach::kAll;
   ask(wait, 3);
   ASSERT_TRUE(answer(1));
   now_ = now_ + std::chrono::minutes(5);
@@ -405,13 +405,101 @@ TEST(WeightsCore, APublisherWhoseRunRisesAnswersThePeersThatWait) {
   EXPECT_EQ(answered, (std::vector<std::uint64_t>{1, 2}));
 }
 
+// A publisher on host "0" that has a version, and peers that pull it.
+class TreeTest : public ::testing::Test {
+ protected:
+  using Reach = WeightsRequest::Reach;
+
+  TreeTest() {
+    HeldVersion made;
+    made.about =
+        std::make_shared<const WeightsVersion>(version_of(1, std::vector<std::uint8_t>(kSize)));
+    publisher_.publish(std::move(made), {});
+  }
+  // The peer that `caller` is referred to; empty if it gets the version.
+  std::string pull(const std::string& caller, const std::string& host, Reach reach,
+                   const std::string& refused = {}, bool maps = true) {
+    WeightsRequest ask;
+    ask.maps = maps;
+    ask.reach = reach;
+    ask.host = host;
+    ask.refused = refused;
+    Request request;
+    request.caller = caller;
+    request.message.payload = encode(ask);
+    publisher_.on_request(request, {});
+    const auto out = publisher_.take_outgoing();
+    if (out.size() != 1) return "not answered";
+    const auto answer = decode_weights_answer(out[0].payload);
+    if (!answer.ok()) return answer.status().to_string();
+    if (answer->kind == WeightsAnswer::Kind::kElsewhere) return answer->peer;
+    return answer->kind == WeightsAnswer::Kind::kSent ? "" : "another answer";
+  }
+
+ private:
+  static WeightsCore::Options publisher_options() {
+    WeightsCore::Options options;
+    options.name = "policy";
+    options.self = "learner";
+    options.host = "0";
+    return options;
+  }
+  WeightsCore publisher_{publisher_options()};
+};
+
+TEST_F(TreeTest, PeersAreReferredToThoseThatListen) {
+  for (const std::string host : {"1", "2", "3", "4"}) {
+    EXPECT_EQ(pull("a" + host, host, Reach::kAll), "");
+  }
+  for (const std::string host : {"5", "6"}) {
+    const std::string to = pull("a" + host, host, Reach::kAll);
+    EXPECT_TRUE(to == "a1" || to == "a2" || to == "a3" || to == "a4") << to;
+    EXPECT_NE(pull("b" + host, host, Reach::kNone), "");
+  }
+  EXPECT_EQ(pull("a1", "1", Reach::kAll), "") << "it stays";
+}
+
+// None of them listens for other hosts.
+TEST_F(TreeTest, PeersThatOnlyTheirHostReachesAreReferredToByThatHostAlone) {
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const std::string host : {"1", "2", "3", "4", "5", "6", "7"}) {
+      EXPECT_EQ(pull("a" + host, host, Reach::kHost), "");
+      EXPECT_EQ(pull("b" + host, host, Reach::kHost), "a" + host);
+      EXPECT_EQ(pull("c" + host, host, Reach::kNone), "a" + host);
+    }
+  }
+  EXPECT_EQ(pull("b1", "1", Reach::kHost, /*refused=*/"a1"), "");
+  EXPECT_EQ(pull("c1", "1", Reach::kNone), "b1");
+}
+
+TEST_F(TreeTest, PeersThatNoneReachesGetTheVersionThemselves) {
+  for (const std::string host : {"1", "1", "2", "3", "4", "5"}) {
+    EXPECT_EQ(pull("a" + host, host, Reach::kNone), "");
+    EXPECT_EQ(pull("b" + host, "", Reach::kHost), "") << "its host is not known";
+  }
+}
+
+// As with shared_memory=False, on the publisher's host or another.
+TEST_F(TreeTest, PeersOfAHostThatMapNothingFormATreeOfTheirOwn) {
+  for (const std::string host : {"0", "1"}) {
+    const auto pull_one = [&](const std::string& name) {
+      return pull(name + host, host, Reach::kHost, {}, /*maps=*/false);
+    };
+    for (const std::string name : {"a", "b", "c", "d"}) EXPECT_EQ(pull_one(name), "");
+    EXPECT_NE(pull_one("e"), "");
+    EXPECT_EQ(pull_one("a"), "");
+  }
+}
+
 TEST(WeightsMessages, SurviveARoundTripAndInvalidOnesAreRefused) {
-  WeightsRequest ask{3, 5, true, 2, true, false, true, "host", "gone"};
+  using Reach = WeightsRequest::Reach;
+  WeightsRequest ask{3, 5, true, 2, true, false, Reach::kHost, "host", "gone"};
   const auto read = decode_weights_request(encode(ask));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->at_least, 3u);
   EXPECT_EQ(read->run, 5u);
-  EXPECT_TRUE(read->has_version && read->maps && read->is_reachable && !read->waits);
+  EXPECT_TRUE(read->has_version && read->maps && !read->waits);
+  EXPECT_EQ(read->reach, Reach::kHost);
   EXPECT_EQ(read->host + read->refused, "hostgone");
   WeightsAnswer answer;
   answer.kind = WeightsAnswer::Kind::kChanged;

@@ -19,7 +19,7 @@ constexpr auto kAskFields = [](auto& fields, auto& ask) {
   fields.number(ask.version);
   fields.flag(ask.maps);
   fields.flag(ask.waits);
-  fields.flag(ask.is_reachable);
+  fields.number(ask.reach, static_cast<std::uint64_t>(WeightsRequest::Reach::kAll));
   fields.text(ask.host, kHostMax);
   fields.text(ask.refused, kGroupNameMax);
 };

@@ -16,15 +16,21 @@
 namespace reverie {
 
 struct WeightsRequest {
+  // The peers that can be referred to the asker.
+  enum class Reach : std::uint8_t {
+    kNone = 0,
+    kHost = 1,  // those with the same `host`
+    kAll = 2,
+  };
   std::uint64_t at_least = 0;  // older versions of this run are not wanted
   std::uint64_t run = 0;       // of the publisher of the asker's version; 0: it has none
   bool has_version = false;
   std::uint64_t version = 0;  // the asker's version
-  bool maps = false;          // it can map memory of this host
+  bool maps = false;          // it can map memory of its host
   bool waits = false;         // for such a version to be published
-  bool is_reachable = false;  // others can be referred to it
-  std::string host;           // equal for peers that may map each other's memory
-  std::string refused;        // a peer that it could not reach
+  Reach reach = Reach::kNone;
+  std::string host;     // equal for peers that may map each other's memory; empty: unknown
+  std::string refused;  // a peer that it could not reach
 };
 
 struct WeightsAnswer {

@@ -168,6 +168,35 @@ TEST_F(SharedWeightsTest, AnswerRequestsThatTheyAreGivenWhileTheyClose) {
   }
 }
 
+// Each peer opens a Unix socket when it connects.
+TEST_F(SharedWeightsTest, SayWhoCanReachTheirPeer) {
+  using Reach = WeightsRequest::Reach;
+  std::atomic<Reach> told = Reach::kNone;
+  const auto note = [&](const Request& request) {
+    const auto ask = decode_weights_request(request.message.payload);
+    told = ask.ok() ? ask->reach : Reach::kNone;
+    learner_->answer(request.id, encode(WeightsAnswer{}));
+  };
+  ASSERT_TRUE(learner_->define("reverie.weights.policy", note).ok());
+  const auto told_by = [&](const std::string& name, bool uses_unix,
+                           const std::vector<std::string>& addresses) {
+    Peer::Options options;
+    options.name = name;
+    options.uses_unix = options.uses_shared_memory = uses_unix;
+    options.is_insecure_allowed = true;
+    const std::shared_ptr<Peer> actor = std::move(Peer::make(options)).value();
+    EXPECT_TRUE(actor->connect(address_).ok());
+    for (const std::string& address : addresses) EXPECT_TRUE(actor->listen(address).ok());
+    told = Reach::kNone;
+    EXPECT_TRUE(weights_on(actor, {"learner"})->pull(in_time()).ok());
+    return told.load();
+  };
+  EXPECT_EQ(told_by("a", false, {}), Reach::kNone);
+  EXPECT_EQ(told_by("b", true, {}), Reach::kHost);
+  EXPECT_EQ(told_by("c", false, {"127.0.0.1:0"}), Reach::kHost);
+  EXPECT_EQ(told_by("d", true, {"127.0.0.1:0", "0.0.0.0:0"}), Reach::kAll);
+}
+
 TEST_P(WeightsTest, AreServedWithoutWhatIsWrittenToAnOwnCopy) {
   const auto published = weights_on(learner_, {}, GetParam());
   const auto taken = weights_on(join("actor"), {"learner"}, GetParam());
