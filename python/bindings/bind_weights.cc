@@ -20,14 +20,15 @@ namespace {
 
 struct NativeWeights {
   ProcessBound<std::unique_ptr<Weights>> weights;
+  Pickle pickle;  // of its peer
   LeafReader reader;
   std::weak_ptr<const WeightsVersion> given;  // by held()
 };
 
 // The version and its value, or None.
-nb::object version_tuple(const Weights::VersionPtr& held) {
+nb::object version_tuple(const Weights::VersionPtr& held, Pickle pickle) {
   if (!held) return nb::none();
-  return nb::make_tuple(held->version, decode_value(held->value, Pickle::kRefused));
+  return nb::make_tuple(held->version, decode_value(held->value, pickle));
 }
 
 // Checks for Ctrl-C in a call that has released the interpreter's lock.
@@ -56,7 +57,10 @@ void bind_weights(nb::module_& m) {
             options.sources = std::move(sources);
             options.uses_shared_memory = shared_memory;
             new (self) NativeWeights{
-                {"weights channel", unwrap(Weights::make(rpc.shared_peer(), options))}, {}, {}};
+                {"weights channel", unwrap(Weights::make(rpc.shared_peer(), options))},
+                rpc.pickle(),
+                {},
+                {}};
           },
           "rpc"_a, "name"_a, "sources"_a, "shared_memory"_a)
       .def(
@@ -64,8 +68,7 @@ void bind_weights(nb::module_& m) {
           [](NativeWeights& self, std::uint64_t version, nb::handle value) {
             Payload payload;
             // Arrays are read in place, once, before this returns.
-            ValueEncoder(payload, self.reader, /*lends=*/true, Pickle::kRefused)
-                .encode(value, "value");
+            ValueEncoder(payload, self.reader, /*lends=*/true, self.pickle).encode(value, "value");
             const Status status = without_gil(
                 [&, &weights = *self.weights] { return weights.publish(version, payload); });
             payload = {};
@@ -87,7 +90,8 @@ void bind_weights(nb::module_& m) {
             self.given = self.weights->held();  // a newer one may come before the copy is made
             // The program may write to its arrays, and other peers must not see that.
             return version_tuple(
-                unwrap(without_gil([&, &weights = *self.weights] { return weights.own_copy(); })));
+                unwrap(without_gil([&, &weights = *self.weights] { return weights.own_copy(); })),
+                self.pickle);
           },
           nb::sig("def held(self) -> tuple[int, typing.Any] | None"))
       .def("is_given",

@@ -154,13 +154,15 @@ class Round(ProcessBound):
         """The result of the round. May be called again.
 
         Raises:
-            GroupChangedError: a member was lost, or joined: begin the round again.
+            GroupChangedError: a member was lost, or joined: begin the round again. Or this one has
+                stalled: ``wait`` joins again.
             InvalidArgumentError: another member contributed different arrays, which the message
                 names; or the values are too large for a message.
             ResourceExhaustedError: too many calls or bytes wait at a member.
             DeadlineExceededError: no result within ``timeout_s``, and the round continues; or not
                 within the time that a member set for the round, and it has ended.
             CancelledError: a member has cancelled it, or this one has left.
+            FailedPreconditionError: the broker refuses this member.
         """
         error = self.exception(timeout_s)
         if error is not None:
@@ -197,8 +199,8 @@ class Group(ProcessBound, Scoped):
         name: of the group.
         broker: the name of the broker's peer.
         sort_order: members are ordered by it, then as they joined.
-        stall_timeout_s: a member whose program does not call ``update`` or begin a round for so
-            long leaves, and joins again with its next call. None: never.
+        stall_timeout_s: a member whose program does not call ``update``, wait in ``wait`` or begin
+            a round for so long leaves, and joins again with the next of these calls. None: never.
         shared_memory: use shared memory for arrays among members of one host, if all members allow
             it; False on one member has all of them send.
         host: members with the same name share memory; None: the machine and its network namespace.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from reverie import _checks, groups
+from reverie import _checks, _model_arrays, groups
 from reverie._process_bound import ProcessBound
 from reverie.accumulator import Accumulator as _Accumulator
 from reverie.errors import CancelledError, DeadlineExceededError, GroupChangedError, ReverieError
@@ -268,4 +268,16 @@ class Accumulator(_Accumulator):
 
     def connect(self, address: str) -> None:
         """Connect its ``Rpc`` to the broker, at an address as ``Rpc.connect`` takes it."""
-        called(super().connect, addresses_of(address)[0])
+        called(super().connect, addresses_of(address)[-1])
+
+    def zero_gradients(self, parameters: Any = None) -> None:  # noqa: ANN401
+        """Set gradients to zero; after a step, continue with the next round.
+
+        Args:
+            parameters: as in ``reverie.Accumulator``.
+        """
+        if parameters is not None or self.has_gradients():
+            super().zero_gradients(parameters)
+            return
+        self._check("zero_gradients")
+        _model_arrays.zero_grads(self._parameters)

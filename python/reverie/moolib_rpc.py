@@ -22,6 +22,7 @@ from reverie.errors import (
     NotFoundError,
     RemoteError,
     ReverieError,
+    UnavailableError,
     UnsupportedTypeError,
 )
 from reverie.moolib_settings import DEFAULTS, RpcError, WrongArgumentError, called, create_uid, rpcs
@@ -189,7 +190,7 @@ class Queue(ProcessBound):
 def addresses_of(given: object) -> list[str]:
     """Moolib's spellings of an address: only a port, ``*:port``, ``tcp://``, ``ipc://name``.
 
-    A wildcard is one of IPv4 and one of IPv6.
+    A wildcard is that of IPv6, which accepts IPv4 too, or that of IPv4 on machines without IPv6.
     """
     text = _checks.text("address", given)
     if text.startswith("ipc://"):
@@ -199,7 +200,7 @@ def addresses_of(given: object) -> list[str]:
         text = f":{text}"
     host, colon, port = text.rpartition(":")
     if colon and host in ("", "*"):
-        return [f"0.0.0.0:{port}", f"[::]:{port}"]
+        return [f"[::]:{port}", f"0.0.0.0:{port}"]
     return [text]
 
 
@@ -294,16 +295,16 @@ class Rpc(ProcessBound):
 
     def listen(self, address: str) -> None:
         """Let others connect; a ``RuntimeError`` where that cannot be."""
-        first, *others = addresses_of(address)
-        chosen = called(self._rpc().listen, first)
-        port = chosen.rpartition(":")[2]
-        for other in others:
-            with contextlib.suppress(ReverieError):  # a machine without IPv6
-                self._rpc().listen(f"{other.rpartition(':')[0]}:{port}")
+        *preferred, last = addresses_of(address)
+        for one in preferred:
+            with contextlib.suppress(UnavailableError):  # a machine without IPv6
+                called(self._rpc().listen, one)
+                return
+        called(self._rpc().listen, last)
 
     def connect(self, address: str) -> None:
         """Keep a connection to the peer that listens there, now or later."""
-        called(self._rpc().connect, addresses_of(address)[0])
+        called(self._rpc().connect, addresses_of(address)[-1])
 
     def define(
         self,

@@ -87,6 +87,9 @@ class Weights(ProcessBound, Closing):
     def publish(self, version: int, value: Any) -> None:  # noqa: ANN401
         """Publish a version: arrays, and nests of arrays and other values. It is copied.
 
+        Other objects are pickled if the ``Rpc`` allows that: then only peers that allow it too can
+        read the version.
+
         Raises:
             InvalidArgumentError: the version is not above the one before.
             UnsupportedTypeError: a value that cannot be sent.
@@ -103,6 +106,7 @@ class Weights(ProcessBound, Closing):
             UnavailableError: no source can be reached. ``held`` returns the last version.
             NotFoundError: no source is known by its name.
             DeadlineExceededError: no answer within ``timeout_s``.
+            UnsupportedTypeError: the version has a pickle, and the ``Rpc`` here allows none.
         """
         self._native.pull(_checks.timeout("timeout_s", timeout_s))
         return self.held()

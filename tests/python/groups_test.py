@@ -437,6 +437,35 @@ def test_invalid_arguments_of_rounds_are_refused(three, broker):
         group.wait(1)
 
 
+def test_a_member_that_waits_for_others_joins_again_and_does_not_stall(join):
+    group = join("early", stall_timeout_s=0.3)
+    assert group.wait() == ["early"]
+    eventually(lambda: group.members == [])
+    timer = threading.Timer(1.0, join, ("late",))
+    timer.start()
+    assert group.wait(2, timeout_s=DEADLINE_S) == ["early", "late"]
+    timer.join()
+
+
+def test_a_round_of_a_member_that_stalls_or_leaves_says_which(join):
+    group = join("m")
+    join("other")
+    group.wait(2)
+    round_ = group.barrier()
+    group.set_stall_timeout(0.1)
+    with pytest.raises(errors.GroupChangedError, match="did not advance") as raised:
+        round_.result(DEADLINE_S)
+    assert raised.value.lost == ()
+    group.set_stall_timeout(None)
+    group.wait(2)
+    round_ = group.barrier()
+    group.leave()
+    with pytest.raises(errors.CancelledError, match="this member has left"):
+        round_.result(DEADLINE_S)
+    with pytest.raises(errors.FailedPreconditionError, match="this member has left"):
+        group.barrier()
+
+
 def test_without_a_broker_a_wait_fails_naming_the_broker():
     with reverie.Rpc() as rpc, reverie.Group(rpc, "g") as group:
         with pytest.raises(errors.DeadlineExceededError, match="broker"):

@@ -155,10 +155,12 @@ def test_the_broker_runs_as_a_program():
 
 def test_main_uses_the_names_of_the_module(monkeypatch, capsys):
     made = []
+    tokens = []
 
     class Fake:
-        def __init__(self, *arguments, **_options):
+        def __init__(self, *arguments, **options):
             made.append(arguments)
+            tokens.append(options.get("token"))
 
         def set_name(self, name):
             made.append(name)
@@ -178,6 +180,15 @@ def test_main_uses_the_names_of_the_module(monkeypatch, capsys):
     assert made[1] == "broker"
     assert made[-2:] == ["127.0.0.1:5", "closed"]
     assert capsys.readouterr().out == "Broker listening at 127.0.0.1:5\n"
+    monkeypatch.setenv("REVERIE_TOKEN", "")  # as a script passes a variable that is not set
+    for arguments in ([], ["--token", ""]):
+        moolib.broker.main(arguments)
+        assert made[-2:] == ["127.0.0.1:4431", "closed"]
+    assert set(tokens) == {None}
+    monkeypatch.setenv("REVERIE_TOKEN", "secret")
+    moolib.broker.main([])
+    assert made[-2:] == ["0.0.0.0:4431", "closed"]
+    assert "secret" in tokens
 
 
 def test_gradients_are_zero_before_the_first_are_computed(connected):
@@ -190,6 +201,28 @@ def test_gradients_are_zero_before_the_first_are_computed(connected):
     assert model.bias.grad is None
     assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 40.0)) == 0.0
     accumulator.close()
+
+
+def test_gradients_may_be_zeroed_before_a_round_has_ended(connected):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    group = moolib.Group(connected("a"), "g")
+    accumulator = moolib.Accumulator("model", model.parameters(), model.buffers(), group)
+    model(torch.ones(2)).backward()
+    assert model.weight.grad.tolist() == [[1.0, 1.0]]
+    accumulator.zero_gradients()  # as optimizer.zero_grad()
+    assert model.weight.grad.tolist() == [[0.0, 0.0]]
+    eventually(lambda: (accumulator.update(),) and accumulator.wants_gradients())
+    model(torch.ones(2)).backward()
+    accumulator.reduce_gradients(1)
+    eventually(lambda: accumulator.update() or accumulator.has_gradients())
+    assert model.weight.grad.tolist() == [[1.0, 1.0]]
+    accumulator.zero_gradients()
+    assert not accumulator.has_gradients()
+    assert model.weight.grad.tolist() == [[0.0, 0.0]]
+    accumulator.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        accumulator.zero_gradients()
 
 
 def test_what_was_closed_before_its_first_use_stays_closed():

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from eventually import eventually
-from reverie import moolib
+from reverie import errors, moolib
 
 DEADLINE_S = 30.0
 
@@ -258,11 +259,60 @@ def test_configure_applies_to_objects_created_later():
         moolib.Rpc().listen("0.0.0.0:0")
 
 
-def test_a_wildcard_address_uses_one_port_for_ipv4_and_ipv6():
+def port_of(rpc):
+    (port,) = (a.rpartition(":")[2] for a in rpc._rpc().addresses if not a.startswith("unix"))
+    return int(port)
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("address", ["*:0", ":0", "0", "tcp://*:0"])
+def test_a_wildcard_address_listens_at_ipv4_and_ipv6(address):
+    host = moolib.Rpc(insecure=True)
+    host.set_name("host")
+    host.define("f", lambda: 1)
+    host.listen(address)
+    for host_name in ["127.0.0.1"] + ["[::1]"] * has_ipv6():
+        client = moolib.Rpc()
+        client.set_transports(["tcp"])
+        client.set_timeout(DEADLINE_S)
+        client.connect(f"{host_name}:{port_of(host)}")
+        assert client.sync("host", "f") == 1
+        client.close()
+    host.close()
+
+
+def test_a_wildcard_address_is_refused_where_ipv4_is_taken():
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        rpc = moolib.Rpc(insecure=True)
+        with pytest.raises(RuntimeError, match="another process listens"):
+            rpc.listen(f":{taken.getsockname()[1]}")
+        rpc.close()
+
+
+def test_a_wildcard_address_listens_at_ipv4_where_there_is_no_ipv6(monkeypatch):
     rpc = moolib.Rpc(insecure=True)
-    rpc.listen("*:0")
-    ports = {a.rpartition(":")[2] for a in rpc._rpc().addresses if not a.startswith("unix")}
-    assert len(ports) == 1
+    listen = rpc._rpc().listen
+
+    def listen_by_ipv4(address):
+        if address.startswith("["):
+            raise errors.UnavailableError("cannot listen: Address family not supported by protocol")
+        return listen(address)
+
+    monkeypatch.setattr(rpc._rpc(), "listen", listen_by_ipv4)
+    rpc.listen(":0")
+    client = moolib.Rpc()
+    client.connect(f":{port_of(rpc)}")
+    rpc.define("f", lambda: 1)
+    assert client.sync(rpc.get_name(), "f") == 1
+    client.close()
     rpc.close()
 
 
@@ -326,7 +376,7 @@ def test_names_and_transports_can_only_be_set_before_use():
     named = moolib.Rpc(insecure=True)
     named.listen(":0")
     named.listen("ipc://reverie-moolib-test")
-    assert any(a.startswith("0.0.0.0:") for a in named._rpc().addresses)
+    assert any(a.startswith(("[::]:", "0.0.0.0:")) for a in named._rpc().addresses)
     named.close()
     with pytest.raises(RuntimeError, match="tcp/ip"):
         moolib.Rpc().set_transports(["tcp/ip"])

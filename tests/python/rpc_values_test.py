@@ -276,6 +276,27 @@ def test_groups_reduce_objects_if_their_peers_allow_pickles():
         assert [round_.result(DEADLINE_S) for round_ in rounds] == [Plain(3), Plain(3)]
 
 
+def test_weights_are_pickled_if_their_peers_allow_it():
+    publisher, reader = trusting(True, True)
+    stranger = reverie.Rpc("stranger", token="secret")
+    with publisher, reader, stranger:
+        address = publisher.listen()
+        published = reverie.Weights(publisher, "w")
+        published.publish(1, {"w": np.ones(2), "plain": Plain(1)})
+        assert published.held().value["plain"] == Plain(1)
+        reader.connect(address)
+        taken = reverie.Weights(reader, "w", sources=["server"]).pull(timeout_s=DEADLINE_S)
+        assert taken.value["plain"] == Plain(1)
+        stranger.connect(address)
+        refused = reverie.Weights(stranger, "w", sources=["server"])
+        with pytest.raises(errors.UnsupportedTypeError, match="a pickled value came"):
+            refused.pull(timeout_s=DEADLINE_S)
+        with pytest.raises(errors.UnsupportedTypeError, match="has no encoding"):
+            reverie.Weights(stranger, "own").publish(1, Plain(1))
+        published.publish(2, 3.0)
+        assert refused.pull(timeout_s=DEADLINE_S) == (2, 3.0)
+
+
 def test_a_peer_that_is_asked_for_a_gpu_loads_neither_torch_nor_a_driver():
     program = """
 import sys

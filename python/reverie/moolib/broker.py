@@ -24,9 +24,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--insecure", action="store_true", help="accept others without a token")
     given = parser.parse_args(argv)
-    is_open = given.insecure or given.token is not None
+    token = given.token or None  # empty: a variable that is not set
+    is_open = given.insecure or token is not None
     address = given.address or ("0.0.0.0:4431" if is_open else "127.0.0.1:4431")
-    rpc = moolib.Rpc(token=given.token, insecure=given.insecure or None)
+    rpc = moolib.Rpc(token=token, insecure=given.insecure or None)
     rpc.set_name("broker")
     broker = moolib.Broker(rpc)
     broker.listen(address)

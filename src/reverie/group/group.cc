@@ -61,6 +61,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       MutexLock lock(mutex_);
       const TimePoint now = clock_.now();
       const std::uint64_t before = core_.membership().id;
+      if (waiting_ > 0) core_.advance(now);
       event(core_, now);
       if (core_.next_tick() <= now) core_.tick(now);
       outgoing = core_.take_outgoing();
@@ -130,19 +131,16 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     return core_.why_waiting(clock_.now());
   }
 
-  Status wait_members(std::size_t count, TimePoint deadline) const {
-    MutexLock lock(mutex_);
-    while (core_.membership().members.size() < count) {
-      if (!core_.member().refusal().ok()) return core_.member().refusal();
-      if (is_left_) return failed_precondition("this member has left group '{}'", name_);
-      if (!clock_.wait_until(changed_, mutex_, deadline)) {
-        const std::string why = core_.member().why_not_watched(clock_.now());
-        return deadline_exceeded("group '{}' has {} members, not {}{}{}", name_,
-                                 core_.membership().members.size(), count, why.empty() ? "" : ": ",
-                                 why);
-      }
+  Status wait_members(std::size_t count, TimePoint deadline) {
+    {
+      MutexLock lock(mutex_);
+      ++waiting_;
     }
-    return {};
+    turn([](GroupCore&, TimePoint) {});  // joins again after a stall
+    MutexLock lock(mutex_);
+    const Status status = members_by(count, deadline);
+    --waiting_;
+    return status;
   }
 
   // Begins the round that `make(member, members)` returns, if the membership is still the same
@@ -164,7 +162,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         logic = std::move(*made);
       }
       round->round_ = logic;
-      Result<RoundId> id = cancelled("group '{}' was left", name_);
+      Result<RoundId> id = failed_precondition("this member has left group '{}'", name_);
       turn([&](GroupCore& core, TimePoint time) {
         mutex_.assert_held();
         id = core.begin(name, now.id, logic, deadline, time);
@@ -244,6 +242,20 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
  private:
+  Status members_by(std::size_t count, TimePoint deadline) const REVERIE_REQUIRES(mutex_) {
+    while (core_.membership().members.size() < count) {
+      if (!core_.member().refusal().ok()) return core_.member().refusal();
+      if (is_left_) return failed_precondition("this member has left group '{}'", name_);
+      if (!clock_.wait_until(changed_, mutex_, deadline)) {
+        const std::string why = core_.member().why_not_watched(clock_.now());
+        return deadline_exceeded("group '{}' has {} members, not {}{}{}", name_,
+                                 core_.membership().members.size(), count, why.empty() ? "" : ": ",
+                                 why);
+      }
+    }
+    return {};
+  }
+
   void on_shared(const std::vector<SharedRounds::Finished>& ends) {
     turn([&](GroupCore& core, TimePoint now) {
       for (const SharedRounds::Finished& end : ends) {
@@ -296,6 +308,8 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   GroupCore core_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  // Threads of the program in wait_members(): it does not stall meanwhile.
+  std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_left_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, std::function<void()>> listeners_ REVERIE_GUARDED_BY(mutex_);
@@ -388,7 +402,7 @@ void Group::remove_listener(std::uint64_t listener) {
   if (impl_->check_fork().ok()) impl_->remove_listener(listener);
 }
 
-Status Group::wait_members(std::size_t count, TimePoint deadline) const {
+Status Group::wait_members(std::size_t count, TimePoint deadline) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
   return impl_->wait_members(count, deadline);
 }

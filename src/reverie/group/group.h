@@ -5,7 +5,8 @@
 //     REVERIE_ASSIGN_OR_RETURN(auto round, group->all_reduce("w", ReduceOp::kMean, leaves));
 //     REVERIE_RETURN_IF_ERROR(round->wait(deadline));
 // Any member may join, leave or die at any time. The broker (broker.h) numbers the memberships; a
-// round belongs to one of them, and ends with UNAVAILABLE on all members when that membership ends.
+// round belongs to one of them, and ends with UNAVAILABLE on all members when that membership ends;
+// with CANCELLED on a member that leaves.
 // See docs/concepts/groups.md.
 #pragma once
 
@@ -103,9 +104,9 @@ class Group {
     std::string name;
     std::string broker = "broker";  // the name of the broker's peer
     std::int64_t sort_order = 0;    // members are sorted by it, then by when they joined
-    // A member whose program does not call update() or begin a round for this long leaves, and
-    // joins again with the next call. The death of its process is detected separately, by threads
-    // of the peers: the others know within 2 s.
+    // A member whose program does not call update(), wait in wait_members() or begin a round for
+    // this long leaves, and joins again with the next of these calls. The death of its process is
+    // detected separately, by threads of the peers: the others know within 2 s.
     Duration stall_timeout = Duration::max();
     // Whether arrays go through shared memory among members of one host, if all members set this.
     bool uses_shared_memory = true;
@@ -143,8 +144,9 @@ class Group {
   // call may still run.
   std::uint64_t add_listener(std::function<void()> changed);
   void remove_listener(std::uint64_t listener);
-  // Waits until the group has at least `count` members. DEADLINE_EXCEEDED says why it has not.
-  Status wait_members(std::size_t count, TimePoint deadline) const;
+  // Waits until the group has at least `count` members, as a call that reports that the program
+  // advances. DEADLINE_EXCEEDED says why it has not.
+  Status wait_members(std::size_t count, TimePoint deadline);
   void set_sort_order(std::int64_t sort_order);
   void set_stall_timeout(Duration timeout);
   // A text that says why rounds do not end, or the group has no members; empty if neither is so.

@@ -210,12 +210,28 @@ void GroupCore::after_member() {
   if (member_.membership().id != current_.id) enter(member_.membership());
 }
 
+// Why rounds of this member end with its membership.
+Status GroupCore::why_no_member() const {
+  const MemberCore::Options& options = member_.options();
+  if (!member_.refusal().ok()) {
+    return failed_precondition("broker '{}' refuses this member of group '{}': {}", options.broker,
+                               options.group, member_.refusal().message());
+  }
+  if (member_.is_stalled()) {
+    return unavailable(
+        "this program did not advance for {:.1f} s, and left group '{}'; wait for its members, and "
+        "begin the round again",
+        to_seconds(options.stall_timeout), options.group);
+  }
+  return cancelled("this member has left group '{}'", options.group);
+}
+
 void GroupCore::enter(const Membership& next) {
   const std::vector<std::string> lost =
       next.epoch == 0 ? std::vector<std::string>{} : current_.lost_in(next);
   Status why;
   if (next.epoch == 0) {
-    why = failed_precondition("this member is no longer in group '{}'", member_.options().group);
+    why = why_no_member();
   } else if (!lost.empty()) {
     why = unavailable("group '{}' lost {}; begin the round again with those that are left",
                       member_.options().group, listed(lost));

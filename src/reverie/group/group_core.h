@@ -191,6 +191,7 @@ class GroupCore {
 
   void after_member();
   void enter(const Membership& next);
+  Status why_no_member() const;
   void call(const std::string& peer, std::string function, Payload payload, Sent sent,
             TimePoint deadline = TimePoint::max());
   void answer(InboundId request, Payload payload = {});

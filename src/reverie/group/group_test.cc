@@ -426,6 +426,65 @@ TEST_F(GroupTest, AMemberRefusedBeforeItsFirstMembershipWaitsNoLonger) {
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.to_string();
 }
 
+TEST_F(GroupTest, AMemberThatWaitsForOthersJoinsAgainAndDoesNotStall) {
+  Group::Options options;
+  options.stall_timeout = std::chrono::milliseconds(100);
+  const auto group = join("early", 0, options);
+  ASSERT_TRUE(group->wait_members(1, soon()).ok());
+  ASSERT_TRUE(test::eventually([&] { return group->membership().members.empty(); }));
+  std::future<Status> waited =
+      std::async(std::launch::async, [&] { return group->wait_members(2, soon()); });
+  EXPECT_TRUE(test::eventually([&] { return group->membership().members.size() == 1; }));
+  const std::uint64_t id = group->membership_id();
+  EXPECT_FALSE(test::eventually([&] { return group->membership_id() != id; }, 0.4));
+  const auto other = join("late");
+  const Status ended = waited.get();
+  EXPECT_TRUE(ended.ok()) << ended.to_string();
+}
+
+TEST_F(GroupTest, ARoundOfAMemberThatLeavesOrStallsSaysWhich) {
+  const std::vector<float> some(10);
+  const auto groups = join_all(2);
+  auto round = sum(*groups[0], some);
+  ASSERT_TRUE(round.ok()) << round.status().to_string();
+  groups[0]->set_stall_timeout(std::chrono::milliseconds(50));
+  const Status stalled = (*round)->wait(soon());
+  EXPECT_EQ(stalled.code(), StatusCode::kUnavailable) << stalled.to_string();
+  EXPECT_NE(stalled.message().find("did not advance"), std::string::npos) << stalled.to_string();
+  groups[0]->set_stall_timeout(Duration::max());
+  ASSERT_TRUE(groups[0]->wait_members(2, soon()).ok());
+  round = sum(*groups[0], some);
+  ASSERT_TRUE(round.ok()) << round.status().to_string();
+  groups[0]->leave();
+  const Status left = (*round)->wait(soon());
+  EXPECT_EQ(left.code(), StatusCode::kCancelled) << left.to_string();
+  const Status after = sum(*groups[0], some).status();
+  EXPECT_EQ(after.code(), StatusCode::kFailedPrecondition) << after.to_string();
+}
+
+TEST_F(GroupTest, ARoundOfAMemberThatTheBrokerRefusesSaysSo) {
+  broker_.reset();
+  const auto asked = std::make_shared<std::promise<InboundId>>();
+  const auto count = std::make_shared<std::atomic<int>>(0);
+  const auto answer = [asked, count, peer = broker_peer_.get()](const Request& request) {
+    const Result<BrokerRequest> read = decode_broker_request(request.message.payload);
+    if (!read.ok() || read->ask == BrokerRequestKind::kLeave) return peer->answer(request.id, {});
+    const int n = ++*count;
+    if (n == 1) peer->answer(request.id, encode(Membership{1, 1, {read->self, {"other", 2, 0}}}));
+    if (n == 2) asked->set_value(request.id);
+  };
+  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, answer).ok());
+  const auto group = join("m");
+  ASSERT_TRUE(group->wait_members(2, soon()).ok());
+  const auto round = group->all_gather("values", "values", {});
+  ASSERT_TRUE(round.ok()) << round.status().to_string();
+  broker_peer_->fail(asked->get_future().get(),
+                     {StatusCode::kFailedPrecondition, "", "another has joined", ""});
+  const Status ended = (*round)->wait(soon());
+  EXPECT_EQ(ended.code(), StatusCode::kFailedPrecondition) << ended.to_string();
+  EXPECT_NE(ended.message().find("another has joined"), std::string::npos) << ended.to_string();
+}
+
 // A peer may join again before its old group is destroyed, which leaves the new one alone.
 TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
   const auto other = join("other");

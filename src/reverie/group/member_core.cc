@@ -60,6 +60,7 @@ Payload MemberCore::farewell() const {
 }
 
 void MemberCore::leave() {
+  is_stalled_ = false;
   if (!std::exchange(is_joined_, false)) return;
   calls_.push_back({0, farewell()});
   watch_ticket_ = 0;

@@ -177,6 +177,22 @@ TEST(ListenerTest, RefusesAnAddressInUse) {
   EXPECT_TRUE(Listener::open(threads.loop(0), address_of(address), ignore).ok());
 }
 
+TEST(ListenerTest, TheWildcardOfIPv6AcceptsIPv4UnderItsOwnAddresses) {
+  IoThreads threads;
+  Arrival<std::string> came;
+  const auto note = [&](int fd, const SocketAddress& peer) {
+    ::close(fd);
+    came.put(peer.to_string());
+  };
+  auto listener = Listener::open(threads.loop(0), address_of("[::]:0"), note);
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here";
+  const auto port = (*listener)->address().port();
+  EXPECT_TRUE(connect_to(threads.loop(0), format("127.0.0.1:{}", port)).ok());
+  EXPECT_TRUE(came.take().starts_with("127.0.0.1:"));
+  if (!connect_to(threads.loop(0), format("[::1]:{}", port)).ok()) return;  // it is switched off
+  EXPECT_TRUE(came.take().starts_with("[::1]:"));
+}
+
 TEST(ListenerTest, AUnixSocketIsPrivateAndIsRemovedWithItsListener) {
   IoThreads threads;
   const std::string path = scratch_path("mode");

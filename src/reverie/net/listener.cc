@@ -53,6 +53,19 @@ SocketAddress without_port(const SocketAddress& address) {
   return {reinterpret_cast<const sockaddr*>(&storage), address.size()};
 }
 
+// A socket of IPv6 gives peers that connect by IPv4 addresses such as ::ffff:10.0.0.5.
+SocketAddress peer_address(const sockaddr_storage& peer, socklen_t size) {
+  const auto& wide = reinterpret_cast<const sockaddr_in6&>(peer);
+  if (peer.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&wide.sin6_addr)) {
+    return {reinterpret_cast<const sockaddr*>(&peer), size};
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = wide.sin6_port;
+  std::memcpy(&address.sin_addr, wide.sin6_addr.s6_addr + 12, sizeof(address.sin_addr));
+  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
+}
+
 Status refuse(const SocketAddress& address, int error) {
   if (error == EADDRINUSE) {
     return already_exists("another process listens at {}; choose another port, or 0 for a free one",
@@ -119,7 +132,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
         continue;
       }
       if (fd >= 0) {
-        accept_(fd, SocketAddress(reinterpret_cast<const sockaddr*>(&peer), size));
+        accept_(fd, peer_address(peer, size));
         continue;
       }
       if (errno == EAGAIN || errno == EWOULDBLOCK) break;
@@ -166,6 +179,10 @@ Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddre
     const int on = 1;
     // A port whose last connections are still closing is free; one that is listened at is not.
     ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const int off = 0;
+    if (address.family() == AF_INET6) {
+      ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
   }
   if (::bind(fd, address.data(), address.size()) != 0 || ::listen(fd, kBacklog) != 0) {
     const int error = errno;

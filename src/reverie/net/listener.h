@@ -16,7 +16,8 @@ namespace reverie {
 // Accepts until destroyed. Thread-safe; not to be destroyed on its loop's thread.
 class Listener {
  public:
-  // Called on the loop's thread with a connected socket, which it then owns.
+  // Called on the loop's thread with a connected socket, which it then owns. The peer's address is
+  // one of IPv4 if that is how it connects, also where the listener's is one of IPv6.
   using Accept = std::function<void(int socket, const SocketAddress& peer)>;
   // Called on that thread when waiting connections cannot be accepted because the process has no
   // descriptors left; the listener tries again a moment later.
@@ -25,7 +26,8 @@ class Listener {
   // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS if another socket listens there:
   // a port is never shared. A Unix socket that a dead process left behind is taken over. A socket's
   // file is removed at the end, and only its owner may connect; at the local door of a TCP address
-  // (local_door.h) peers of other users are disconnected.
+  // (local_door.h) peers of other users are disconnected. The wildcard address of IPv6 accepts IPv4
+  // too, whatever the system's default.
   static Result<std::unique_ptr<Listener>> open(IoLoop& loop, const SocketAddress& address,
                                                 Accept accept, Scarce when_scarce = nullptr);
   // Whether open() may succeed, as far as can be known without listening: the address is one of
