@@ -133,8 +133,12 @@ def is_full(request):
     return bool(request.config.getoption("--full", False))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def target():
-    """A server with its default limits."""
+    """A server with its default limits.
+
+    Its honest client works without a pause, so it ends with the module's tests: other tests run
+    after them in the same process.
+    """
     with contextlib.closing(Target()) as started:
         yield started
