@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "reverie/base/mutex.h"
 #include "tests/support/eventually.h"
 #include "tests/support/faucet.h"
 #include "tests/support/forwarding_service.h"
@@ -14,11 +16,15 @@
 namespace reverie {
 namespace {
 
-// A service that checkpoints may pause.
+// A service that checkpoints may pause, and that several threads may sample.
 class PausedService final : public testing::ForwardingService {
  public:
   using testing::ForwardingService::ForwardingService;
 
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    MutexLock lock(mutex_);
+    return ForwardingService::sample(std::move(request), std::move(done));
+  }
   AheadReaders* ahead_readers() override { return &readers; }
   std::optional<std::size_t> hand_back(std::string_view, SampleBatch& batch) override {
     handed_back += batch.size();
@@ -27,6 +33,9 @@ class PausedService final : public testing::ForwardingService {
 
   AheadReaders readers;
   std::size_t handed_back = 0;
+
+ private:
+  Mutex mutex_;
 };
 
 class ItemStreamTest : public ::testing::Test {
