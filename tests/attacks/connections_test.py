@@ -1,6 +1,7 @@
 """Connections that send little or nothing, and servers that run out of descriptors."""
 
 import contextlib
+import os
 import resource
 import ssl
 import tempfile
@@ -19,6 +20,9 @@ SERVED_S = 60  # far below the server's timeout for first calls, which is an hou
 @contextlib.contextmanager
 def poor(descriptors):
     """A server with few descriptors and a long timeout for first calls."""
+    if "ASAN_OPTIONS" in os.environ:
+        # It opens a pipe to look at an object, and reports an invalid one if that fails.
+        pytest.skip("the sanitizer's check of virtual calls needs descriptors")
     limits = {"first_call_s": 3600}
     with tempfile.TemporaryFile("w+") as said:
         started = Target(limits=limits, stderr=said)
