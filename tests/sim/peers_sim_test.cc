@@ -211,6 +211,12 @@ struct Fault {
   std::size_t other = 0;
 };
 
+void go_on_for(sim::Network& network, Duration time) {
+  const TimePoint end = network.now() + time;
+  while (network.now() < end && network.step()) {
+  }
+}
+
 constexpr std::size_t kPeers = 5;
 constexpr TimePoint kFaultsEnd{3'000'000'000};
 
@@ -413,16 +419,11 @@ TEST(PeersOnASimulatedNetwork, FindAPeerThatListensOnlyAfterTheCall) {
     if (i == 0) peers[i]->listen(address_of(i));
     if (i > 0) peers[i]->connect(address_of(0));
   }
-  const auto go_on_for = [&network](Duration time) {
-    const TimePoint end = network.now() + time;
-    while (network.now() < end && network.step()) {
-    }
-  };
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   peers[1]->call(name_of(2), false);
-  go_on_for(std::chrono::milliseconds(100));
+  go_on_for(network, std::chrono::milliseconds(100));
   peers[2]->listen(address_of(2));
-  go_on_for(std::chrono::milliseconds(400));
+  go_on_for(network, std::chrono::milliseconds(400));
   EXPECT_EQ(oracle.answers, 1);
 }
 
@@ -441,20 +442,15 @@ TEST(PeersOnASimulatedNetwork, AnswersThatArriveBeforeACutAreNoLongerHeld) {
   }
   peers[0]->listen(address_of(0));
   peers[1]->connect(address_of(0));
-  const auto go_on_for = [&network](Duration time) {
-    const TimePoint end = network.now() + time;
-    while (network.now() < end && network.step()) {
-    }
-  };
   for (int round = 1; round <= 5; ++round) {
-    go_on_for(std::chrono::seconds(1));
+    go_on_for(network, std::chrono::seconds(1));
     peers[1]->call(name_of(0), false);
     while (oracle.answers < round && oracle.failures == 0 && network.step()) {
     }
     ASSERT_EQ(oracle.answers, round);
     // The caller has the answer, and its acknowledgement is cut.
     network.set_options({.cut_share = 1.0});
-    go_on_for(std::chrono::milliseconds(300));
+    go_on_for(network, std::chrono::milliseconds(300));
     network.set_options({});
   }
 }
@@ -611,17 +607,12 @@ TEST(PeersOnASimulatedNetwork, CallsThatShareANumberTakeNoRoomFromOtherPeers) {
   server.listen(address_of(0));
   hostile.connect(address_of(0));
   honest.connect(address_of(0));
-  const auto go_on_for = [&network](Duration time) {
-    const TimePoint end = network.now() + time;
-    while (network.now() < end && network.step()) {
-    }
-  };
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   for (int i = 0; i < 100; ++i) hostile.call(name_of(0));
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   oracle.next_number = std::int64_t{1} << 60;  // a call that takes more room than a small one
   honest.call(name_of(0), false);
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   EXPECT_EQ(oracle.answers, 1);
 }
 
@@ -644,16 +635,11 @@ TEST(PeersOnASimulatedNetwork, FindAPeerAfterManyAddressesThatLedNowhere) {
   caller.connect(address_of(0));
   sought.connect(address_of(0));
   telling.connect(address_of(1));
-  const auto go_on_for = [&network](Duration time) {
-    const TimePoint end = network.now() + time;
-    while (network.now() < end && network.step()) {
-    }
-  };
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   for (int i = 0; i < 1025; ++i) telling.tell();  // 16,400 addresses
-  go_on_for(std::chrono::seconds(1));
+  go_on_for(network, std::chrono::seconds(1));
   caller.call(name_of(2), false);
-  go_on_for(std::chrono::seconds(3));
+  go_on_for(network, std::chrono::seconds(3));
   EXPECT_EQ(oracle.answers, 1);
 }
 
@@ -674,14 +660,9 @@ TEST(PeersOnASimulatedNetwork, FindAPeerThatBeginsToListenDuringAHandshake) {
     sought.connect(address_of(0));
     for (int i = 0; i < steps; ++i) network.step();
     sought.listen(address_of(2));
-    const auto go_on_for = [&network](Duration time) {
-      const TimePoint end = network.now() + time;
-      while (network.now() < end && network.step()) {
-      }
-    };
-    go_on_for(std::chrono::seconds(1));
+    go_on_for(network, std::chrono::seconds(1));
     caller.call(name_of(2), false);
-    go_on_for(std::chrono::seconds(3));
+    go_on_for(network, std::chrono::seconds(3));
     EXPECT_EQ(oracle.answers, 1) << steps << " steps";
   }
 }
@@ -714,14 +695,9 @@ TEST(PeersOnASimulatedNetwork, FindAPeerOfTheBrokersHostThatListensAtAWildcard) 
       sought.peer().add_address("0.0.0.0:7002", sought.now());
       sought.connect(way);
       caller.connect(is_caller_far ? port : socket);
-      const auto go_on_for = [&network](Duration time) {
-        const TimePoint end = network.now() + time;
-        while (network.now() < end && network.step()) {
-        }
-      };
-      go_on_for(std::chrono::seconds(1));
+      go_on_for(network, std::chrono::seconds(1));
       caller.call(name_of(2), false);
-      go_on_for(std::chrono::seconds(3));
+      go_on_for(network, std::chrono::seconds(3));
       EXPECT_EQ(oracle.answers, 1);
     }
   }

@@ -126,11 +126,10 @@ struct MeasuredTraining {
 
 Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
   const std::uint64_t stride = settings.envs_per_actor;
-  // As a warm-up: some environment then has a complete transition.
-  const std::uint64_t least = (settings.n_step + 1) * loops.actors.size() * stride;
+  const std::uint64_t enough = std::max<std::uint64_t>(kFillSteps, warmup_least(settings));
   std::uint64_t steps = 0;
   try {
-    while (steps < std::max(kFillSteps, least)) {
+    while (steps < enough) {
       for (const auto& actor : loops.actors) {
         REVERIE_RETURN_IF_ERROR(actor->step(*agent.weights().networks[0], steps));
         steps += stride;

@@ -13,6 +13,7 @@ std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(const ItemStreamOpti
   feed.keeps_trajectories = options.max_times_sampled >= 1;
   feed.awaits_receipt = receipts_.are_kept();
   feed.continues_waits = true;  // pauses interrupt them
+  // The prefetcher is made by then: its threads begin in a pause.
   feed.wanted_since = [this] { return prefetcher_.wanted_since(); };
   std::vector<Prefetcher<FedSamples>::Make> made;
   for (std::size_t i = 0; i < options.thread_count; ++i) {

@@ -161,7 +161,6 @@ class Prefetcher {
 
   void run(const Make& make) {
     std::uint64_t begun = 0;  // pauses, when make() was called
-    TimePoint begun_at;       // when that was
     WaitOptions wait;
     wait.polls = available_cores() >= kPollCoresMin;
     wait.interrupted = [this, &begun] {
@@ -169,7 +168,7 @@ class Prefetcher {
       return closed_ || has_failed_ || pauses_begun_ != begun;
     };
     while (has_room(begun)) {
-      begun_at = Clock::system().now();
+      const TimePoint begun_at = Clock::system().now();
       Result<T> made = make(wait);
       MutexLock lock(mutex_);
       --making_;

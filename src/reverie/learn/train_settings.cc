@@ -210,15 +210,18 @@ Status check_ranges(const TrainSettings& s) {
   return check.status();
 }
 
+std::uint64_t warmup_least(const TrainSettings& s) {
+  return (s.n_step + 1) * std::max<std::uint64_t>(s.actors, 1) * s.envs_per_actor;
+}
+
 Status check_settings(const TrainSettings& s) {
   REVERIE_RETURN_IF_ERROR(check_ranges(s));
   Checker check;
-  // So that some environment has a complete transition when the first batch is drawn.
-  const std::uint64_t envs = std::max<std::uint64_t>(s.actors, 1) * s.envs_per_actor;
-  if (s.warmup_steps < (s.n_step + 1) * envs) {
+  // The first batch is drawn then.
+  if (s.warmup_steps < warmup_least(s)) {
     check.keep(invalid_argument(
         "warmup_steps is {}; it must be at least (n_step + 1) * actors * envs_per_actor = {}",
-        s.warmup_steps, (s.n_step + 1) * envs));
+        s.warmup_steps, warmup_least(s)));
   }
   if (s.replay_shards > s.capacity) {
     check.keep(invalid_argument("replay_shards is {}; it must be at most the capacity, {}",

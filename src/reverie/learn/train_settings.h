@@ -160,6 +160,8 @@ void visit_settings(Settings& s, Visit&& visit) {
 Status check_ranges(const TrainSettings& settings);
 // The same, and the relations between fields.
 Status check_settings(const TrainSettings& settings);
+// The fewest steps after which some environment has a complete transition; warmup_steps is no less.
+std::uint64_t warmup_least(const TrainSettings& settings);
 
 // `defaults` with the fields that `options` name. `hidden` is text, "256,256". INVALID_ARGUMENT
 // for an unknown field, with the most similar names, for another type, or from
