@@ -18,9 +18,9 @@ _Element = TypeVar("_Element")
 class SampleIterator(ProcessBound, Closing, Generic[_Element]):
     """One pass over a dataset; see ``TrajectoryDataset``.
 
-    Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
-    context manager: leaving it closes it. Use it from one thread at a time; any thread may call
-    ``close()``.
+    Ends when no item comes in time, when ``max_samples`` were drawn, after an error or Ctrl-C, or
+    when it is closed. A context manager: leaving it closes it. Use it from one thread at a time;
+    any thread may call ``close()``.
     """
 
     _stays_because = "an iterator over samples cannot be pickled; make one in the other process"
