@@ -153,8 +153,10 @@ Status PeerCore::unknown_reason(const std::string& name, const Wanted& wanted,
         "knows it",
         name, options_.name);
   }
-  return not_found("no peer '{}' is known to '{}', nor to those it is connected to: {}", name,
-                   options_.name, known);
+  return not_found(
+      "no peer '{}' is known to '{}', and those it is connected to told no address of it that can "
+      "be reached from here: {}; see that it has connected to one of them, and listens",
+      name, options_.name, known);
 }
 
 void PeerCore::step_wanted(TimePoint now) {
