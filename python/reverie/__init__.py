@@ -150,4 +150,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         "transforms",
     ):
         return importlib.import_module(f"reverie.{name}")
-    raise AttributeError(f"module 'reverie' has no attribute {name!r}")
+    hint = f"; it is reverie.errors.{name}" if hasattr(errors, name) else ""
+    raise AttributeError(f"module 'reverie' has no attribute {name!r}{hint}")
