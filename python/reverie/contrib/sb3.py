@@ -19,7 +19,7 @@ import numpy as np
 from reverie import _checks
 from reverie._options import Codec
 from reverie.contrib import versions
-from reverie.errors import InvalidArgumentError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 try:
     from stable_baselines3.common import buffers as sb3_buffers
@@ -44,7 +44,8 @@ class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
     """Environments as Stable-Baselines3 has them, stepped by a ``GymVectorEnv``.
 
     Returns and lengths of episodes are in ``info["episode"]``, as ``Monitor`` puts them there, so
-    that SB3's log has ``ep_rew_mean`` without another wrapper.
+    that SB3's log has ``ep_rew_mean`` without another wrapper. An environment with a ``Monitor``
+    keeps the entries of that.
 
     Args:
         env: what ``GymVectorEnv`` takes: a Gymnasium id, a function, a list of functions; or a
@@ -68,6 +69,7 @@ class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
             self.envs = GymVectorEnv(env, num_envs, autoreset_mode="SameStep", **options)
         count = self.envs.num_envs
         self._actions: Any = None
+        self._is_monitored = np.full(count, self._has_monitors())  # gives an "episode" itself
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
         self._begin_s = time.time()
@@ -102,36 +104,55 @@ class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
         dones = terminated | truncated
         rows = _rows(infos, self.num_envs) if infos else [{} for _ in range(self.num_envs)]
         for index in np.flatnonzero(dones).tolist():
-            row = rows[index]
-            final = row.pop("final_info", {})
-            row.pop("final_obs", None)
-            row = rows[index] = {**row, **final}
-            row["terminal_observation"] = infos["final_obs"][index]
-            row["TimeLimit.truncated"] = bool(truncated[index] and not terminated[index])
+            rows[index] = self._ended(index, rows[index], infos["final_obs"][index])
+        for row, is_cut in zip(rows, (truncated & ~terminated).tolist(), strict=True):
+            row["TimeLimit.truncated"] = is_cut
+        self._returns[dones] = 0
+        self._lengths[dones] = 0
+        return observations, rewards.astype(np.float32), dones, rows
+
+    def _ended(self, index: int, row: dict[str, Any], last: Any) -> dict[str, Any]:  # noqa: ANN401
+        """The info of an episode's last step, of a row that has that of the reset too."""
+        row.pop("final_obs", None)
+        if "final_info" in row:
+            row, self.reset_infos[index] = dict(row.pop("final_info")), row
+        else:  # a pool's columns are the step's
+            self.reset_infos[index] = {}
+        row["terminal_observation"] = last
+        self._is_monitored[index] |= "episode" in row
+        if not self._is_monitored[index]:
             row["episode"] = {
                 "r": round(float(self._returns[index]), 6),
                 "l": int(self._lengths[index]),
                 "t": round(time.time() - self._begin_s, 6),
             }
-        self._returns[dones] = 0
-        self._lengths[dones] = 0
-        return observations, rewards.astype(np.float32), dones, rows
+        return row
 
     def close(self) -> None:
         """End the environments."""
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:  # noqa: ANN401
-        """An attribute of each environment, or of those of ``indices``."""
-        found = self.envs.get_attr(attr_name)
+        """An attribute of each environment, or of those of ``indices``; a method is not called."""
+        found = self.envs._engine.read(attr_name)
         return [found[index] for index in self._get_indices(indices)]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether each environment has an attribute or a method of that name."""
+        try:
+            self.envs._engine.read(attr_name)
+        except AttributeError:
+            return False
+        except UnsupportedTypeError:  # it stays in its worker process
+            return True
+        return True
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ANN401
         """Set an attribute of each environment, or of those of ``indices``."""
         chosen = set(self._get_indices(indices))
         if len(chosen) == self.num_envs:
             return self.envs.set_attr(attr_name, [value] * self.num_envs)
-        now = self.envs.get_attr(attr_name)
+        now = self.envs._engine.read(attr_name)
         self.envs.set_attr(attr_name, [value if i in chosen else now[i] for i in range(len(now))])
         return None
 
@@ -160,6 +181,13 @@ class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
         """Whether environments are wrapped so: by ``Monitor`` they are as good as."""
         is_monitor = wrapper_class.__name__ == "Monitor"
         return [is_monitor for _ in self._get_indices(indices)]
+
+    def _has_monitors(self) -> bool:
+        try:
+            self.envs.call("get_episode_rewards")
+        except AttributeError:
+            return False
+        return True
 
     def get_images(self) -> Sequence[Any]:
         """What each environment draws."""

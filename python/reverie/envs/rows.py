@@ -286,7 +286,7 @@ class Row:
             else:
                 find = getattr(self._env, "get_wrapper_attr", None)
                 found = getattr(self._env, name) if find is None else find(name)
-                if callable(found):
+                if "args" in request and callable(found):
                     found = found(*request["args"], **request["kwargs"])
                 note = {"answer": found}
         except Exception as error:

@@ -74,6 +74,9 @@ class Engine(Protocol):
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """An attribute of each environment, called if it can be."""
 
+    def read(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment, not called."""
+
     def set_attr(self, name: str, values: list[Any]) -> None:
         """Sets an attribute of each environment to its own value."""
 

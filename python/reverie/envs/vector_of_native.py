@@ -176,11 +176,11 @@ class NativeEngine:
             if self.render_mode is None:
                 return (None,) * self.num_envs
             return tuple(self._pool.render(index) for index in range(self.num_envs))
-        if (
-            args
-            or kwargs
-            or name not in ("action_space", "metadata", "observation_space", "render_mode")
-        ):
+        return self.read("" if args or kwargs else name)
+
+    def read(self, name: str) -> tuple[Any, ...]:
+        """The same, not called."""
+        if name not in ("action_space", "metadata", "observation_space", "render_mode"):
             raise NoSuchAttributeError(
                 f"native environments have no {name!r} to read or call; "
                 'make the GymVectorEnv with backend="process"'

@@ -46,6 +46,8 @@ class PoolEngine:
     ) -> tuple[Any, _Infos]:
         """Reset every environment."""
         _checks.no_options("options", options, "a pool's reset takes none")
+        if isinstance(seed, list):
+            seed = _first_of(seed)
         if mask is not None or isinstance(seed, list):
             raise InvalidArgumentError(
                 "a pool resets all of its environments from one seed; for a reset_mask or a list "
@@ -82,11 +84,15 @@ class PoolEngine:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Pictures; a pool asks its environments nothing else."""
         if name != "render" or args or kwargs:
-            raise NoSuchAttributeError(
-                f"a pool cannot ask its environments for {name!r}; give the environment itself in "
-                "place of the pool"
-            )
+            return self.read(name)
         return tuple(self._pool.render(index) for index in range(self.num_envs))
+
+    def read(self, name: str) -> tuple[Any, ...]:
+        """Refused: a pool asks its environments nothing."""
+        raise NoSuchAttributeError(
+            f"a pool cannot ask its environments for {name!r}; give the environment itself in "
+            "place of the pool"
+        )
 
     def set_attr(self, name: str, values: list[Any]) -> None:
         """Refused: a pool tells its environments nothing."""
@@ -112,6 +118,14 @@ class PoolEngine:
             for index in range(self.num_envs)
             if batch.info
         ]
+
+
+def _first_of(seeds: list[int | None]) -> int | list[int | None] | None:
+    """The seed that gives environment i ``seeds[i]``, or the seeds where there is none."""
+    first = seeds[0]
+    if first is None:
+        return None if seeds.count(None) == len(seeds) else seeds
+    return first if seeds == list(range(first, first + len(seeds))) else seeds
 
 
 def _row(nest: Any, index: int) -> Any:  # noqa: ANN401

@@ -125,6 +125,10 @@ class RowsEngine:
         """Ask each environment."""
         return self._answers({"name": name, "args": args, "kwargs": kwargs})
 
+    def read(self, name: str) -> tuple[Any, ...]:
+        """Ask each environment for an attribute."""
+        return self._answers({"name": name})
+
     def set_attr(self, name: str, values: list[Any]) -> None:
         """Tell each environment."""
         self._answers({"name": name, "values": values})
