@@ -73,7 +73,7 @@ class PyTrainer {
                           [&trainer](TimePoint until) { return trainer.wait(until); });
   }
 
-  // The folder stays locked until another one is given, or the training is destroyed.
+  // The folder stays locked until another one is given, or release().
   std::string save(const std::string& path) {
     Trainer& trainer = this->trainer();
     return unwrap(without_gil([&]() -> Result<std::string> {
@@ -83,8 +83,15 @@ class PyTrainer {
         REVERIE_ASSIGN_OR_RETURN(checkpointer_, checkpoint::Checkpointer::open(path, {}));
         saved_to_ = path;
       }
-      return trainer.save(*checkpointer_);
+      return trainer.save(*checkpointer_, interruption());
     }));
+  }
+  void release() {
+    if (!trainer_->check_usable().ok()) return;
+    without_gil([&] {
+      const MutexLock lock(save_mutex_);
+      checkpointer_.reset();
+    });
   }
 
   void raise_if_failed() const { unwrap(trainer().status()); }
@@ -287,6 +294,7 @@ void bind_train(nb::module_& m) {
       .def("actors_elsewhere", &PyTrainer::actors_elsewhere)
       .def("end_serving", &PyTrainer::end_serving)
       .def("save", &PyTrainer::save, "path"_a)
+      .def("release", &PyTrainer::release)
       .def("load_policy", &PyTrainer::load_policy, "folder"_a)
       .def("start", &PyTrainer::start)
       .def("stop", &PyTrainer::stop)

@@ -40,12 +40,14 @@ void set(nb::handle dict, Key key, nb::handle value) {
   if (PyDict_SetItem(dict.ptr(), key_object(key).ptr(), value.ptr()) < 0) raise_pending();
 }
 
-nb::object get(nb::handle dict, Key key) {
-  PyObject* const found = PyDict_GetItemWithError(dict.ptr(), key_object(key).ptr());
+// None if there is no such entry, and it may be missing.
+nb::object get(nb::handle dict, nb::handle key, bool may_be_missing) {
+  PyObject* const found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
   if (found != nullptr) return nb::borrow(found);
   if (PyErr_Occurred() != nullptr) raise_pending();
-  raise(invalid_argument("out has no '{}'; give it a batch of this buffer, or None",
-                         str_of(key_object(key))));
+  if (may_be_missing) return nb::none();
+  raise(
+      invalid_argument("out has no '{}'; give it a batch of this buffer, or None", str_of(key)));
 }
 
 // Whether `array` is a writable, row-major array of that type and shape.
@@ -98,25 +100,24 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
   return dict;
 }
 
-std::vector<nb::object> ReplayArrays::find(nb::handle dict,
-                                           const ReplayStructures& structures) const {
+std::vector<nb::object> ReplayArrays::find(nb::handle dict, const ReplayStructures& structures,
+                                           bool makes_missing) const {
   if (!PyDict_Check(dict.ptr())) {
     raise_type_error(
         format("out is {}; it must be a batch of an earlier call, or None", shown(dict)));
   }
   std::vector<nb::object> arrays;
   arrays.reserve(specs().size());
+  const auto add = [&](Key key) {
+    arrays.push_back(get(dict, key_object(key), makes_missing));
+  };
   const auto add_nest = [&](Key key, const std::string& structure, std::size_t count) {
-    nb::object nest = get(dict, key);
+    nb::object nest = get(dict, key_object(key), makes_missing);
     if (key == kAction && !structures.extra.empty()) {
       nb::dict whole;
       whole["action"] = nest;
       for (const std::string& name : structures.extra) {
-        PyObject* const found = PyDict_GetItemString(dict.ptr(), name.c_str());
-        if (found == nullptr) {
-          raise(invalid_argument("out has no '{}'; give it a batch of this buffer, or None", name));
-        }
-        whole[name.c_str()] = nb::borrow(found);
+        whole[name.c_str()] = get(dict, nb::str(name.c_str()), makes_missing);
       }
       nest = whole;
     }
@@ -127,6 +128,10 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
     Leaves leaves;
     const auto taken = Nest::of(nest, leaves);
     if (taken->text() != structure) {
+      if (makes_missing) {
+        arrays.resize(arrays.size() + count, nb::none());
+        return;
+      }
       raise(invalid_argument("out['{}'] has the structure {}, not {}; give out=None for new arrays",
                              str_of(key_object(key)), taken->text(), structure));
     }
@@ -136,16 +141,20 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
   };
   add_nest(kObs, structures.obs, layout_.obs_count());
   add_nest(kAction, structures.action, layout_.action_count());
-  arrays.push_back(get(dict, kReward));
+  add(kReward);
   add_nest(kNextObs, structures.obs, layout_.obs_count());
-  arrays.push_back(get(dict, kTerminated));
-  arrays.push_back(get(dict, kDiscount));
-  if (layout_.has_mask()) arrays.push_back(get(dict, kMask));
-  arrays.push_back(get(dict, kWeights));
-  arrays.push_back(get(dict, kTickets));
-  if (layout_.has_hindsight()) arrays.push_back(get(dict, kHindsight));
+  add(kTerminated);
+  add(kDiscount);
+  if (layout_.has_mask()) add(kMask);
+  add(kWeights);
+  add(kTickets);
+  if (layout_.has_hindsight()) add(kHindsight);
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (fits(arrays[i], specs()[i])) [[likely]] {
+      continue;
+    }
+    if (makes_missing) {
+      arrays[i] = new_array(specs()[i].dtype, specs()[i].shape);
       continue;
     }
     raise(invalid_argument(

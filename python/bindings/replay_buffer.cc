@@ -296,8 +296,16 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   // Copied, since another thread may sample while arrays are made, and replace it by one of another
   // size.
   const std::shared_ptr<const ReplayArrays> sizes = arrays_;
-  std::vector<nb::object> arrays = out.is_none() ? sizes->make() : sizes->find(out, structures_);
-  nb::object batch = out.is_none() ? sizes->fold(structures_, arrays) : nb::borrow(out);
+  std::vector<nb::object> arrays =
+      out.is_none() ? sizes->make() : sizes->find(out, structures_, is_finished_);
+  nb::object batch = nb::borrow(out);
+  if (out.is_none() || is_finished_) {
+    batch = sizes->fold(structures_, arrays);
+    if (!out.is_none()) {  // its arrays may be those of transforms
+      if (PyDict_Update(out.ptr(), batch.ptr()) < 0) raise_pending();
+      batch = nb::borrow(out);
+    }
+  }
   const FillMark mark(*this, batch);
   std::vector<std::byte*> places;
   places.reserve(arrays.size());

@@ -11,6 +11,7 @@
 
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/sim/file_system.h"
+#include "tests/support/hooked_file_system.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -105,6 +106,23 @@ TEST_F(SavedReplayTest, TheNewestCheckpointHoldsItsSettings) {
   EXPECT_EQ(found.folder, folder);
   EXPECT_EQ(found.settings, settings_);
   EXPECT_EQ(found.plan, ReplayPlan::of(saved_.buffer->plan()));
+}
+
+TEST_F(SavedReplayTest, ACheckpointThatIsReplacedWhileItIsReadGivesWayToTheNext) {
+  save();
+  testing::HookedFileSystem files(files_);
+  int saves = 2;
+  files.before_open = [&] {
+    if (saves > 0) {
+      --saves;
+      ++settings_.update_count;
+      save();
+    }
+  };
+  const Result<SavedReplay> found = find_saved_replay(files, "/kept");
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  EXPECT_EQ(found->settings.update_count, 19u);
+  EXPECT_EQ(saves, 0);
 }
 
 TEST_F(SavedReplayTest, ALoadedBufferContinuesLikeTheSavedOne) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -119,6 +120,27 @@ TEST(TrainingEvaluations, TheLastIsMadeIfAnActorInAnotherProcessTookTheLastSteps
   running = trainer.get();
   run_whole(*trainer);
   EXPECT_EQ(steps_of(trainer->evaluations()), (std::vector<std::uint64_t>{200, 400}));
+}
+
+TEST(TrainingEvaluations, ACheckpointThatWaitsForOneCanBeInterrupted) {
+  const CheckpointFolder folder;
+  std::atomic<Trainer*> running = nullptr;
+  Status saved;
+  TrainPlan made = evaluated_plan(1, 400, 200);
+  watch_evaluations(made, [&](int number) {
+    if (number != 1) return;
+    std::thread saver([&] {
+      const auto to = checkpoint::Checkpointer::open(folder.path(), {}).value();
+      saved = running.load()->save(*to, [] { return true; }).status();
+    });
+    saver.join();
+  });
+  const std::unique_ptr<Trainer> trainer = open_training(std::move(made)).value();
+  running = trainer.get();
+  run_whole(*trainer);
+  EXPECT_EQ(saved.code(), StatusCode::kCancelled) << saved.to_string();
+  EXPECT_EQ(steps_of(trainer->evaluations()), (std::vector<std::uint64_t>{200, 400}));
+  folder.save(*trainer);
 }
 
 TEST(TrainingEvaluations, ALaterOneIsNotRepeatedBecauseAStopHasEndedAnEarlierOne) {

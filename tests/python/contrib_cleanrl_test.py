@@ -162,6 +162,35 @@ def test_steps_of_another_number_of_environments_are_refused_by_name():
     assert buffer.size() == 0
 
 
+def test_infos_of_a_vector_environment_must_say_which_episodes_a_time_limit_cut_off():
+    space, actions = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    obs, reward = np.zeros((2, 3), np.float32), np.zeros(2)
+    step = (obs, obs, np.zeros(2, int), reward, np.array([True, True]))
+    buffer = ReplayBuffer(10, space, actions, n_envs=2, seed=1)
+    for infos in ({}, {"final_info": {}, "_final_info": np.array([True, True])}):
+        with pytest.raises(InvalidArgumentError, match=r"infos.*handle_timeout_termination=False"):
+            buffer.add(*step, infos)
+    assert buffer.size() == 0
+    buffer.add(*step, {"TimeLimit.truncated": np.array([True, False])})
+    assert sorted(set(buffer.sample(64).dones[:, 0].tolist())) == [0.0, 1.0]
+    terminations = ReplayBuffer(10, space, actions, n_envs=2, handle_timeout_termination=False)
+    terminations.add(*step, {})
+    assert terminations.sample(8).dones.all()
+
+
+def test_a_program_that_seeds_numpy_draws_the_same_again():
+    def drawn(seed):
+        np.random.seed(seed)  # noqa: NPY002
+        space = gymnasium.spaces.Box(0, 99, (1,))
+        buffer = ReplayBuffer(100, space, gymnasium.spaces.Discrete(2))
+        for step in range(100):
+            obs = np.full((1, 1), step, np.float32)
+            buffer.add(obs, obs + 1, [0], [0.0], [False], [{}])
+        return buffer.sample(32).observations[:, 0].tolist()
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
 def test_an_unknown_or_missing_device_is_refused():
     space, actions = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
     wrong = ["gpu", *([] if torch.cuda.is_available() else ["cuda", torch.device("cuda:1")])]

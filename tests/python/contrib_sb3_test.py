@@ -14,6 +14,7 @@ gymnasium = pytest.importorskip("gymnasium")
 torch = pytest.importorskip("torch")
 
 from stable_baselines3 import DQN, PPO, SAC  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
 from stable_baselines3.common.vec_env import (  # noqa: E402
     DummyVecEnv,
     VecFrameStack,
@@ -65,21 +66,52 @@ def test_the_vec_env_steps_like_dummy_vec_env():
         for one, other in zip(mine[:3], yours[:3], strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
+        assert ours.reset_infos == theirs.reset_infos
         for one, other in zip(mine[3], yours[3], strict=True):
-            assert one["steps"] == other["steps"]
-            assert ("terminal_observation" in one) == ("terminal_observation" in other)
-            if "terminal_observation" in one:
-                final = other["terminal_observation"]
-                np.testing.assert_array_equal(one["terminal_observation"], final)
-                assert one["TimeLimit.truncated"] == other["TimeLimit.truncated"]
-                assert one["episode"]["r"] == one["episode"]["l"] == one["steps"]
+            if "terminal_observation" in other:
+                final = other.pop("terminal_observation")
+                np.testing.assert_array_equal(one.pop("terminal_observation"), final)
+                episode = one.pop("episode")
+                assert episode["r"] == episode["l"] == one["steps"]
+            assert one == other
     assert ours.get_attr("height") == [7] * 3
     assert ours.env_method("climb", 2) == [9] * 3
     ours.set_attr("height", 1, indices=[1])
     assert ours.get_attr("height") == [7, 1, 7]
+    assert [climb(1) for climb in ours.get_attr("climb")] == [8, 2, 8]
+    for name in ("height", "climb", "reset", "width"):
+        assert ours.has_attr(name) == theirs.has_attr(name) == (name != "width")
+    assert ours.step(np.zeros(3, int))[3][0]["steps"] == 2  # has_attr("reset") has reset none
     with pytest.raises(InvalidArgumentError, match="indices"):
         ours.env_method("climb", 2, indices=[0])
     ours.close()
+
+
+def test_a_monitor_inside_keeps_its_episodes():
+    class Halved(gymnasium.RewardWrapper):
+        def reward(self, reward):
+            return reward / 2
+
+    ours = sb3.VecEnv([lambda: Halved(Monitor(Ladder()))] * 2, backend="thread")
+    ours.reset()
+    ended = [
+        info for _ in range(12) for info in ours.step(np.zeros(2, int))[3] if "episode" in info
+    ]
+    assert len(ended) >= 4
+    assert all(info["episode"]["r"] == info["episode"]["l"] == info["steps"] for info in ended)
+    ours.close()
+
+
+def test_a_pool_is_reset_with_the_seeds_of_a_model():
+    pool = reverie.EnvPool("CartPole-v1", 2)
+    envs = sb3.VecEnv(sb3.GymVectorEnv(pool))
+    envs.seed(3)
+    native = sb3.VecEnv("CartPole-v1", 2)
+    native.seed(3)
+    np.testing.assert_array_equal(envs.reset(), native.reset())
+    model = DQN("MlpPolicy", envs, seed=1, learning_starts=10, buffer_size=100)
+    model.learn(20)
+    envs.close()
 
 
 def test_environments_without_same_step_reset_are_refused():
@@ -221,6 +253,20 @@ def test_a_replay_buffer_can_be_saved_and_loaded(tmp_path):
     again.learn(50, reset_num_timesteps=False)
     assert again.replay_buffer.size() >= model.replay_buffer.size() + 50
     assert len(pickle.loads(pickle.dumps(make_buffer(model.get_env()))).replay) == 0
+
+
+def test_a_seeded_model_learns_the_same_again():
+    torch.set_num_threads(1)
+
+    def learned():
+        envs = sb3.VecEnv("CartPole-v1", 2)
+        options = {"learning_starts": 20, "buffer_size": 500, "train_freq": 1}
+        model = DQN(
+            "MlpPolicy", envs, seed=1, replay_buffer_class=sb3.ReplayBuffer, **options
+        ).learn(100)
+        return np.concatenate([part.detach().numpy().ravel() for part in model.policy.parameters()])
+
+    np.testing.assert_array_equal(learned(), learned())
 
 
 def test_ppo_dqn_and_sac_run_for_a_few_steps():

@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch")
 
 from tensordict import TensorDict  # noqa: E402
 from torchrl.envs import GymWrapper  # noqa: E402
+from torchrl.modules import QValueActor  # noqa: E402
+from torchrl.objectives import DQNLoss  # noqa: E402
 
 from reverie.contrib.torchrl import ReplayBuffer  # noqa: E402
 from reverie.gym import GymVectorEnv  # noqa: E402
@@ -136,6 +138,36 @@ def test_several_rewards_or_flags_of_a_transition_are_refused(name):
     with pytest.raises(InvalidArgumentError, match=rf"{name}.*\(4, 2\) for 4 transitions"):
         buffer.extend(steps)
     assert len(buffer) == 0
+
+
+def test_the_losses_multiply_by_the_weights_of_a_prioritized_draw():
+    network = torch.nn.Linear(1, 16)
+    policy = QValueActor(network, in_keys=["observation"], action_space="categorical")
+    losses = []
+    for beta in (0.0, 1.0):
+        buffer = ReplayBuffer(16, batch_size=16, prioritized=True, alpha=1.0, beta=beta, seed=1)
+        buffer.extend(episodes(4))
+        batch = buffer.sample()
+        buffer.update_priority(batch["index"], 1.0 + batch["action"].float())
+        batch = buffer.sample()
+        loss = DQNLoss(policy, action_space="categorical")
+        loss.make_value_estimator(gamma=0.9)
+        losses.append(float(loss(batch)["loss"]))
+        assert (batch["priority_weight"] == 1).all() == (beta == 0)
+    assert losses[0] != losses[1]
+    uniform = ReplayBuffer(16, batch_size=4)
+    uniform.extend(episodes(4))
+    assert "priority_weight" not in set(uniform.sample().keys())
+
+
+def test_a_program_that_seeds_torch_draws_the_same_again():
+    def drawn(seed):
+        torch.manual_seed(seed)
+        buffer = ReplayBuffer(16, batch_size=16)
+        buffer.extend(episodes(4))
+        return buffer.sample()["action"].tolist()
+
+    assert drawn(1) == drawn(1) != drawn(2)
 
 
 def test_a_priority_of_zero_is_drawn_again():

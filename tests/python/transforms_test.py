@@ -11,12 +11,12 @@ from reverie import transforms as rt
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 
-def filled(shape=(3,), count=50, **options):
+def filled(shape=(3,), count=50, dtype=np.float32, **options):
     rng = np.random.default_rng(1)
     buffer = reverie.ReplayBuffer(1000, seed=1, **options)
-    obs = rng.normal(5, 2, shape).astype(np.float32)
+    obs = rng.normal(5, 2, shape).astype(dtype)
     for index in range(count):
-        then = rng.normal(5, 2, shape).astype(np.float32)
+        then = rng.normal(5, 2, shape).astype(dtype)
         buffer.add(obs, index, float(index), then, terminated=False)
         obs = then
     return buffer
@@ -146,6 +146,21 @@ def test_normalized_observations_have_mean_0_and_variance_1():
     batch = own.sample(2000)
     assert abs(batch["obs"].mean()) < 0.1
     assert batch["obs"].max() == 1.5
+
+
+def test_a_batch_that_transforms_have_changed_is_filled_again():
+    def renamed(batch):
+        return {**batch, "extra": batch.pop("reward"), "obs": {"all": batch["obs"]}}
+
+    for transforms in ([rt.NormalizeObs()], [renamed], [rt.ScaleReward(), rt.NormalizeObs()]):
+        ours, theirs = (filled(count=500, dtype=np.int32, transforms=transforms) for _ in range(2))
+        batch = ours.sample(8)
+        theirs.sample(8)
+        for _ in range(3):
+            batch = ours.sample(8, out=batch)
+            wanted = theirs.sample(8)
+            for name, value in wanted.items():
+                np.testing.assert_equal(batch[name], value)
 
 
 def test_moments_of_sequences_are_those_of_their_steps():

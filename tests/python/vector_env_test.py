@@ -12,6 +12,7 @@ import pytest
 import reverie
 import reverie.gym
 from reverie.errors import (
+    DeadlineExceededError,
     EnvError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -432,6 +433,7 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
     ) as told:
         envs.step(np.zeros(COUNT, int))
     assert told.value.env_id == 1
+    assert "; reset() makes it again" in str(told.value)
     envs.reset(seed=1)  # makes the failed environment again
     with pytest.raises(KeyError):
         envs.call("secret")
@@ -441,6 +443,33 @@ def test_an_error_names_the_environment_that_failed(backend, workers):
     envs.close()
     with pytest.raises(FailedPreconditionError, match="closed"):
         envs.step(np.zeros(COUNT, int))
+
+
+def test_the_error_for_a_worker_that_is_gone_or_late_has_a_remedy_of_a_vector_environment():
+    class Dies(Scripted):
+        def step(self, _action):
+            os._exit(3)
+
+    goes_on = threading.Event()
+
+    class Late(Scripted):
+        def step(self, action):
+            goes_on.wait()
+            return super().step(action)
+
+    for env, backend, timeout_s, kind, remedy in (
+        (Dies, "process", 60.0, EnvError, "; make another vector environment"),
+        (Late, "thread", 0.1, DeadlineExceededError, "with a longer timeout_s"),
+    ):
+        goes_on.clear()
+        envs = reverie.gym.GymVectorEnv([env] * 2, backend=backend, timeout_s=timeout_s)
+        envs.reset(seed=1)
+        with pytest.raises(kind) as told:
+            envs.step(np.zeros(2, int))
+        assert remedy in str(told.value)
+        assert "pool" not in str(told.value)
+        goes_on.set()
+        envs.close()
 
 
 @pytest.mark.parametrize(("backend", "workers"), [("thread", 2), ("thread", 0), ("process", 2)])

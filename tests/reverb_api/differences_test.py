@@ -370,8 +370,13 @@ def test_our_time_limits_raise_reverbs_error(reverb, serve):
     item = kept.history[-1:]
     kept.create_item("t", 1.0, item)
     old.create_item("t", 1, 1.0)
+    node = reverb.structured.create_reference_step([None])[0][-1:]
+    configs = [reverb.structured.create_config([node], "t")]
+    by_pattern = client.structured_writer(configs, max_in_flight_items=1)
+    by_pattern.append([np.float32(1)])
     for call in (
         lambda: client.insert(np.float32(2), {"t": 1.0}, timeout_s=0.01),
+        lambda: [by_pattern.append([np.float32(1)], timeout_s=0.01) for _ in range(3)],
         lambda: kept.create_item("t", 1.0, item, timeout_s=0.01),
         lambda: kept.flush(timeout_s=0.01),
         lambda: old.create_item("t", 1, 1.0, timeout_s=0.01),

@@ -440,6 +440,16 @@ def test_evaluate_uses_the_checkpoint_if_there_is_no_policy_file(tmp_path):
         evaluate(tmp_path)
 
 
+def test_a_training_that_is_over_leaves_its_folder_to_others(tmp_path):
+    with Trainer("ddqn", "CartPole-v1", SHORT) as first:
+        first.start()
+        first.wait()
+        first.save(tmp_path)
+    with Trainer("ddqn", "CartPole-v1", SHORT, resume=tmp_path) as second:
+        second.save(tmp_path)
+    assert first.progress().steps == second.progress().steps
+
+
 def test_a_folder_is_locked_while_a_training_uses_it(tmp_path):
     locked = pytest.raises(FailedPreconditionError, match="locked")
     with Trainer("ddqn", "CartPole-v1", SHORT) as first, Checkpoints(first, tmp_path, 60.0), locked:

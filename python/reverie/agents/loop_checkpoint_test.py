@@ -447,15 +447,20 @@ def test_environments_from_a_function_begin_new_episodes_on_resume(tmp_path):
     def make():
         return gymnasium.make("CartPole-v1")
 
-    for _ in range(2):
+    begun = []
+    for _ in range(3):
         with Loop(agent, agent, make, SHORT, env_backend="thread") as loop:
             if (tmp_path / "run").exists():
                 loop.load(tmp_path / "run")
+            first = len(loop.buffer)
             loop.start()
+            eventually(lambda loop=loop, first=first: len(loop.buffer) > first)
+            begun.append(loop.buffer[first]["obs"].tolist())
             steps = loop.progress().steps
             eventually(lambda loop=loop, steps=steps: loop.progress().steps > steps or loop.wait(0))
             loop.stop()
             loop.save(tmp_path / "run")
+    assert begun[0] != begun[1] != begun[2] != begun[0]
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "LunarLander-v3"])

@@ -129,12 +129,13 @@ class LoopEnvs:
         """Whether they are stepped in C++, in this process."""
         return self._native is not None
 
-    def reset(self) -> Any:  # noqa: ANN401
-        """Begins the first episodes."""
+    def reset(self, steps: int = 0) -> Any:  # noqa: ANN401
+        """Begins the first episodes; others where ``steps`` were taken before."""
         if self._native is not None:
             return self._begin(np.ones(self.count, bool))
+        seed = episode_seed(self._seed, steps) if steps else self._seed
         with trainings_errors(self.spec.id, max(self._timeout_s, START_S)):
-            return _copied(self._pool.reset(self._seed).result().observation)
+            return _copied(self._pool.reset(seed).result().observation)
 
     def step(self, actions: np.ndarray) -> LoopStep:
         """Steps each with its row of ``actions``; one whose episode ended begins the next.

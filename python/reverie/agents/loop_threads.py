@@ -320,7 +320,7 @@ class LoopThreads:
 
     def _act_once(self) -> None:
         """Steps all environments."""
-        obs = self._envs.reset() if self._obs is None else self._obs
+        obs = self._envs.reset(self._steps) if self._obs is None else self._obs
         untaken = self._envs.untaken
         actions = self._act(obs, explore=True) if untaken is None else untaken
         step = self._envs.step(actions)

@@ -310,11 +310,14 @@ class Trainer(ProcessBound, Scoped):
             return self._native.evaluate(policy._native, episodes, seed)
 
     def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
-        self.stop()
-        if self._door is not None:
-            self._door.close(self)
-        if self._source is not None:
-            self._source.close()
+        try:
+            self.stop()
+        finally:
+            self._native.release()
+            if self._door is not None:
+                self._door.close(self)
+            if self._source is not None:
+                self._source.close()
 
     def __repr__(self) -> str:
         return f"Trainer({self.algorithm!r}, {self.env!r}, {self.settings!r})"

@@ -50,7 +50,8 @@ class ReplayBuffer(TransitionBuffer):
             reached, of Dict observations.
         codec: ``"auto"`` keeps pictures compressed, in 1 to 5 % of the bytes: ``codec`` of
             ``reverie.ReplayBuffer``.
-        seed: seeds the draws.
+        seed: seeds the draws; None takes a number of NumPy's global generator, so that a program
+            that seeds it draws the same again.
 
     Raises:
         InvalidArgumentError: a number is out of range, a device that is not there, or a

@@ -232,7 +232,8 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
             reached, of Dict observations.
         codec: ``"auto"`` keeps pictures compressed, in 1 to 5 % of the bytes: ``codec`` of
             ``reverie.ReplayBuffer``.
-        seed: seeds the draws.
+        seed: seeds the draws; None takes a number of NumPy's global generator, so that a program
+            that seeds it draws the same again.
 
     Raises:
         InvalidArgumentError: ``optimize_memory_usage``, or a ``frame_stack`` that does not divide

@@ -183,7 +183,7 @@ class VectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return [[one] for one in each]
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002, ANN401
-        """An attribute of each environment, or of those of ``id``."""
+        """An attribute of each environment, or of those of ``id``; a method is not called."""
         self._assert_is_not_closed()
         ids = self._ids(id).tolist()
         if key == "action_space":
@@ -192,7 +192,7 @@ class VectorEnv(BaseVectorEnv):  # type: ignore[misc]
             return [self.envs.single_observation_space for _ in ids]
         if key == "spec":
             return [self.envs.spec for _ in ids]
-        found = self.envs.get_attr(key)
+        found = self.envs._engine.read(key)
         return [found[index] for index in ids]
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002, ANN401
@@ -201,7 +201,7 @@ class VectorEnv(BaseVectorEnv):  # type: ignore[misc]
         chosen = set(self._ids(id).tolist())
         values = [value] * self.env_num
         if len(chosen) < self.env_num:
-            now = self.envs.get_attr(key)
+            now = self.envs._engine.read(key)
             values = [value if index in chosen else now[index] for index in range(self.env_num)]
         self.envs.set_attr(key, values)
 

@@ -56,12 +56,13 @@ class ReplayBuffer:
         batch_size: what ``sample()`` draws without a number.
         prioritized: draws by priority.
         alpha: the exponent of priorities.
-        beta: the exponent of the weights, in a sample's ``_weight``.
+        beta: the exponent of the weights, in a sample's ``priority_weight``, by which TorchRL's
+            losses multiply.
         priority_key: the entry that ``update_tensordict_priority`` reads.
         device: where samples go.
         codec: ``"auto"`` keeps pictures compressed, in 1 to 5 % of the bytes: ``codec`` of
             ``reverie.ReplayBuffer``.
-        seed: seeds the draws.
+        seed: seeds the draws; None takes a number of torch's generator.
 
     Raises:
         InvalidArgumentError: a number is out of range, or a device that is not there.
@@ -85,6 +86,8 @@ class ReplayBuffer:
         self._batch_size = batch_size
         self._priority_key = _checks.text("priority_key", priority_key)
         self._device = frameworks.torch_device(device)
+        if seed is None:
+            seed = int(torch.randint(2**62, ()))
         self.replay = reverie.ReplayBuffer(
             capacity, prioritized=prioritized, alpha=alpha, beta=beta, codec=codec, seed=seed
         )
@@ -142,7 +145,7 @@ class ReplayBuffer:
         self._names = names
 
     def sample(self, batch_size: int | None = None) -> TensorDictBase:
-        """Draw transitions, ``[B]``, with ``index`` and ``_weight``.
+        """Draw transitions, ``[B]``, with ``index``; by priority, with ``priority_weight`` too.
 
         Raises:
             InvalidArgumentError: neither this nor the buffer has a batch size.
@@ -166,9 +169,10 @@ class ReplayBuffer:
         root |= {
             "action": torch.from_numpy(batch["action"]),
             "next": TensorDict(following, [count]),
-            "_weight": torch.from_numpy(batch["weights"]),
             "index": torch.from_numpy(batch["tickets"].astype(np.int64)),
         }
+        if self.replay.prioritized:
+            root["priority_weight"] = torch.from_numpy(batch["weights"])
         return TensorDict(root, [count]).to(self._device)
 
     def update_tensordict_priority(self, data: TensorDictBase) -> None:

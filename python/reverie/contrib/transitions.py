@@ -76,6 +76,8 @@ class TransitionBuffer:
         self._none = np.zeros(n_envs, bool)
         if frame_stack > 1:
             self._check_stack()
+        if seed is None:  # the buffers in whose place this is draw by NumPy's global generator
+            seed = int(np.random.randint(2**31))  # noqa: NPY002
         self.replay = reverie.ReplayBuffer(
             buffer_size,
             n_envs,
@@ -129,13 +131,18 @@ class TransitionBuffer:
             action: ``[n_envs, ...]``.
             reward: ``[n_envs]``.
             done: ``[n_envs]``: the episode ended.
-            infos: a dict for each environment, looked at with ``handle_timeout_termination``.
+            infos: a dict for each environment, looked at with ``handle_timeout_termination``; or
+                the dict of arrays of a vector environment, with ``"TimeLimit.truncated"``.
+
+        Raises:
+            InvalidArgumentError: an array has another number of rows, or ``infos`` does not say
+                which episodes a time limit cut off.
         """
         # Few calls, since a gradient step between two calls leaves the caches cold.
         done = self._batched("done", np.asarray(done, bool), ())
         cut = self._none
-        if self.handle_timeout_termination and True in done and not isinstance(infos, Mapping):
-            time_limits = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+        if self.handle_timeout_termination and True in done:
+            time_limits = self._time_limits(infos)
             if True in time_limits:
                 cut = np.array(time_limits) & done
                 done = done & ~cut
@@ -169,6 +176,19 @@ class TransitionBuffer:
 
     def _made(self, **arrays: Any) -> Any:  # noqa: ANN401
         return Samples(**arrays)
+
+    def _time_limits(self, infos: Iterable[dict[str, Any]] | Mapping[str, Any]) -> list[bool]:
+        """Which environments a time limit has cut off."""
+        if not isinstance(infos, Mapping):
+            return [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+        if "TimeLimit.truncated" not in infos:
+            raise InvalidArgumentError(
+                "infos is one dict without 'TimeLimit.truncated', so it does not say which "
+                "episodes a time limit cut off; give a list with a dict for each environment, or "
+                "make the buffer with handle_timeout_termination=False and give terminations alone"
+            )
+        limits = np.asarray(infos["TimeLimit.truncated"], bool)
+        return self._batched("infos['TimeLimit.truncated']", limits, ()).tolist()
 
     def _check_stack(self) -> None:
         shape = self._shape

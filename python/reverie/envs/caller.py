@@ -127,7 +127,8 @@ class CallerPool:
                 nests.append(ask(len(nests), row))
         except Exception as error:
             self._failed.add(len(nests))
-            raise _env_error(len(nests), "raised", traceback.format_exc()) from error
+            what = "raised; reset() makes it again"
+            raise _env_error(len(nests), what, traceback.format_exc()) from error
         except BaseException:  # Ctrl-C: some have stepped, and others have not
             if "name" not in (self._mail.request() or {}):  # or were asked something else
                 self._failed.update(range(len(self._rows)))

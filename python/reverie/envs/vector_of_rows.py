@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.caller import CallerPool
 from reverie.envs.process import ProcessPool
 from reverie.envs.thread import ThreadPool
-from reverie.errors import EnvError, InvalidArgumentError
+from reverie.errors import DeadlineExceededError, EnvError, InvalidArgumentError
 
 _Infos = list[tuple[int, dict[str, Any]]]
 
@@ -100,7 +100,8 @@ class RowsEngine:
                 self._end_late()
             if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
                 actions = _as_actions(actions, self._dtype)
-            nest = self._pool.step(actions).result().observation
+            with _own_remedies():
+                nest = self._pool.step(actions).result().observation
         return self._stepped(nest)
 
     def step_some(
@@ -156,7 +157,8 @@ class RowsEngine:
 
     def _answered(self) -> Any:  # noqa: ANN401
         try:
-            nest = self._late.result().observation
+            with _own_remedies():
+                nest = self._late.result().observation
         except EnvError:
             self._late = None
             raise
@@ -217,6 +219,29 @@ class RowsEngine:
             out = create_empty_array(space, n=self.num_envs, fn=np.zeros)
             observation = concatenate(space, objects, out)
         return observation, infos, nest["flags"]
+
+
+@contextlib.contextmanager
+def _own_remedies() -> Iterator[None]:
+    """Raises what a pool raises with the remedies of a vector environment, which has no pool."""
+    try:
+        yield
+    except EnvError as error:
+        why, has_remedy, rest = str(error).partition("; pool.restart(")
+        if not has_remedy:
+            raise
+        is_dead = "replaces it" in rest.partition("\n")[0]
+        remedy = "make another vector environment" if is_dead else "reset() makes it again"
+        traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
+        told = EnvError(f"{why}; {remedy}{traceback}")
+        told.__dict__.update(error.__dict__)
+        raise told from error.__cause__
+    except DeadlineExceededError as error:
+        why = str(error).partition("; wait again")[0]
+        raise DeadlineExceededError(
+            f"{why}; make the vector environment with a longer timeout_s, or look at what the "
+            "environment waits for"
+        ) from None
 
 
 def _ordered(space: Any, nest: Any) -> Any:  # noqa: ANN401

@@ -127,6 +127,5 @@ class ReverbEnds:
         in_time(end_episode, clear_buffers, timeout_ms, timeout_s=timeout_s)
 
     def _leave(self, error: BaseException | None) -> None:
-        # An append of a StructuredWriter that waited too long raises the library's own class.
-        if not isinstance(error, ReverbError | errors.DeadlineExceededError):
+        if not isinstance(error, ReverbError):
             self.flush()

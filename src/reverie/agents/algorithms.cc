@@ -137,9 +137,12 @@ Result<std::unique_ptr<Trainer>> open_with_store(TrainPlan plan, const std::stri
   parts.service = parts.store;
   if (resume.empty()) return Trainer::open(std::move(parts));
   FileSystem& files = FileSystem::system();
-  REVERIE_ASSIGN_OR_RETURN(const std::string folder, checkpoint::newest_checkpoint(files, resume));
+  std::string folder;
   REVERIE_ASSIGN_OR_RETURN(checkpoint::LoadedCheckpoint loaded,
-                           checkpoint::read_checkpoint(files, folder));
+                           checkpoint::read_newest(files, resume, [&](const std::string& newest) {
+                             folder = newest;
+                             return checkpoint::read_checkpoint(files, newest);
+                           }));
   parts.resume = &loaded;
   Result<std::unique_ptr<Trainer>> trainer = Trainer::open(std::move(parts));
   if (!trainer.ok()) return trainer.status().with_context(format("checkpoint '{}'", folder));
@@ -164,19 +167,14 @@ Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan, const std:
 }
 
 Status load_policy(Trainer& trainer, const std::string& folder, FileSystem& files) {
-  for (;;) {
-    REVERIE_ASSIGN_OR_RETURN(const std::string newest,
-                             checkpoint::newest_checkpoint(files, folder));
-    const Result<checkpoint::Manifest> manifest =
-        checkpoint::read_manifest(files, join_path(newest, checkpoint::kManifestName));
-    if (!manifest.ok()) {
-      // A training that runs removes a checkpoint when it has written the next one.
-      const Result<std::string> next = checkpoint::newest_checkpoint(files, folder);
-      if (next.ok() && *next != newest) continue;
-      return manifest.status();
-    }
-    return trainer.load_policy(manifest->payload).with_context(format("checkpoint '{}'", newest));
-  }
+  std::string newest;
+  REVERIE_ASSIGN_OR_RETURN(
+      const checkpoint::Manifest manifest,
+      checkpoint::read_newest(files, folder, [&](const std::string& found) {
+        newest = found;
+        return checkpoint::read_manifest(files, join_path(found, checkpoint::kManifestName));
+      }));
+  return trainer.load_policy(manifest.payload).with_context(format("checkpoint '{}'", newest));
 }
 
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,

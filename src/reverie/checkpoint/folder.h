@@ -24,6 +24,8 @@ namespace reverie::checkpoint {
 inline constexpr std::string_view kManifestName = "manifest";
 inline constexpr std::string_view kTablesName = "tables";
 inline constexpr std::string_view kLockName = "reverie.lock";
+// How often read_newest() turns to a newer checkpoint.
+inline constexpr int kNewestReads = 16;
 
 // "checkpoint-0000000007", "tmp-0000000007", "chunks-0000000007".
 std::string checkpoint_name(std::uint64_t number);
@@ -48,6 +50,20 @@ Result<Place> place_of(FileSystem& files, const std::string& path);
 
 // The checkpoint at `path`, or the newest in that folder. NOT_FOUND if there is none.
 Result<std::string> newest_checkpoint(FileSystem& files, const std::string& path);
+
+// What `read(folder)` returns of the newest checkpoint. A process that saves there may remove it once the
+// next one is written: then that one is read.
+template <typename Read>
+auto read_newest(FileSystem& files, const std::string& path, const Read& read)
+    -> decltype(read(path)) {
+  for (int left = kNewestReads;; --left) {
+    REVERIE_ASSIGN_OR_RETURN(const std::string folder, newest_checkpoint(files, path));
+    auto result = read(folder);
+    if (result.ok() || left == 0) return result;
+    const Result<std::string> next = newest_checkpoint(files, path);
+    if (!next.ok() || *next == folder) return result;
+  }
+}
 
 // Removes a checkpoint, first its name. Does not touch one with a file of another name.
 Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number);

@@ -146,13 +146,15 @@ Result<std::string> save_replay(FileSystem& files, const std::string& path, Loca
 }
 
 Result<SavedReplay> find_saved_replay(FileSystem& files, const std::string& path) {
-  REVERIE_ASSIGN_OR_RETURN(const std::string folder, checkpoint::newest_checkpoint(files, path));
-  REVERIE_ASSIGN_OR_RETURN(const checkpoint::Summary summary,
-                           checkpoint::read_summary(files, folder));
-  Result<SavedReplay> saved = read_head(summary);
-  if (!saved.ok()) return in_checkpoint(folder, saved.status());
-  saved->folder = folder;
-  return saved;
+  return checkpoint::read_newest(
+      files, path, [&files](const std::string& folder) -> Result<SavedReplay> {
+        REVERIE_ASSIGN_OR_RETURN(const checkpoint::Summary summary,
+                                 checkpoint::read_summary(files, folder));
+        Result<SavedReplay> saved = read_head(summary);
+        if (!saved.ok()) return in_checkpoint(folder, saved.status());
+        saved->folder = folder;
+        return saved;
+      });
 }
 
 Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,

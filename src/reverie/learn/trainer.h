@@ -142,7 +142,10 @@ class Trainer {
   // between two steps or batches. With one thread, a training that continues from it equals, bit
   // for bit, the uninterrupted one. UNIMPLEMENTED if environments or the store cannot be saved;
   // else the error of Checkpointer::write(). The training continues either way. Returns the path.
-  Result<std::string> save(checkpoint::Checkpointer& to);
+  // A thread may be within an evaluation: `interrupted` is called while that is waited for, and
+  // ends the wait with CANCELLED if it returns true.
+  Result<std::string> save(checkpoint::Checkpointer& to,
+                           const std::function<bool()>& interrupted = {});
 
   // Weights and evaluations of the training that a checkpoint with this payload is of, for
   // evaluate(). Its environment and networks must be the same, its other settings need not.

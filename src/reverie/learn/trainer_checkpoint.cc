@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reverie/base/format.h"
+#include "reverie/base/waiting.h"
 #include "reverie/codec/byte_arrays.h"
 #include "reverie/learn/trainer.h"
 #include "reverie/transitions/replay_state.h"
@@ -115,7 +116,8 @@ ByteReader read_part(ByteReader& in) {
 
 }  // namespace
 
-Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
+Result<std::string> Trainer::save(checkpoint::Checkpointer& to,
+                                  const std::function<bool()>& interrupted) {
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
   if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
   MutexLock saving(save_mutex_);
@@ -125,9 +127,15 @@ Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
     is_running = is_started_ && running_ > 0;
   }
   if (!is_running) return write(to);
-  const bool is_paused = gate_->pause();
+  bool is_stopped = !gate_->pause();
+  while (!is_stopped && !gate_->wait_for_rest(clock_.now() + kInterruptInterval)) {
+    if (!interrupted || !interrupted()) continue;
+    gate_->go_on();
+    return cancelled("the checkpoint was interrupted before it was begun");
+  }
+  is_stopped = is_stopped || gate_->is_stopped();
   // A stopped training ends within one step of each thread.
-  if (!is_paused) wait(TimePoint::max());
+  if (is_stopped) wait(TimePoint::max());
   Result<std::string> folder = write(to);
   gate_->go_on();
   return folder;

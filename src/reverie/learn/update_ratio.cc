@@ -177,10 +177,19 @@ void RatioGate::detach() {
 
 bool RatioGate::pause() {
   MutexLock lock(mutex_);
-  if (is_paused_ || is_stopped_) return false;
   is_paused_ = true;
-  while (!is_stopped_ && resting_ < threads_) changed_.wait(mutex_);
   return !is_stopped_;
+}
+
+bool RatioGate::wait_for_rest(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  const auto is_at_rest = [this] {
+    mutex_.assert_held();
+    return is_stopped_ || resting_ >= threads_;
+  };
+  while (!is_at_rest() && clock_.wait_until(changed_, mutex_, deadline)) {
+  }
+  return is_at_rest();
 }
 
 void RatioGate::go_on() {

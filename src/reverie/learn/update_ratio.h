@@ -122,13 +122,15 @@ class RatioGate {
   // actors do not wait for batches. It is called under the gate's lock. Call this before any wait.
   void hold_batches_until(std::function<bool()> has_items);
 
-  // Sets how many threads call begin_...(): pause() waits for these. Ended threads do not count.
+  // Sets how many threads call begin_...(): wait_for_rest() waits for these. Ended threads do not count.
   void attach(std::size_t threads);
   void detach();
-  // Blocks every thread before its next step or batch, and waits until all are blocked or have
-  // ended: then no step, batch or round is in progress. False if it is paused already, or stopped,
-  // in which case its threads are about to end. go_on() must follow either way.
+  // Blocks every thread before its next step or batch. False if it is stopped: its threads are
+  // about to end. go_on() must follow either way.
   bool pause();
+  // Waits until all are blocked or have ended, so that no step, batch or round is in progress, or
+  // until it is stopped. False at the deadline.
+  bool wait_for_rest(TimePoint deadline);
   void go_on();
   // Call it before the first step: sets the counts of steps and batches.
   void restore(std::uint64_t collected, std::uint64_t learned);

@@ -149,7 +149,8 @@ TEST(RatioGate, BatchesThatAreHeldHoldNoActorAndBeginWithAnItemOrTheLastStep) {
       is_begun = true;
       gate.detach();
     });
-    EXPECT_TRUE(gate.pause());  // the learner waits, or is about to
+    EXPECT_TRUE(gate.pause());
+    EXPECT_TRUE(gate.wait_for_rest(TimePoint::max()));  // the learner waits, or is about to
     EXPECT_FALSE(is_begun);
     is_there = has_item;
     gate.go_on();
@@ -157,6 +158,16 @@ TEST(RatioGate, BatchesThatAreHeldHoldNoActorAndBeginWithAnItemOrTheLastStep) {
     learner.join();
     EXPECT_EQ(gate.may_collect(), !has_item);
   }
+}
+
+TEST(RatioGate, AThreadThatDoesNotRestIsWaitedForUntilTheDeadlineOrTheStop) {
+  RatioGate gate(options_of(100, 10, 1, 8), Clock::system());
+  gate.attach(1);
+  EXPECT_TRUE(gate.pause());
+  EXPECT_FALSE(gate.wait_for_rest(TimePoint{}));
+  gate.stop();
+  EXPECT_TRUE(gate.wait_for_rest(TimePoint::max()));
+  EXPECT_FALSE(gate.pause());
 }
 
 TEST(RatioGate, StopEndsEveryWaitAndEveryLaterCall) {
