@@ -151,7 +151,11 @@ class StructuredWriter(ReverbEnds, structured.StructuredWriter):
     __slots__ = ()
 
     def append(
-        self, data: Any, *, partial_step: bool = False, timeout_s: float | None = None
+        self,
+        data: Any,  # noqa: ANN401
+        *,
+        partial_step: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
         """Appends a step; see ``reverie.structured.StructuredWriter.append``."""
         try:
