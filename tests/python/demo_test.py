@@ -7,9 +7,10 @@ import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from child_processes import children_of
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("matplotlib")
@@ -92,14 +93,6 @@ def test_missing_extras_are_named_with_how_to_install_them():
         "reverie demo: gymnasium, rich not installed; "
         "pip install 'reverie[demo]' brings what is needed\n"
     )
-
-
-def children_of(pid):
-    """The child processes of process ``pid`` that it has not waited for."""
-    tasks = Path(f"/proc/{pid}/task")
-    return [
-        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
-    ]
 
 
 def until_it_trains(process):

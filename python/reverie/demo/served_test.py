@@ -1,19 +1,11 @@
 """A short training over sockets: processes start, work together, end, and are restarted."""
 
-from pathlib import Path
+import os
 
 import pytest
 
+from child_processes import children_of
 from reverie.demo import served
-
-
-def children():
-    """The child processes that this process has not waited for."""
-    return [
-        int(child)
-        for task in Path("/proc/self/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
 
 
 class Told(list):
@@ -23,7 +15,7 @@ class Told(list):
 
     def __call__(self, kind, **numbers):
         self.append((kind, numbers))
-        self.children = len(children())
+        self.children = len(children_of(os.getpid()))
         if kind == "progress" and numbers["step"] == self.stop_at:
             raise InterruptedError
 
@@ -35,14 +27,14 @@ class Told(list):
 def runs(tmp_path_factory):
     """A training that was interrupted in the middle, and the one that resumes it."""
     folder = tmp_path_factory.mktemp("served")
-    before = len(children())
+    before = len(children_of(os.getpid()))
     first, second = Told(), Told()
     first.stop_at = 1_500
     with pytest.raises(InterruptedError):
         served.learn(5, 2_000, 3, folder, first)
-    assert len(children()) == before
+    assert len(children_of(os.getpid())) == before
     served.learn(5, 2_000, 3, folder, second)
-    assert len(children()) == before
+    assert len(children_of(os.getpid())) == before
     return first, second, before
 
 
