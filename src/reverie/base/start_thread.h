@@ -3,6 +3,7 @@
 //     REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("the journal", [this] { run(); }));
 #pragma once
 
+#include <atomic>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -25,5 +26,21 @@ Result<std::thread> start_thread(std::string_view whose, Body body) {
     return no_thread(whose, error.what());
   }
 }
+
+// Knows which thread runs a body, for code that must not wait for itself. Thread-safe.
+class OwnThread {
+ public:
+  template <typename Body>
+  void run(Body body) {
+    id_ = std::this_thread::get_id();
+    body();
+    id_ = std::thread::id();
+  }
+  // Whether the calling thread is the one in run().
+  bool is_current() const { return id_ == std::this_thread::get_id(); }
+
+ private:
+  std::atomic<std::thread::id> id_{std::thread::id()};
+};
 
 }  // namespace reverie

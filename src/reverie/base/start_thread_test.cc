@@ -18,6 +18,21 @@ TEST(StartThread, RunsTheBodyOnAThreadOfItsOwn) {
   EXPECT_NE(id, std::this_thread::get_id());
 }
 
+TEST(OwnThread, IsTheCurrentOneOnlyWithinItsBody) {
+  OwnThread own;
+  bool is_own = false;
+  bool is_own_afterwards = true;
+  auto started = start_thread("a test", [&] {
+    own.run([&] { is_own = own.is_current(); });
+    is_own_afterwards = own.is_current();
+  });
+  ASSERT_TRUE(started.ok()) << started.status().to_string();
+  EXPECT_FALSE(own.is_current());
+  started->join();
+  EXPECT_TRUE(is_own);
+  EXPECT_FALSE(is_own_afterwards) << "another thread may get its id";
+}
+
 TEST(StartThread, OneThatCannotStartIsRefusedWithARemedyAndRunsNothing) {
   std::atomic<bool> has_run{false};
   const test::NoNewThreads none;

@@ -20,16 +20,23 @@ void TimerQueue::stop() {
     MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
-    if (thread_.get_id() == std::this_thread::get_id()) return;  // a later call joins it
+    if (is_own_thread()) return;  // another call joins it
+    while (is_joining_) changed_.wait(mutex_);
+    if (!thread_.joinable()) return;
     thread = std::move(thread_);
+    is_joining_ = true;
   }
-  if (thread.joinable()) thread.join();
+  thread.join();
+  MutexLock lock(mutex_);
+  is_joining_ = false;
+  changed_.notify_all();
 }
 
 std::uint64_t TimerQueue::schedule(TimePoint when, std::function<void()> run) {
   MutexLock lock(mutex_);
   if (!thread_.joinable() && !stopping_) {
-    Result<std::thread> started = start_thread("timers", [this] { loop(); });
+    Result<std::thread> started =
+        start_thread("timers", [this] { own_thread_.run([this] { loop(); }); });
     if (!started.ok()) return 0;
     thread_ = std::move(started).value();
   }

@@ -13,6 +13,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
+#include "reverie/base/start_thread.h"
 
 namespace reverie {
 
@@ -22,9 +23,11 @@ class TimerQueue {
   explicit TimerQueue(Clock& clock) : clock_(clock) {}
   ~TimerQueue() { stop(); }
 
-  // Runs no more callbacks, and waits for one that is running. Idempotent. A callback may call it,
-  // and does not wait for itself; it must not be the last to.
+  // Runs no more callbacks, and waits for one that is running, as each caller does. A callback may
+  // call it, and does not wait for itself; it must not be the last to.
   void stop();
+  // Whether the calling thread runs a callback of this queue.
+  bool is_own_thread() const { return own_thread_.is_current(); }
 
   // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id; 0, and `run`
   // is never called, if the queue has no thread and none can be started.
@@ -44,7 +47,9 @@ class TimerQueue {
       REVERIE_GUARDED_BY(mutex_);
   std::uint64_t last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool stopping_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_joining_ REVERIE_GUARDED_BY(mutex_) = false;  // a stop() waits for the thread's end
   std::thread thread_ REVERIE_GUARDED_BY(mutex_);
+  OwnThread own_thread_;
 };
 
 // A timer on a TimerQueue that can be moved to an earlier time, and set again after it rang.

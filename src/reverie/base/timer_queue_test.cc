@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -111,6 +112,37 @@ TEST_F(TimerQueueTest, ACallbackMayStopItsQueue) {
   ASSERT_TRUE(eventually([&] { return runs_.count() == 1; }));
   timers_.stop();
   EXPECT_EQ(runs_.numbers(), Numbers{1});
+}
+
+TEST_F(TimerQueueTest, EachCallerOfStopWaitsForACallbackThatRuns) {
+  std::promise<void> has_begun;
+  std::promise<void> may_end;
+  timers_.schedule(clock_.now(), [&] {
+    has_begun.set_value();
+    may_end.get_future().wait();
+    timers_.stop();  // does not wait for itself
+    runs_.add(1)();
+  });
+  has_begun.get_future().wait();
+  const auto stop = [&] {
+    timers_.stop();
+    return runs_.count();
+  };
+  auto first = std::async(std::launch::async, stop);
+  auto second = std::async(std::launch::async, stop);
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  may_end.set_value();
+  EXPECT_EQ(first.get(), 1u);
+  EXPECT_EQ(second.get(), 1u);
+}
+
+TEST_F(TimerQueueTest, OnlyACallbackIsOnTheQueuesOwnThread) {
+  std::promise<bool> is_own;
+  EXPECT_FALSE(timers_.is_own_thread());
+  timers_.schedule(clock_.now(), [&] { is_own.set_value(timers_.is_own_thread()); });
+  EXPECT_TRUE(is_own.get_future().get());
+  EXPECT_FALSE(timers_.is_own_thread());
 }
 
 TEST_F(TimerQueueTest, WithoutAThreadItTakesNoTimerUntilItCanStartOne) {
