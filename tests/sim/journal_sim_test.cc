@@ -25,6 +25,7 @@
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"
+#include "tests/support/ending_checkpoints.h"
 #include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
@@ -1126,6 +1127,44 @@ TEST(Journal, AnInsertThatWaitedIsNotConfirmedAfterARepairThatFailed) {
   ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
   EXPECT_TRUE(store.service->log()->check().ok());
   EXPECT_TRUE(insert("uniform", 13).ok());
+}
+
+// Of the two threads of a journal: the one that writes, and the one that only syncs.
+TEST(Journal, TheCompletionOfAChangeMayDropTheLastReferenceToItsStore) {
+  for (const bool differ : {false, true}) {
+    SCOPED_TRACE(differ);
+    const auto folder =
+        std::filesystem::temp_directory_path() / format("reverie-journal-{}-last", getpid());
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    std::promise<std::thread::id> completed;
+    std::promise<std::thread::id> ended;
+    std::promise<void> is_last;
+    const std::shared_future<void> may_write = is_last.get_future().share();
+    std::atomic<bool> waits{false};
+    HookedFileSystem files(FileSystem::system());
+    files.before_append = [&](std::size_t) {
+      if (waits) may_write.wait();
+      return Status();
+    };
+    Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/true,
+               folder.string(), differ ? tables_that_differ() : tables());
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    store.service->set_checkpoints(std::make_unique<testing::EndingCheckpoints>(ended));
+    waits = true;
+    Item item = testing::make_item(1, 1.0);
+    (void)store.service->insert(
+        {.table = "queue", .items = {&item, 1}},
+        [&completed, held = store.service](const InsertResult& result) mutable {
+          EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+          held.reset();
+          completed.set_value(std::this_thread::get_id());
+        });
+    store.service.reset();
+    is_last.set_value();
+    const std::thread::id own = completed.get_future().get();
+    EXPECT_NE(own, std::this_thread::get_id());
+    EXPECT_NE(ended.get_future().get(), own) << "it would wait for itself";
+  }
 }
 
 TEST(Journal, AnIntervalIsConfirmedDuringASync) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "reverie/base/log.h"
-#include "reverie/base/start_thread.h"
 #include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/served_checkpoints.h"
@@ -65,7 +64,8 @@ CheckpointWorker::~CheckpointWorker() REVERIE_NO_THREAD_SAFETY_ANALYSIS {
 
 Status CheckpointWorker::start() {
   if (thread_.joinable()) return {};
-  REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("checkpoints", [this] { run(); }));
+  REVERIE_ASSIGN_OR_RETURN(
+      thread_, start_thread("checkpoints", [this] { own_thread_.run([this] { run(); }); }));
   return {};
 }
 

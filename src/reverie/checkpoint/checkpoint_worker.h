@@ -20,6 +20,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/checkpoint/checkpointer.h"
 
 namespace reverie::checkpoint {
@@ -57,6 +58,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   void cancel(RequestId id) override;
   void abandon() override;
   void stop() override;
+  bool is_own_thread() const override { return own_thread_.is_current(); }
   StoreOrigin origin() const override;
   void set_loaded(std::string path) { loaded_ = std::move(path); }
 
@@ -95,6 +97,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   Duration pause_ = Duration::zero();  // after the failures since the last checkpoint
   TimePoint paused_until_;
   std::thread thread_ REVERIE_GUARDED_BY(mutex_);
+  OwnThread own_thread_;
   ForkGuard fork_guard_;
 };
 

@@ -262,6 +262,28 @@ TEST(ClosingAStore, TheFolderIsHeldUntilTheFirstOfTwoCallersHasEndedTheJournal) 
   EXPECT_TRUE(Checkpointer::open(folder.string(), {}).ok());
 }
 
+TEST(ClosingAStore, TheCompletionOfACheckpointMayDropTheLastReference) {
+  const auto folder = std::filesystem::temp_directory_path() / format("reverie-last-{}", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  auto store = open_checkpointed(
+                   {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, {},
+                   {.path = folder.string()})
+                   .value();
+  std::promise<void> is_last;
+  std::promise<Status> written;
+  (void)store->checkpoint({}, [&, held = store](const Result<std::string>& path) mutable {
+    is_last.get_future().wait();
+    held.reset();
+    written.set_value(path.status());
+  });
+  store.reset();
+  is_last.set_value();
+  const Status status = written.get_future().get();
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(test::eventually([&] { return Checkpointer::open(folder.string(), {}).ok(); }))
+      << "another thread closes the store, which releases the folder";
+}
+
 // Checkpoints that only record whether they were abandoned.
 class RecordedCheckpoints final : public StoreCheckpoints {
  public:
@@ -270,6 +292,7 @@ class RecordedCheckpoints final : public StoreCheckpoints {
   void cancel(RequestId) override {}
   void abandon() override { is_abandoned_ = true; }
   void stop() override {}
+  bool is_own_thread() const override { return false; }
   StoreOrigin origin() const override { return {}; }
 
  private:

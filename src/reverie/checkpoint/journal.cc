@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "reverie/base/log.h"
-#include "reverie/base/start_thread.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/durable_files/journal_frames.h"
 #include "reverie/durable_files/section_file.h"
@@ -91,10 +90,12 @@ Status Journal::start() {
         file, group, item, kJournalFileBytesMax);
   }
   if (!options_.has_thread) return {};
-  REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("the journal", [this] { run(); }));
+  REVERIE_ASSIGN_OR_RETURN(
+      thread_, start_thread("the journal", [this] { own_thread_.run([this] { run(); }); }));
   if (syncs_groups()) return {};
-  REVERIE_ASSIGN_OR_RETURN(sync_thread_,
-                           start_thread("the journal's syncs", [this] { run_syncs(); }));
+  REVERIE_ASSIGN_OR_RETURN(sync_thread_, start_thread("the journal's syncs", [this] {
+                             own_sync_thread_.run([this] { run_syncs(); });
+                           }));
   return {};
 }
 

@@ -39,6 +39,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/start_thread.h"
 #include "reverie/checkpoint/journal_records.h"
 #include "reverie/checkpoint/journal_replay.h"
 #include "reverie/checkpoint/open_draws.h"
@@ -112,6 +113,9 @@ class Journal final : public StoreLog {
   void confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) override;
   bool confirms_later() const override { return options_.has_thread; }
   void close() override;
+  bool is_own_thread() const override {
+    return own_thread_.is_current() || own_sync_thread_.is_current();
+  }
   std::uint64_t cut() override;
   Status before_publish() override;
   void end_checkpoint(bool is_written) override;
@@ -261,6 +265,8 @@ class Journal final : public StoreLog {
 
   std::thread thread_;
   std::thread sync_thread_;
+  OwnThread own_thread_;
+  OwnThread own_sync_thread_;
 };
 
 template <typename Write>

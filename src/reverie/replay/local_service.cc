@@ -4,6 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "reverie/base/log.h"
+#include "reverie/base/start_thread.h"
+
 namespace reverie {
 namespace {
 
@@ -36,7 +39,7 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
   REVERIE_ASSIGN_OR_RETURN(auto holders, ChunkHolders::make(tables, options.memory));
   context->memory = std::move(options.memory);
   context->chunks.set_holders(std::move(holders));
-  auto service = std::shared_ptr<LocalService>(new LocalService(context));
+  auto service = std::shared_ptr<LocalService>(new LocalService(context), &LocalService::end);
   const Registry& registry = options.registry ? *options.registry : shipped_components();
   for (TableOptions& table : tables) {
     REVERIE_ASSIGN_OR_RETURN(auto core,
@@ -59,6 +62,17 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
   return service;
 }
 
+// A thread of the store cannot wait for its own end.
+void LocalService::end(LocalService* store) {
+  const bool is_own = store->context_->timers.is_own_thread() ||
+                      (store->log_ && store->log_->is_own_thread()) ||
+                      (store->checkpoints_ && store->checkpoints_->is_own_thread());
+  if (!is_own || !store->fork_guard_.check("store").ok()) return delete store;
+  auto ending = start_thread("the end of a store", [store] { delete store; });
+  if (ending.ok()) return ending->detach();
+  log_warning("a store stays open as long as the process: {}", ending.status().message());
+}
+
 LocalService::~LocalService() {
   if (!fork_guard_.check("store").ok()) return;  // the threads and locks belong to the parent
   close();
@@ -67,12 +81,10 @@ LocalService::~LocalService() {
 }
 
 RequestId LocalService::insert(InsertRequest request, Done<InsertResult> done) {
-  auto found = table(request.table);
-  if (!found.ok()) {
-    done({found.status(), 0});
-    return 0;
-  }
-  return (*found)->insert(request, std::move(done));
+  const auto found = table(request.table);
+  if (found.ok()) return (*found)->insert(request, std::move(done));
+  done({found.status(), 0});
+  return 0;
 }
 
 std::size_t LocalService::insert_at_once(std::string_view table_name, std::span<Item> items) {
@@ -87,13 +99,11 @@ std::size_t LocalService::insert_views(std::string_view table_name,
 }
 
 RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
-  auto found = table(request.table);
-  if (!found.ok()) {
-    request.batch.clear();
-    done({found.status(), std::move(request.batch)});
-    return 0;
-  }
-  return (*found)->sample(std::move(request), std::move(done));
+  const auto found = table(request.table);
+  if (found.ok()) return (*found)->sample(std::move(request), std::move(done));
+  request.batch.clear();
+  done({found.status(), std::move(request.batch)});
+  return 0;
 }
 
 const std::atomic<double>* LocalService::mass(std::string_view name) {
@@ -126,13 +136,10 @@ Status LocalService::check_mutation(const MutateRequest& request) {
 }
 
 RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> done) {
-  auto found = open_table(request.table);
+  const auto found = open_table(request.table);
   MutateResult result;
-  if (found.ok()) {
-    result = (*found)->mutate(request);
-  } else {
-    result.status = found.status();
-  }
+  result.status = found.status();
+  if (found.ok()) result = (*found)->mutate(request);
   if (found.ok() && (*found)->has_log() && result.updated + result.deleted > 0) {
     return (*found)->confirm(
         request.is_waited_for ? StoreLog::Caller::kWaits : StoreLog::Caller::kGoesOn,
@@ -146,13 +153,10 @@ RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> 
 }
 
 RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> done) {
-  auto found = open_table(request.table);
+  const auto found = open_table(request.table);
   LookupResult result;
-  if (found.ok()) {
-    result = (*found)->lookup(request.keys);
-  } else {
-    result.status = found.status();
-  }
+  result.status = found.status();
+  if (found.ok()) result = (*found)->lookup(request.keys);
   done(std::move(result));
   return 0;
 }
@@ -171,10 +175,8 @@ RequestId LocalService::reset(std::string_view name, Done<Status> done) {
 }
 
 RequestId LocalService::info(Done<Result<std::vector<TableInfo>>> done) {
-  Status status = fork_guard_.check("store");
-  if (status.ok()) status = check_open();
-  if (!status.ok()) {
-    done(status);
+  if (Status status = check_open(); !status.ok()) {
+    done(std::move(status));
     return 0;
   }
   std::vector<TableInfo> infos;
@@ -184,12 +186,8 @@ RequestId LocalService::info(Done<Result<std::vector<TableInfo>>> done) {
 }
 
 RequestId LocalService::why_blocked(std::string_view name, Done<Result<BlockedReport>> done) {
-  auto found = open_table(name);
-  if (found.ok()) {
-    done((*found)->why_blocked());
-  } else {
-    done(found.status());
-  }
+  const auto found = open_table(name);
+  done(found.ok() ? (*found)->why_blocked() : Result<BlockedReport>(found.status()));
   return 0;
 }
 
@@ -200,9 +198,7 @@ RequestId LocalService::new_client(Done<Result<std::uint64_t>> done) {
 
 RequestId LocalService::checkpoint(std::span<const std::byte> payload,
                                    Done<Result<std::string>> done) {
-  Status status = fork_guard_.check("store");
-  if (status.ok()) status = check_open();
-  if (!status.ok()) {
+  if (Status status = check_open(); !status.ok()) {
     done(std::move(status));
     return 0;
   }
@@ -214,14 +210,13 @@ RequestId LocalService::checkpoint(std::span<const std::byte> payload,
 }
 
 void LocalService::cancel(RequestId id) {
+  if (!fork_guard_.check("store").ok()) return;
   const bool is_checkpoint =
       (id & StoreCheckpoints::kCheckpointIds) == StoreCheckpoints::kCheckpointIds;
-  if (is_checkpoint && fork_guard_.check("store").ok()) {
-    if (checkpoints_) checkpoints_->cancel(id);
-    return;
-  }
   const auto index = static_cast<std::size_t>(id >> kTableShift);
-  if (id != 0 && index < tables_.size() && fork_guard_.check("store").ok()) {
+  if (is_checkpoint) {
+    if (checkpoints_) checkpoints_->cancel(id);
+  } else if (id != 0 && index < tables_.size()) {
     tables_[index]->cancel(id);
   }
 }
@@ -249,6 +244,7 @@ void LocalService::set_log(std::unique_ptr<StoreLog> log) {
 }
 
 Status LocalService::check_open() const {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
   return closed_ ? cancelled("the store is closed") : Status();
 }
 

@@ -51,11 +51,14 @@ class StoreCheckpoints {
   virtual StoreOrigin origin() const = 0;
   // Begins a stop(), and does not wait for it. Nothing is accepted any more.
   virtual void abandon() = 0;
+  // Whether the calling thread is one that stop() waits for.
+  virtual bool is_own_thread() const = 0;
 };
 
 class LocalService final : public ReplayService {
  public:
-  // INVALID_ARGUMENT: no table, two of one name, or invalid options; see TableCore::make.
+  // INVALID_ARGUMENT: no table, two of one name, or invalid options; see TableCore::make. If a
+  // thread of the store drops the last reference, another one ends it, soon after.
   static Result<std::shared_ptr<LocalService>> open(std::vector<TableOptions> tables,
                                                     StoreOptions options);
   ~LocalService() override;
@@ -81,8 +84,7 @@ class LocalService final : public ReplayService {
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   // Also waits for completions that another thread of the store runs: that of the deadlines, and
-  // those of a log and of checkpoints, on which it must not be called, nor the store be destroyed.
-  // A second caller waits for the first.
+  // those of a log and of checkpoints, on which it must not be called. A second caller waits too.
   void close() override;
 
   // Only an embedded store offers this. NOT_FOUND lists the existing tables.
@@ -118,6 +120,7 @@ class LocalService final : public ReplayService {
 
  private:
   explicit LocalService(std::shared_ptr<StoreContext> context) : context_(std::move(context)) {}
+  static void end(LocalService* store);
   // For calls that a table does not refuse by itself once the store is closed.
   Result<Table*> open_table(std::string_view name);
   // Has every table check again the inserts that wait for room.

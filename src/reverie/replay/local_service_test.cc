@@ -13,6 +13,7 @@
 #include "reverie/replay/chunk_store.h"
 #include "reverie/selectors/uniform_selector.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/ending_checkpoints.h"
 #include "tests/support/eventually.h"
 #include "tests/support/forwarding_selector.h"
 #include "tests/support/items.h"
@@ -319,6 +320,30 @@ TEST(LocalService, TheCompletionOfADeadlineMayCloseItsStore) {
   clock.advance(seconds(1));
   is_closed.get_future().wait();
   EXPECT_FALSE(service->check_open().ok());
+}
+
+TEST(LocalService, TheCompletionOfADeadlineMayDropTheLastReferenceToItsStore) {
+  std::promise<std::thread::id> completed;
+  std::promise<std::thread::id> ended;
+  ManualClock clock;
+  auto service = open_with(clock);
+  service->set_checkpoints(std::make_unique<testing::EndingCheckpoints>(ended));
+  sample_for_a_second(*service, clock, [&](const SampleResult&) {
+    service.reset();
+    completed.set_value(std::this_thread::get_id());
+  });
+  clock.advance(seconds(1));
+  EXPECT_NE(ended.get_future().get(), completed.get_future().get()) << "it would wait for itself";
+}
+
+TEST(LocalService, AnotherThreadThatDropsTheLastReferenceEndsTheStoreItself) {
+  std::promise<std::thread::id> ended;
+  auto service = open({fifo("a")});
+  service->set_checkpoints(std::make_unique<testing::EndingCheckpoints>(ended));
+  service.reset();
+  auto end = ended.get_future();
+  ASSERT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(end.get(), std::this_thread::get_id());
 }
 
 TEST(LocalService, CallbacksReportAWaitAndNotACallServedAtOnce) {

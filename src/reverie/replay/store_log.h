@@ -99,6 +99,8 @@ class StoreLog {
   virtual bool confirms_later() const = 0;
   // Writes what is left, and completes all confirmations.
   virtual void close() = 0;
+  // Whether the calling thread is one that close() waits for.
+  virtual bool is_own_thread() const = 0;
 
   // --- Checkpoints.
   // Called under the locks of all tables: the number of the last record that a checkpoint of this

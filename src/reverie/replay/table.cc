@@ -409,32 +409,27 @@ void Table::unpin(std::uint64_t token) noexcept {
 
 template <typename Pick>
 void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
-  for (std::size_t i = 0; i < inserts_.size();) {
-    const Status status = pick(inserts_[i], [&] {
-      mutex_.assert_held();
-      return insert_timed_out(inserts_[i].applied, inserts_[i].items.size());
-    });
-    if (status.ok()) {
-      ++i;
-      continue;
+  const auto complete_those = [&](auto& requests, auto timed_out) {
+    mutex_.assert_held();
+    for (auto it = requests.begin(); it != requests.end();) {
+      const Status status = pick(*it, [&] { return timed_out(*it); });
+      if (status.ok()) {
+        ++it;
+        continue;
+      }
+      auto gone = std::move(*it);
+      it = requests.erase(it);
+      complete(std::move(gone), status, now, effects);
     }
-    WaitingInsert gone = std::move(inserts_[i]);
-    inserts_.erase(inserts_.begin() + static_cast<std::ptrdiff_t>(i));
-    complete(std::move(gone), status, now, effects);
-  }
-  for (std::size_t i = 0; i < samples_.size();) {
-    const Status status = pick(samples_[i], [&] {
-      mutex_.assert_held();
-      return sample_timed_out(samples_[i].request.batch.size(), samples_[i].request.count);
-    });
-    if (status.ok()) {
-      ++i;
-      continue;
-    }
-    WaitingSample gone = std::move(samples_[i]);
-    samples_.erase(samples_.begin() + static_cast<std::ptrdiff_t>(i));
-    complete(std::move(gone), status, now, effects);
-  }
+  };
+  complete_those(inserts_, [this](const WaitingInsert& waiting) {
+    mutex_.assert_held();
+    return insert_timed_out(waiting.applied, waiting.items.size());
+  });
+  complete_those(samples_, [this](const WaitingSample& waiting) {
+    mutex_.assert_held();
+    return sample_timed_out(waiting.request.batch.size(), waiting.request.count);
+  });
 }
 
 bool Table::complete_expired(TimePoint now, Effects& effects) {
