@@ -301,6 +301,42 @@ void insert_numbers(Case& store, const std::string& table, ItemKey begin, ItemKe
   }
 }
 
+TEST(Journal, CorruptItemsAreCountedAfterARestart) {
+  for (const bool has_checkpoint : {false, true}) {
+    sim::FileSystem files(1);
+    {
+      Case store(files, Durability::kSync);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 4));
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 4, 7));
+      SampleRequest one{.table = "queue", .count = 1, .deadline = TimePoint{0}};
+      ASSERT_TRUE(sample_and_wait(*store.service, std::move(one)).status.ok());
+      const auto report = [&](std::string_view table, std::vector<ItemKey> keys) {
+        std::vector<CorruptItem> corrupt;
+        for (const ItemKey key : keys) corrupt.push_back({key, 0, "damaged"});
+        MutateRequest request;
+        request.table = table;
+        request.corrupt = corrupt;
+        EXPECT_TRUE(mutate_and_wait(*store.service, request).status.ok());
+      };
+      report("uniform", {1, 2, 99});
+      if (has_checkpoint) {
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+      report("uniform", {3});
+      report("queue", {4});  // which has left with its only sample
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 7, 8));  // confirms it
+    }
+    const Case again(files, Durability::kSync);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    const std::vector<TableInfo> infos = info_and_wait(*again.service).value();
+    EXPECT_EQ(infos[0].corrupt_items, 3);
+    EXPECT_EQ(infos[0].current_size, 0);
+    EXPECT_EQ(infos[2].corrupt_items, 1);
+    EXPECT_EQ(infos[2].current_size, 3);
+  }
+}
+
 TEST(Journal, UnreceivedDrawsAreDrawnAgainInOrderAfterACrash) {
   enum class Checkpoint { kNone, kBeforeTheReceipt, kAfterIt };
   for (const auto checkpoint :

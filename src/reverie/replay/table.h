@@ -258,7 +258,6 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};
   Duration sample_wait_ REVERIE_GUARDED_BY(mutex_){};
   std::int64_t missing_updates_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::int64_t corrupt_items_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 template <typename Step>

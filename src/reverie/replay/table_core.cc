@@ -203,6 +203,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     if (!was_last) continue;
     const Slot slot = take_slot(after);
     if (slot == kNoSlot) continue;  // no memory: the item is not restored
+    const std::size_t episodes = state_->episodes.size();
     const TrajectoryView& view = batch.trajectories()[i];
     Trajectory trajectory(Ref<const Layout>::share(view.layout), view.pieces());
     const bool has_key =
@@ -212,6 +213,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
       slots.give_back(slot);
       continue;
     }
+    num_deleted_episodes_ -= static_cast<std::int64_t>(state_->episodes.size() - episodes);
     StoredItem& stored = slots.whole(slot);
     stored.trajectory = std::move(trajectory);
     stored.key = batch.keys()[i];
@@ -328,11 +330,12 @@ std::vector<ChunkKey> TableCore::erase_corrupt(ItemKey key, std::size_t draws, T
                                                Aftermath& after) {
   now_ = now;
   const auto slot = state_->keys.find(key);
+  if (slot || options_.max_times_sampled >= 1) ++corrupt_items_;
   if (!slot) return {};
   state_->slots.will_change(*slot);
   BriefItem& stored = state_->slots[*slot];
   for (std::size_t i = 0; i < draws && stored.times_sampled > 0; ++i) {
-    --stored.times_sampled;
+    if (--stored.times_sampled == 0) --num_unique_samples_;
     limiter_.take_back_sample();
   }
   std::vector<ChunkKey> chunks;
@@ -422,6 +425,7 @@ TableInfo TableCore::info() const {
   info.num_episodes = static_cast<std::int64_t>(state_->episodes.size());
   info.num_deleted_episodes = num_deleted_episodes_;
   info.num_unique_samples = num_unique_samples_;
+  info.corrupt_items = corrupt_items_;
   info.inserts = limiter_.inserts();
   info.samples = limiter_.samples();
   info.deletes = limiter_.deletes();

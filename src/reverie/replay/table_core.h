@@ -117,10 +117,11 @@ class TableCore final : private TableAccess {
   std::span<const Slot> updated_slots() const { return slots_; }
   std::span<const double> updated_priorities() const { return values_; }
   std::size_t erase(std::span<const ItemKey> keys, TimePoint now, Aftermath& after);
-  // Undoes `draws` draws of an item and removes it. Returns the keys of its chunks; empty if there
-  // is no such item.
+  // Undoes `draws` draws of an item, removes it, and counts it. Returns the keys of its chunks;
+  // empty if there is no such item: it is counted if it may have left with its last sample.
   std::vector<ChunkKey> erase_corrupt(ItemKey key, std::size_t draws, TimePoint now,
                                       Aftermath& after);
+  std::int64_t corrupt_items() const { return corrupt_items_; }
   // The item's priority and ticket, if it is there.
   struct Found {
     double priority;
@@ -286,6 +287,7 @@ class TableCore final : private TableAccess {
   Ref<ByteAccount> account_ = make_ref<ByteAccount>();  // of this table's chunks, if max_bytes
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
+  std::int64_t corrupt_items_ = 0;
   bool is_frozen_ = false;
   bool has_evicted_ = false;
   // The effects of the last insert.

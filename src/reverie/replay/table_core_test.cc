@@ -427,6 +427,44 @@ TEST(TableCore, EpisodesAreCountedWhileTheyHaveItems) {
   EXPECT_EQ(core->info().num_deleted_episodes, 1);
 }
 
+TEST(TableCore, AnEpisodeWhoseItemIsHandedBackIsNotCountedAsDeleted) {
+  ChunkStore chunk_store{std::nullopt};
+  TableOptions options = table_options("t", "Fifo", "Fifo", 4, unlimited());
+  options.max_times_sampled = 1;
+  auto core = make_core(options, chunk_store);
+  Aftermath after;
+  EXPECT_TRUE(core->insert(make_item(1, 1.0, 0, 1, {1, 100, 0}), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(2, 1.0, 0, 1, {2, 100, 1}), kNow, after).ok());
+  SampleBatch batch;
+  EXPECT_EQ(core->sample(2, false, kNow, batch, after), 2u);
+  EXPECT_EQ(core->info().num_deleted_episodes, 1);
+  EXPECT_EQ(core->take_back(batch, 0, 2, kNow, after), 2u);
+  EXPECT_EQ(core->info().num_episodes, 1);
+  EXPECT_EQ(core->info().num_deleted_episodes, 0);
+  batch.clear();
+  EXPECT_EQ(core->sample(1, false, kNow, batch, after), 1u);
+  EXPECT_EQ(core->take_back(batch, 0, 1, kNow, after), 1u);
+  EXPECT_EQ(core->info().num_deleted_episodes, 0) << "the episode had another item meanwhile";
+}
+
+TEST(TableCore, ACorruptItemWhoseDrawsAreUndoneIsNoUniqueSample) {
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Fifo", "Fifo", 4, unlimited()), chunk_store);
+  Aftermath after;
+  EXPECT_TRUE(core->insert(make_item(1, 1.0), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(2, 1.0), kNow, after).ok());
+  SampleBatch batch;
+  EXPECT_EQ(core->sample(3, false, kNow, batch, after), 3u);  // each time the oldest
+  EXPECT_EQ(core->info().num_unique_samples, 1);
+  EXPECT_EQ(core->erase_corrupt(1, 3, kNow, after).size(), 1u);
+  EXPECT_EQ(core->info().num_unique_samples, 0);
+  EXPECT_EQ(core->info().samples, 0);
+  EXPECT_EQ(core->sample(2, false, kNow, batch, after), 2u);
+  EXPECT_EQ(core->erase_corrupt(2, 1, kNow, after).size(), 1u);
+  EXPECT_EQ(core->info().num_unique_samples, 1) << "another reader drew it";
+  EXPECT_EQ(core->info().corrupt_items, 2);
+}
+
 TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
   ChunkStore chunk_store{std::nullopt};
   auto a = make_core(table_options("a", "Fifo", "Fifo", 10, unlimited()), chunk_store);

@@ -73,6 +73,7 @@ Result<TableCore::Frozen> TableCore::freeze(std::int64_t calendar_offset_ns) {
     image.max_priority = max_priority_;
     image.num_deleted_episodes = num_deleted_episodes_;
     image.num_unique_samples = num_unique_samples_;
+    image.corrupt_items = corrupt_items_;
     image.slots = state_->slots.numbers();
     for (const auto& extension : extensions_) {
       image.extension_states.push_back(extension->save(calendar_offset_ns));
@@ -174,6 +175,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
   }
   num_deleted_episodes_ = image.num_deleted_episodes;
   num_unique_samples_ = image.num_unique_samples;
+  corrupt_items_ = image.corrupt_items;
   for (std::size_t e = 0; e < extensions_.size(); ++e) {
     const bool is_known = e < image.options.extensions.size() &&
                           e < image.extension_states.size() &&

@@ -73,9 +73,7 @@ void Table::log_updates(TimePoint now) {
   log_->on_update(log_index_, now, core_->updated_slots(), core_->updated_priorities());
 }
 
-// Rare, so each item has its own critical section. With max_times_sampled an item that is not found
-// is counted too: it may have been removed with its last sample. In other tables it was evicted, or
-// reported by another reader, and is not counted.
+// Rare, so each item has its own critical section.
 void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
   struct Report {
     const CorruptItem* item;
@@ -94,9 +92,11 @@ void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result)
         result.status = closed_status();
         return;
       }
+      const std::int64_t before = core_->corrupt_items();
       chunks = core_->erase_corrupt(key, draws, now, effects.after);
-      if (log_ != nullptr && !chunks.empty()) log_->on_corrupt(log_index_, now, key, draws);
-      if (!chunks.empty() || options().max_times_sampled >= 1) number = ++corrupt_items_;
+      if (core_->corrupt_items() == before) return;
+      number = core_->corrupt_items();
+      if (log_ != nullptr) log_->on_corrupt(log_index_, now, key, draws);
     });
     if (!result.status.ok()) return;
     result.deleted += chunks.empty() ? 0 : 1;

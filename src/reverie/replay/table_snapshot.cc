@@ -65,7 +65,6 @@ Status Table::freeze_from(std::span<const std::shared_ptr<Table>> tables,
     auto frozen = table->core_->freeze(table->context_->calendar_offset_ns);
     if (!frozen.ok()) return frozen.status();
     frozen->image.missing_updates = table->missing_updates_;
-    frozen->image.corrupt_items = table->corrupt_items_;
     snapshot = std::make_unique<FrozenTable>(table, std::move(*frozen));
     const std::size_t place = snapshots.size();
     snapshots.push_back(nullptr);
@@ -86,7 +85,6 @@ Status Table::restore(RestoredTable& table) {
         core_->restore(table, context_->clock.now(), context_->calendar_offset_ns));
     restored_slots_ = table.image.slots.used;
     missing_updates_ = table.image.missing_updates;
-    corrupt_items_ = table.image.corrupt_items;
     publish_mass();
   }
   if (ChunkHolders* const holders = context_->chunks.holders()) holders->shrink();

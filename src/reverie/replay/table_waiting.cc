@@ -134,8 +134,7 @@ std::string Table::why_no_insert() const {
     const WaitingInsert& front = inserts_.front();
     reason = format(
         "the store's items hold {} bytes and the next one brings {} more, over max_bytes {}; "
-        "delete "
-        "or sample items out, or raise max_bytes",
+        "delete or sample items out, or raise max_bytes",
         context_->chunks.used_bytes(),
         ChunkStore::new_bytes(front.items[front.applied].trajectory.view()),
         *context_->chunks.max_bytes());
@@ -174,7 +173,6 @@ TableInfo Table::info() {
   info.pending_inserts = static_cast<std::int64_t>(inserts_.size());
   info.pending_samples = static_cast<std::int64_t>(samples_.size());
   info.missing_updates = missing_updates_;
-  info.corrupt_items = corrupt_items_;
   // Waiting requests count with the time that they have waited so far.
   const TimePoint now = context_->clock.now();
   Duration insert_wait = insert_wait_;
