@@ -591,8 +591,27 @@ TEST_P(ReplayServiceSuite, DescribesItsTables) {
   EXPECT_FALSE(infos[1].options.signature.has_value());
 }
 
+TEST_P(ReplayServiceSuite, DistinctSamplesRepeatNothingOrAreRefused) {
+  const auto service = open({fifo_table()});
+  for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 4;
+  request.distinct = true;
+  const SampleResult result = sample_and_wait(*service, std::move(request));
+  std::vector<ItemKey> keys = keys_of(result.batch);
+  std::ranges::sort(keys);
+  if (lacks(Lack::kDistinct)) {
+    EXPECT_EQ(result.status.code(), StatusCode::kUnimplemented) << result.status.to_string();
+    EXPECT_EQ(keys, std::vector<ItemKey>());
+  } else {
+    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+    EXPECT_EQ(keys, (std::vector<ItemKey>{1, 2, 3, 4}));
+  }
+}
+
 TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
-  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement, or from several stores";
+  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it refuses them all";
   const auto service = open({fifo_table(4)});
   SampleRequest request;
   request.table = "t";
@@ -689,7 +708,7 @@ TEST_P(ReplayServiceSuite, ImmediateRequestsOfThreadsNeverTimeOutUnlessABoundBlo
 }
 
 TEST_P(ReplayServiceSuite, ARequestThatLacksDistinctItemsDoesNotBlockOthers) {
-  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement, or from several stores";
+  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it refuses them all";
   const auto service = open({fifo_table()});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
   Outcome<SampleResult> four;

@@ -724,13 +724,17 @@ TEST_F(ShardedStore, EveryCallOnAClosedClientSaysThatItIsClosed) {
   EXPECT_EQ(sample(1).status.message(), closed);
 }
 
-TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {
-  open(2, table_of("Uniform"));
-  SampleRequest request;
-  request.table = "t";
-  request.distinct = true;
-  EXPECT_EQ(sample_and_wait(*service_, std::move(request)).status.code(),
-            StatusCode::kUnimplemented);
+TEST_F(ShardedStore, DistinctSamplesAreRefusedHoweverManyShardsThereAre) {
+  for (const std::size_t count : {1, 2}) {
+    open(count, table_of("Uniform"));
+    ASSERT_TRUE(insert(1).ok());
+    SampleRequest request;
+    request.table = "t";
+    request.distinct = true;
+    expect_refused(sample_and_wait(*service_, std::move(request)).status,
+                   StatusCode::kUnimplemented,
+                   {format("here of {}", count), "sample with replacement"});
+  }
 }
 
 // While shards come and go, each confirmed item is in some shard, and no caller waits for ever.

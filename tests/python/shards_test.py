@@ -209,6 +209,14 @@ def test_a_batch_is_drawn_from_whichever_shards_have_items(serve):
         client.sample_batch("q", 1, timeout_s=0.2)
 
 
+@pytest.mark.parametrize("count", [1, SHARDS])
+def test_distinct_samples_of_shards_are_refused(serve, count):
+    _, client = serve(*(table() for _ in range(count)))
+    fill(client, 8)
+    with pytest.raises(errors.UnimplementedError, match=f"here of {count}; sample with replac"):
+        client.sample_batch("t", 4, distinct=True)
+
+
 def test_errors_name_the_shard(serve):
     servers, _ = serve(table(), table())
     addresses = [f"localhost:{server.port}" for server in servers]

@@ -221,10 +221,10 @@ void ShardedService::on_connections_changed() {
 
 RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done) {
   Status refused = is_closed() ? closed_status() : check_sample_request(request);
-  if (refused.ok() && request.distinct && connections_.size() > 1) {
+  if (refused.ok() && request.distinct) {
     refused = unimplemented(
-        "distinct samples of {} shards are not possible; sample with replacement, or from one "
-        "shard",
+        "distinct samples of shards are not possible, here of {}; sample with replacement, or from "
+        "an embedded store",
         connections_.size());
   }
   if (!refused.ok()) {

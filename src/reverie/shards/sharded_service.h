@@ -22,7 +22,7 @@
 //   only, as long as this object lives.
 //
 // These hold for each shard but not for the whole: the order of a table, and that a refused batch
-// of updates changes nothing. Distinct samples are refused if there is more than one shard.
+// of updates changes nothing. Distinct samples are refused.
 //
 // See docs/concepts/shards.md for what a lost shard loses, limiters, and weights.
 #pragma once
