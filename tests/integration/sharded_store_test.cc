@@ -661,6 +661,26 @@ TEST_F(ShardedStore, RequestsWaitWhenNoShardAnswers) {
   EXPECT_EQ(sizes(), (Counts{0, 1}));
 }
 
+// The first shard is lost before the call to it returns; the insert waits for room in the second.
+TEST_F(ShardedStore, AnInsertThatWentOnToAnotherShardIsCancelledThere) {
+  TableOptions full = queue();
+  full.rate_limiter = RateLimiter::queue(1);
+  open({queue(), full});
+  Item before = make_item(1, 1.0);
+  ASSERT_TRUE(insert_and_wait(*stores_[1], {"t", {&before, 1}}).status.ok());
+  flaky_[0]->lose_next_insert();
+  Item item = make_item(2, 1.0);
+  std::optional<StatusCode> ended;
+  const RequestId id =
+      service_->insert({"t", {&item, 1}, TimePoint::max()},
+                       [&](const InsertResult& result) { ended = result.status.code(); });
+  ASSERT_NE(id, 0u);
+  ASSERT_TRUE(flaky_[0]->has_lost_insert());
+  EXPECT_FALSE(ended);
+  service_->cancel(id);
+  EXPECT_EQ(ended, StatusCode::kCancelled);
+}
+
 TEST_F(ShardedStore, ARequestCancelledWhileItIsWokenDoesNotWaitForAShardAgain) {
   open(1, table_of("Uniform"));
   flaky_[0]->set(Mode::kGone);

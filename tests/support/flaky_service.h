@@ -48,6 +48,9 @@ class FlakyService final : public ReplayService {
     return held_.size();
   }
   void lose_next_mutation() { is_next_mutation_lost_ = true; }
+  // It fails before its call returns.
+  void lose_next_insert() { is_next_insert_lost_ = true; }
+  bool has_lost_insert() const { return !is_next_insert_lost_; }
   int mutations() const { return mutations_; }
   int sample_requests() const { return sample_requests_; }
 
@@ -62,6 +65,10 @@ class FlakyService final : public ReplayService {
   }
 
   RequestId insert(InsertRequest request, Done<InsertResult> done) override {
+    if (is_next_insert_lost_.exchange(false)) {
+      done({unavailable("the connection was lost"), 0});
+      return 0;
+    }
     if (is_here()) return inner_->insert(request, std::move(done));
     auto items = std::make_shared<std::vector<Item>>();
     for (Item& item : request.items) items->push_back(std::move(item));
@@ -180,6 +187,7 @@ class FlakyService final : public ReplayService {
   const std::shared_ptr<ReplayService> inner_;
   std::atomic<int> mutations_{0};
   std::atomic<bool> is_next_mutation_lost_{false};
+  std::atomic<bool> is_next_insert_lost_{false};
   std::atomic<int> sample_requests_{0};
   Mutex mutex_;
   Mode mode_ REVERIE_GUARDED_BY(mutex_) = Mode::kUp;

@@ -28,7 +28,8 @@ struct ShardedService::Insert {
   TimePoint deadline;
   Done<InsertResult> done;
   Mutex mutex;
-  std::optional<ShardConnections::Call> call REVERIE_GUARDED_BY(mutex);
+  std::uint64_t attempts REVERIE_GUARDED_BY(mutex) = 0;
+  std::optional<ShardConnections::Call> call REVERIE_GUARDED_BY(mutex);  // of the last attempt
   bool is_cancelled REVERIE_GUARDED_BY(mutex) = false;
   bool is_refused REVERIE_GUARDED_BY(mutex) = false;
 };
@@ -91,6 +92,11 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
     const Item& item = insert->items[i];
     items.push_back({item.key, item.priority, item.trajectory.copy(), item.version});
   }
+  std::uint64_t attempt = 0;
+  {
+    MutexLock lock(insert->mutex);
+    attempt = ++insert->attempts;
+  }
   const ShardConnections::Call call = connections_.call<InsertResult>(
       *shard,
       [&](ReplayService& service, Done<InsertResult> done) {
@@ -102,7 +108,8 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
   bool is_cancelled = false;
   {
     MutexLock lock(insert->mutex);
-    insert->call = call;
+    // If this attempt has failed already, a later one may have kept its call.
+    if (insert->attempts == attempt) insert->call = call;
     is_cancelled = insert->is_cancelled;
   }
   if (is_cancelled) connections_.cancel(call);
