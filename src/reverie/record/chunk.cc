@@ -82,13 +82,13 @@ Ref<Chunk> Chunk::encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std
   chunk->form_ = std::make_unique<Form>();
   Form& form = *chunk->form_;
   form.encoded = {std::move(storage), std::move(columns)};
+  form.rows = rows;
   form.envelope = envelope;
   chunk->check_places(form.encoded);
   form.readers.store(Form::kEncoded | Form::kGone, std::memory_order_relaxed);
   const MutexLock lock(form.mutex);
   form.size_bytes = sizeof(Chunk) + sizeof(Form) + form.encoded.storage.size_bytes() +
                     form.encoded.columns.size() * sizeof(EncodedColumn);
-  chunk->publish(rows);
   return chunk;
 }
 
@@ -100,11 +100,12 @@ void Chunk::check_places(const EncodedColumns& encoded) const {
   }
 }
 
-void Chunk::replace_rows(EncodedColumns encoded) {
-  REVERIE_CHECK(is_compressible() && is_raw());
+void Chunk::replace_rows(EncodedColumns encoded, std::uint32_t rows) {
+  REVERIE_CHECK(is_compressible() && is_raw() && rows >= this->rows());
   check_places(encoded);
   Form& form = *form_;
   form.encoded = std::move(encoded);
+  form.rows = rows;
   {
     const MutexLock lock(form.mutex);
     const std::size_t size = sizeof(Chunk) + sizeof(Form) + form.encoded.storage.size_bytes() +

@@ -122,7 +122,11 @@ class Chunk final : public RefCounted<Chunk> {
   EpisodeId episode() const { return origin_.episode; }
   std::uint32_t first_step() const { return origin_.first_step; }
   std::uint32_t capacity() const { return capacity_; }
-  std::uint32_t rows() const { return rows_.load(std::memory_order_acquire); }
+  // Of an encoded chunk, those of its columns. So a reader that may meet a compressible chunk asks
+  // for them before it takes a RawRows, which it does not get once there are more.
+  std::uint32_t rows() const {
+    return is_raw() ? rows_.load(std::memory_order_acquire) : form_->rows;
+  }
   // Whether the rows are raw now. A compressible chunk may become encoded at any time unless a
   // RawRows is held; only its writer knows when.
   bool is_raw() const { return form_ == nullptr || !form_->is_encoded(); }
@@ -183,7 +187,9 @@ class Chunk final : public RefCounted<Chunk> {
   // Seals a compressible chunk for good: its published rows are these columns from now on, and the
   // raw rows are released once no reader is left. Requires one entry for each column, each inside
   // the storage.
-  void replace_rows(EncodedColumns encoded);
+  void replace_rows(EncodedColumns encoded) { replace_rows(std::move(encoded), rows()); }
+  // The same by columns of `rows` rows, of which the last were never raw. Requires rows >= rows().
+  void replace_rows(EncodedColumns encoded, std::uint32_t rows);
 
   // --- The store's accounting: how many of its items refer to this chunk.
   // add_item() is true for the first item, remove_item() for the last.
@@ -251,6 +257,7 @@ class Chunk final : public RefCounted<Chunk> {
     Envelope envelope = Envelope::kNone;
     std::atomic<std::uint32_t> readers{0};
     EncodedColumns encoded;  // fixed once kEncoded is set
+    std::uint32_t rows = 0;  // of these; fixed too
     Mutex mutex;
     std::size_t size_bytes REVERIE_GUARDED_BY(mutex) = 0;
     std::vector<Charge> charges REVERIE_GUARDED_BY(mutex);

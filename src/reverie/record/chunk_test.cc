@@ -134,6 +134,26 @@ TEST(CompressibleChunk, FreesItsRawRowsOnceNoReaderUsesThem) {
   EXPECT_EQ(bytes_of((*rows)[7]), testing::frame(7, 20));
 }
 
+TEST(CompressibleChunk, MayBeReplacedByColumnsOfMoreRowsThanItHasRaw) {
+  CountingAllocator allocator;
+  const Ref<Chunk> whole = compressible_chunk(10, allocator);
+  const ColumnTry lz4{.codec = CodecId::kLz4};
+  const Ref<Chunk> chunk =
+      Chunk::open(whole->shared_schema(), {}, 10, 0, allocator, Chunk::Kind::kCompressible).value();
+  for (std::uint32_t r = 0; r < 4; ++r) chunk->set_row(0, r, testing::frame(r, 20));
+  chunk->publish(4);
+  const RawRows reader(*chunk);
+  EXPECT_EQ(chunk->rows(), 4u);
+  chunk->replace_rows(encode_columns(*whole, {&lz4, 1}, allocator).value(), 10);
+  EXPECT_EQ(chunk->rows(), 10u);
+  EXPECT_FALSE(RawRows(*chunk)) << "not all of these rows are raw";
+  EXPECT_EQ(bytes_of(chunk->row_bytes(0, 3)), testing::frame(3, 20)) << "a reader is not disturbed";
+  const auto rows = decode_column(chunk->encoded_column(0).codec, chunk->schema().column(0),
+                                  chunk->rows(), chunk->encoded_bytes(0));
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(bytes_of((*rows)[9]), testing::frame(9, 20));
+}
+
 TEST(CompressibleChunk, AccountsFollowItsSize) {
   CountingAllocator allocator;
   const Ref<ByteAccount> one = make_ref<ByteAccount>();

@@ -106,13 +106,13 @@ void InsertLedger::put_bytes(std::span<const std::byte> bytes, bool is_in_bulk,
 // Sends the published rows that were not sent yet, or the whole chunk if it was encoded meanwhile.
 void InsertLedger::send_rows(Known& known) {
   const Chunk& chunk = *known.chunk;
+  const std::uint32_t end = chunk.rows();
   RawRows raw(chunk);
   if (!raw) {
     if (!known.is_encoded) send_columns(known, Record::kReplace);
     return;
   }
   const std::uint32_t begin = known.rows;
-  const std::uint32_t end = chunk.rows();
   const ChunkSchema& schema = chunk.schema();
   // Rows of varying size are copied, since they are not contiguous.
   const bool is_in_bulk = !schema.has_variable() &&

@@ -298,8 +298,7 @@ Status InsertMirror::take_columns() {
                        std::move(encoded.storage), std::move(encoded.columns));
     return {};
   }
-  mirrored->chunk->publish(columns.rows);
-  mirrored->chunk->replace_rows(std::move(encoded));
+  mirrored->chunk->replace_rows(std::move(encoded), columns.rows);
   return {};
 }
 

@@ -1,13 +1,18 @@
 #include "reverie/adapters/peer/insert_mirror.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/adapters/peer/insert_ledger.h"
 #include "reverie/record/compact.h"
+#include "tests/scale.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -125,6 +130,34 @@ TEST_F(InsertMirrorTest, ColumnsThatTheWriterCompressedReplaceTheRows) {
   EXPECT_EQ(copy.rows(), 3u);
   EXPECT_EQ(value_of(first[0].item.trajectory.view()), 0);
   EXPECT_EQ(value_of(second[0].item.trajectory.view()), 2);
+}
+
+// As a checkpoint does: it counts the rows, then reads those that are raw.
+TEST_F(InsertMirrorTest, AReaderFindsNoRawRowsThatArriveOnlyCompressed) {
+  for (std::int64_t round = 0; round < scaled(300, 10'000); ++round) {
+    const Ref<Chunk> chunk = open_chunk(8, 2, Chunk::Kind::kCompressible);
+    const auto first = send(item_over(*chunk, 1, 1.0, 0, 2));
+    const Chunk& copy = *first[0].item.trajectory.pieces()[0].chunk;
+    while (chunk->rows() < 8) append_row(*chunk);
+    const ColumnTry lz4{.codec = CodecId::kLz4};
+    chunk->replace_rows(encode_columns(*chunk, {&lz4, 1}, Allocator::heap()).value());
+    std::atomic<bool> reads{false};
+    std::uint32_t raw_rows = 0;
+    std::thread reader([&] {
+      while (true) {
+        const std::uint32_t rows = copy.rows();
+        const RawRows raw(copy);
+        if (!raw) return;
+        raw_rows = std::max(raw_rows, rows);
+        reads = true;
+      }
+    });
+    ASSERT_TRUE(test::eventually([&] { return reads.load(); }));
+    send(item_over(*chunk, 2, 1.0, 7, 1));
+    reader.join();
+    ASSERT_EQ(raw_rows, 2u) << "round " << round;
+    ASSERT_EQ(copy.rows(), 8u);
+  }
 }
 
 TEST_F(InsertMirrorTest, ACompressedChunkArrivesCompressed) {
