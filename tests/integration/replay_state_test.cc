@@ -153,6 +153,19 @@ TEST_F(ReplayStateTest, RestoredStateIsSavedAsTheSameBytes) {
   EXPECT_EQ(loaded().manifest.payload, before);
 }
 
+// Its newest items refer to rows that get their actions later.
+TEST_F(ReplayStateTest, ACheckpointThatDoesNotHoldTheStreamsIsRefusedWithTheRemedy) {
+  saved_.go_on(51);
+  expect_refused(to_->write(*saved_.service, {}).status(), StatusCode::kFailedPrecondition,
+                 {"table 't'", "write_replay_state()"});
+  saved_.save(*to_);
+  Buffers restored;
+  checkpoint::LoadedCheckpoint from = loaded();
+  const Status status = restored.load(from);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(restored.go_on(101), saved_.go_on(101));
+}
+
 TEST_F(ReplayStateTest, SeveralTablesContinueLikeTheSavedOnes) {
   const TransitionOptions options{.capacity = 60, .env_count = 2, .n_step = 3};
   const auto to = checkpoint::Checkpointer::open("/shards", {.files = &files_}).value();

@@ -1522,6 +1522,28 @@ TEST(Journal, AChunkThatNoRecordCanHoldIsRefusedBeforeAnythingIsInserted) {
 }
 
 // The loss is found by a change that writes to the ring, or by a sync that reads what is in it.
+TEST(Journal, AnItemWhoseRowsAreNotAllThereIsRefusedBeforeAnythingIsInserted) {
+  sim::FileSystem files(1);
+  Case store(files, Durability::kSync);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  const Ref<Chunk> chunk = Chunk::open(float_schema(), {1, 2, 0}, 4, 0, Allocator::heap()).value();
+  for (std::uint32_t row = 0; row < 4; ++row) {
+    const auto value = static_cast<float>(row);
+    chunk->set_row(0, row, std::as_bytes(std::span(&value, 1)));
+  }
+  chunk->publish(3);
+  const auto insert = [&](std::uint32_t length) {
+    std::vector<Item> items;
+    items.push_back(item_over(*chunk, 1, 1.0, 0, 2));
+    items.push_back(item_over(*chunk, 2, 1.0, 1, length));
+    return insert_and_wait(*store.service, {"uniform", items, TimePoint{0}}).status;
+  };
+  expect_refused(insert(3), StatusCode::kFailedPrecondition,
+                 {"4 rows", "has 3 so far", "durability \"none\""});
+  EXPECT_EQ(info_and_wait(*store.service).value()[0].current_size, 0);
+  EXPECT_TRUE(insert(2).ok());
+}
+
 TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
   for (const bool is_found_by_sync : {false, true}) {
     SCOPED_TRACE(is_found_by_sync);

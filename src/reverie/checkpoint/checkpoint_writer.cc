@@ -106,6 +106,7 @@ class Writer {
     checkpoint::write_table(snapshot.image(), out);
     REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kTable, bytes));
     has_records_ = snapshot.image().has_records;
+    table_ = snapshot.image().options.name;
 
     // u64 first slot, u32 count, records
     std::vector<std::byte> records;
@@ -187,7 +188,12 @@ class Writer {
     index = found->second;
     if (!is_new) return {};
     const std::uint32_t rows = chunk.rows();
-    REVERIE_CHECK(rows >= rows_wanted && rows > 0);
+    if (rows < rows_wanted) {
+      return failed_precondition(
+          "table '{}' has an item of {} rows of a chunk that has {} so far: the replay buffer that "
+          "writes it goes on; write the checkpoint within write_replay_state()",
+          table_, rows_wanted, rows);
+    }
     const Stored* stored = stored_as(chunk, rows);
     if (stored == nullptr) {
       REVERIE_ASSIGN_OR_RETURN(stored, store_chunk(chunk, rows));
@@ -361,6 +367,7 @@ class Writer {
   std::vector<std::byte> buffer_;      // of what is to go there
   std::uint64_t chunks_bytes_ = 0;
   std::uint32_t chunks_crc_ = 0;
+  std::string_view table_;  // that is written
   bool has_records_ = true;
   std::uint64_t journal_position_ = 0;
 

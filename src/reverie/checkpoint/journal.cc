@@ -178,33 +178,9 @@ void Journal::begin_file() {
 }
 
 Status Journal::prepare(std::span<const Item> items) {
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t size_bytes,
+                           recordable_bytes(items, options_.item_bytes_max));
   // Small rows take as long to write under the table's lock as taking the journal's lock would.
-  std::size_t size_bytes = 0;
-  for (const Item& item : items) {
-    const Chunk* last = nullptr;
-    std::uint64_t item_bytes = 0;
-    for (const Piece& piece : item.trajectory.pieces()) {
-      size_bytes += piece.length * piece.chunk->schema().step_bytes();
-      if (std::exchange(last, piece.chunk) == piece.chunk) continue;
-      // Once rows have been written, they may have to be again, in another file.
-      const std::size_t size = piece.chunk->size_bytes();
-      if (size > kRecordedChunkBytesMax) {
-        return invalid_argument(
-            "a chunk takes {} bytes; the bound for a table with durability is {}; insert its rows "
-            "as several chunks, or give the table durability \"none\"",
-            size, kRecordedChunkBytesMax);
-      }
-      item_bytes += size;
-    }
-    if (item_bytes <= options_.item_bytes_max) continue;
-    item_bytes = recorded_bytes(item.trajectory.pieces());
-    if (item_bytes > options_.item_bytes_max) {
-      return invalid_argument(
-          "the chunks of an item take {} bytes; the bound for a table with durability is {}; "
-          "insert shorter items, or give the table durability \"none\"",
-          item_bytes, options_.item_bytes_max);
-    }
-  }
   if (size_bytes <= kSmallBytes) return {};
   MutexLock lock(mutex_);
   for (const Item& item : items) {

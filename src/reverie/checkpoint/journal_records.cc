@@ -50,6 +50,16 @@ class Fields {
   std::size_t size_ = 0;
 };
 
+// What the chunks of these pieces take, each once.
+std::uint64_t recorded_bytes(std::span<const Piece> pieces) {
+  std::uint64_t size = 0;
+  std::unordered_set<const Chunk*> known;
+  for (const Piece& piece : pieces) {
+    if (known.insert(piece.chunk).second) size += piece.chunk->size_bytes();
+  }
+  return size;
+}
+
 }  // namespace
 
 // Appends while it lives.
@@ -121,13 +131,42 @@ bool join(std::span<const std::byte> records, std::span<const LateRows> late,
   });
 }
 
-std::uint64_t recorded_bytes(std::span<const Piece> pieces) {
-  std::uint64_t size = 0;
-  std::unordered_set<const Chunk*> known;
-  for (const Piece& piece : pieces) {
-    if (known.insert(piece.chunk).second) size += piece.chunk->size_bytes();
+Result<std::size_t> recordable_bytes(std::span<const Item> items, std::uint64_t item_bytes_max) {
+  std::size_t size_bytes = 0;
+  for (const Item& item : items) {
+    const Chunk* last = nullptr;
+    std::uint64_t item_bytes = 0;
+    for (const Piece& piece : item.trajectory.pieces()) {
+      size_bytes += piece.length * piece.chunk->schema().step_bytes();
+      const std::uint64_t row_end = std::uint64_t{piece.offset} + piece.length;
+      const std::uint32_t rows = piece.chunk->rows();
+      if (row_end > rows) {
+        return failed_precondition(
+            "an item has {} rows of a chunk that has {} so far: the replay buffer that writes it "
+            "goes on; give its table durability \"none\", and save it by write_replay_state()",
+            row_end, rows);
+      }
+      if (std::exchange(last, piece.chunk) == piece.chunk) continue;
+      // Once rows have been written, they may have to be again, in another file.
+      const std::size_t size = piece.chunk->size_bytes();
+      if (size > kRecordedChunkBytesMax) {
+        return invalid_argument(
+            "a chunk takes {} bytes; the bound for a table with durability is {}; insert its rows "
+            "as several chunks, or give the table durability \"none\"",
+            size, kRecordedChunkBytesMax);
+      }
+      item_bytes += size;
+    }
+    if (item_bytes <= item_bytes_max) continue;
+    item_bytes = recorded_bytes(item.trajectory.pieces());
+    if (item_bytes > item_bytes_max) {
+      return invalid_argument(
+          "the chunks of an item take {} bytes; the bound for a table with durability is {}; "
+          "insert shorter items, or give the table durability \"none\"",
+          item_bytes, item_bytes_max);
+    }
   }
-  return size;
+  return size_bytes;
 }
 
 std::vector<std::size_t> ends_of_parts(const SampleBatch& batch, std::size_t begin, std::size_t end,

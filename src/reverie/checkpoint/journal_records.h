@@ -62,8 +62,10 @@ inline constexpr std::size_t kRecordHeaderBytes = 5;
 inline constexpr std::size_t kRecordedChunkBytesMax =
     (std::size_t{4} << 30) - (std::size_t{4} << 20);
 
-// What the chunks of these pieces take, each once.
-std::uint64_t recorded_bytes(std::span<const Piece> pieces);
+// The size of the rows of these items; or why one of them cannot be recorded: INVALID_ARGUMENT if
+// the chunks of an item take more than `item_bytes_max`, or one of them more than a record,
+// FAILED_PRECONDITION if an item has rows that are not published yet.
+Result<std::size_t> recordable_bytes(std::span<const Item> items, std::uint64_t item_bytes_max);
 
 // Divides the draws [begin, end) of a batch into parts, in order: where each one ends. The record
 // of a part, with the chunks that it refers to, takes at most `bytes_max`, or the part is one draw.

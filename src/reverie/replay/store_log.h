@@ -50,8 +50,8 @@ class StoreLog {
   // Ok, or why a change that needs a confirmation is refused, before it is made: check(), or
   // RESOURCE_EXHAUSTED while the log is as large as it may become.
   virtual Status admit() = 0;
-  // Called without a lock, before the items are inserted: writes their large parts.
-  // INVALID_ARGUMENT, and nothing is written, if one is too large for a log.
+  // Called without a lock, before the items are inserted: writes their large parts. An error, and
+  // nothing is written, if one is too large for a log, or some of its rows are not there yet.
   virtual Status prepare(std::span<const Item> items) = 0;
 
   // --- Under the table's lock, right after the change.
