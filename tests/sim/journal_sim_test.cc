@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,8 +30,10 @@
 #include "tests/support/eventually.h"
 #include "tests/support/hooked_file_system.h"
 #include "tests/support/items.h"
+#include "tests/support/no_more_memory.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
+#include "tests/support/resident.h"
 
 namespace reverie::checkpoint {
 namespace {
@@ -1575,6 +1578,106 @@ TEST(Journal, AFailedRingEndsTheJournalUntilTheNextCheckpoint) {
     }
     const Case again(FileSystem::system(), Durability::kInterval, std::uint64_t{1} << 20,
                      /*has_thread=*/true, folder.string());
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
+  }
+}
+
+// On the thread that writes, and on the one that waits for its confirmation.
+TEST(Journal, WithoutMemoryForAGroupItFailsUntilTheNextCheckpoint) {
+  for (const bool is_waited_for : {false, true}) {
+    SCOPED_TRACE(is_waited_for);
+    const auto folder =
+        std::filesystem::temp_directory_path() / format("reverie-journal-{}-short", getpid());
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    std::atomic<bool> is_short{false};
+    HookedFileSystem files(FileSystem::system());
+    files.before_append = [&](std::size_t) {
+      if (is_short) throw std::bad_alloc();
+      return Status();
+    };
+    std::string before;
+    {
+      Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/true,
+                 folder.string());
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 4));
+      is_short = true;
+      Item item = testing::make_item(4, 1.0);
+      InsertRequest request{.table = "uniform", .items = {&item, 1}};
+      request.is_waited_for = is_waited_for;
+      std::promise<InsertResult> answer;
+      (void)store.service->insert(request, [&](InsertResult result) { answer.set_value(result); });
+      const InsertResult result = answer.get_future().get();
+      expect_refused(result.status, StatusCode::kResourceExhausted,
+                     {"memory", "once a checkpoint can be written"});
+      EXPECT_TRUE(result.is_unlogged);
+      is_short = false;
+      EXPECT_FALSE(store.service->log()->check().ok());
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      EXPECT_TRUE(store.service->log()->check().ok());
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 5, 8));
+      before = store.text();
+      store.service->close();
+    }
+    const Case again(FileSystem::system(), Durability::kSync, std::uint64_t{1} << 20,
+                     /*has_thread=*/true, folder.string());
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.text(), before);
+  }
+}
+
+// Before the items are inserted, and with a record that has begun.
+TEST(Journal, WithoutMemoryForARecordItFailsUntilTheNextCheckpoint) {
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  constexpr std::size_t kLargeBytes = std::size_t{96} << 20;  // has to be mapped
+  for (const bool is_prepared : {false, true}) {
+    SCOPED_TRACE(is_prepared);
+    sim::FileSystem files(1);
+    std::string before;
+    {
+      Case store(files, Durability::kSync);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 1, 4));
+      StoreLog& log = *store.service->log();
+      const std::uint64_t position = log.position();
+      if (is_prepared) {
+        constexpr std::uint32_t kRows = 1000;  // so few are copied into the record
+        std::vector<Ref<Chunk>> chunks;
+        std::vector<Piece> pieces;
+        for (std::size_t bytes = 0; bytes < kLargeBytes; bytes += kRows * sizeof(float)) {
+          chunks.push_back(testing::float_chunk(0, kRows, {chunks.size() + 1, 1, 0}));
+          pieces.push_back({chunks.back().get(), 0, kRows});
+        }
+        const auto layout = make_ref<Layout>(
+            std::vector<LayoutColumn>{
+                {{"x", DType::kFloat32, {}}, 0, 0, static_cast<std::uint16_t>(pieces.size())}},
+            "x");
+        Item item{4, 1.0, Trajectory(layout, pieces)};
+        const testing::NoMoreMemory none;
+        const Status refused =
+            insert_and_wait(*store.service, {"uniform", {&item, 1}, TimePoint{0}}).status;
+        expect_refused(refused, StatusCode::kResourceExhausted, {"memory"});
+      } else {
+        const std::vector<Slot> evicted(kLargeBytes / sizeof(Slot));
+        const Item item = testing::make_item(4, 1.0);
+        LoggedInsert logged;
+        logged.key = item.key;
+        logged.trajectory = item.trajectory.view();
+        logged.evicted = evicted;
+        const testing::NoMoreMemory none;
+        log.on_insert(0, TimePoint{0}, logged);
+      }
+      EXPECT_EQ(log.check().code(), StatusCode::kResourceExhausted) << log.check().to_string();
+      EXPECT_FALSE(log.is_durable(0, log.position()));
+      EXPECT_GT(log.position(), position);
+      EXPECT_EQ(info_and_wait(*store.service).value()[0].current_size, 3);
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      EXPECT_TRUE(log.check().ok()) << log.check().to_string();
+      ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "uniform", 5, 8));
+      before = store.text();
+    }
+    const Case again(files, Durability::kSync);
     ASSERT_TRUE(again.status.ok()) << again.status.to_string();
     EXPECT_EQ(again.text(), before);
   }

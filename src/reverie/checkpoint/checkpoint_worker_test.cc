@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,6 +196,31 @@ TEST_F(CheckpointWorkerTest, FailedCheckpointsOfALargeJournalAreTriedAgainAfterG
   insert();
   ASSERT_NO_FATAL_FAILURE(step_until(12));
   EXPECT_EQ(tries[11] - tries[10], std::chrono::seconds(1)) << "a checkpoint ends the pauses";
+}
+
+TEST_F(CheckpointWorkerTest, OneWithoutMemoryFailsAndTheNextLeavesNothingOfIt) {
+  bool is_short = true;
+  files_.before_create_folder = [&]() -> Status {
+    if (is_short) throw std::bad_alloc();
+    return {};
+  };
+  const auto write = [&] {
+    std::promise<Status> written;
+    (void)worker_->checkpoint(
+        {}, [&](const Result<std::string>& path) { written.set_value(path.status()); });
+    return written.get_future().get();
+  };
+  expect_refused(write(), StatusCode::kResourceExhausted, {"no memory to write a checkpoint"});
+  is_short = false;
+  files_.before_append = [](std::size_t) -> Status { throw std::bad_alloc(); };
+  expect_refused(write(), StatusCode::kResourceExhausted, {"no memory to write a checkpoint"});
+  for (const std::string& name : files_.list(folder_.string()).value()) {
+    EXPECT_TRUE(name.starts_with("journal") || name == kLockName) << name;
+  }
+  files_.before_append = nullptr;
+  const Status status = write();
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(service_->log()->size_bytes(), 0u) << "the journal begins again after a checkpoint";
 }
 
 TEST(CheckpointWorkerThread, OneThatCannotStartRefusesTheStoreOrTheRequestThatNeedsIt) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <utility>
 
 #include "reverie/checkpoint/folder.h"
@@ -395,6 +396,11 @@ void mark_stored(const Chunk& chunk, const StoredChunks::Chunks::value_type& ent
   stored.marked.emplace(mark, &entry);
 }
 
+Status no_memory_to_write() {
+  return resource_exhausted(
+      "there is no memory to write a checkpoint; free some, or save a smaller store");
+}
+
 Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
                                  StoredChunks& stored) {
   if (request.payload.size() > kPayloadBytesMax) {
@@ -402,12 +408,14 @@ Result<Written> write_checkpoint(LocalService& service, const WriteRequest& requ
         "the payload has {} bytes; the bound is {}; make what is saved with it smaller",
         request.payload.size(), kPayloadBytesMax);
   }
-  Result<Written> written = Status(StatusCode::kInternal, "not written");
+  Result<Written> written = no_memory_to_write();
   StoredChunks known;
-  {
+  try {
     Writer writer(service, request, stored);
     written = writer.write();
     if (written.ok()) known = writer.known();
+  } catch (const std::bad_alloc&) {
+    // If it is written, the next one shares nothing with it.
   }
   if (written.ok()) {
     stored = std::move(known);

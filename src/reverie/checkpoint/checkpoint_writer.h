@@ -100,5 +100,7 @@ struct Written {
 // `is_cancelled`. On an error nothing is published and `stored` is unchanged.
 Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
                                  StoredChunks& stored);
+// RESOURCE_EXHAUSTED: the error if there is no memory for that.
+Status no_memory_to_write();
 
 }  // namespace reverie::checkpoint

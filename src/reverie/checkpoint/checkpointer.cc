@@ -2,6 +2,7 @@
 #include "reverie/checkpoint/checkpointer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "reverie/base/clock.h"
@@ -173,8 +174,12 @@ Result<Written> Checkpointer::write(LocalService& store, std::span<const std::by
   const std::atomic<bool> never{false};
   const MutexLock lock(mutex_);
   if (!lock_) return cancelled("the store is closed, and '{}' was let go", place_.root);
-  Result<Written> written =
-      write_locked(store, payload, is_cancelled != nullptr ? *is_cancelled : never);
+  Result<Written> written = no_memory_to_write();
+  try {
+    written = write_locked(store, payload, is_cancelled != nullptr ? *is_cancelled : never);
+  } catch (const std::bad_alloc&) {
+    // What it has left is removed when the next one begins.
+  }
   if (StoreLog* const log = store.log()) log->end_checkpoint(written.ok());
   return written;
 }

@@ -53,6 +53,7 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
       options_(options),
       durability_(durability_of(tables, options.durability)),
       has_unsynced_(std::ranges::count(durability_, Durability::kInterval) > 0),
+      no_memory_(failure(resource_exhausted("there was no memory for its records; free some"))),
       writer_(tables, calendar_offset_ns),
       window_(2 * options.interval),
       file_(replayed.next_file),
@@ -182,91 +183,101 @@ Status Journal::prepare(std::span<const Item> items) {
                            recordable_bytes(items, options_.item_bytes_max));
   // Small rows take as long to write under the table's lock as taking the journal's lock would.
   if (size_bytes <= kSmallBytes) return {};
-  MutexLock lock(mutex_);
-  for (const Item& item : items) {
-    record_locked([&](RecordWriter& writer) { writer.prepare(item); });
-  }
-  return {};
+  locked([&] {
+    mutex_.assert_held();
+    for (const Item& item : items) {
+      record_locked([&](RecordWriter& writer) { writer.prepare(item); });
+    }
+  });
+  return check();
 }
 
 void Journal::on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) {
-  MutexLock lock(mutex_);
-  if (!item.session.empty()) {
-    auto found = sessions_.find(item.session);
-    if (found == sessions_.end()) found = sessions_.try_emplace(std::string(item.session)).first;
-    found->second.add(item.number);
-  }
-  change_locked(now, [&](RecordWriter& writer) { writer.insert(table, now, item); });
+  locked([&] {
+    mutex_.assert_held();
+    if (!item.session.empty()) {
+      auto found = sessions_.find(item.session);
+      if (found == sessions_.end()) found = sessions_.try_emplace(std::string(item.session)).first;
+      found->second.add(item.number);
+    }
+    change_locked(now, [&](RecordWriter& writer) { writer.insert(table, now, item); });
+  });
 }
 
 void Journal::on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
                         std::span<const double> priorities) {
-  MutexLock lock(mutex_);
-  change_locked(now, [&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
+  change(now, [&](RecordWriter& writer) { writer.update(table, now, slots, priorities); });
 }
 
 void Journal::on_erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) {
-  MutexLock lock(mutex_);
-  change_locked(now, [&](RecordWriter& writer) { writer.erase(table, now, keys); });
+  change(now, [&](RecordWriter& writer) { writer.erase(table, now, keys); });
 }
 
 void Journal::on_corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) {
-  MutexLock lock(mutex_);
-  change_locked(now, [&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
+  change(now, [&](RecordWriter& writer) { writer.corrupt(table, now, key, draws); });
 }
 
 void Journal::on_sample(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                         std::size_t begin, SampleKind kind) {
-  MutexLock lock(mutex_);
-  if (kind == SampleKind::kAwaited) open_draws_[table].add(batch, begin);
-  change_locked(now, [&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
+  locked([&] {
+    mutex_.assert_held();
+    if (kind == SampleKind::kAwaited) open_draws_[table].add(batch, begin);
+    change_locked(now,
+                  [&](RecordWriter& writer) { writer.sample(table, now, batch, begin, kind); });
+  });
 }
 
 void Journal::on_settle(std::string_view session, std::uint64_t below) {
-  MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return;
-  if (below == UINT64_MAX) {
-    sessions_.erase(found);
-  } else {
-    found->second.drop_below(below);
-  }
-  record_locked([&](RecordWriter& writer) { writer.settled(session, below); });
+  locked([&] {
+    mutex_.assert_held();
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    if (below == UINT64_MAX) {
+      sessions_.erase(found);
+    } else {
+      found->second.drop_below(below);
+    }
+    record_locked([&](RecordWriter& writer) { writer.settled(session, below); });
+  });
 }
 
 void Journal::on_receive(std::uint32_t table, std::span<const DrawId> draws) {
-  MutexLock lock(mutex_);
-  for (const DrawId& draw : draws) open_draws_[table].remove(draw);
-  record_locked([&](RecordWriter& writer) { writer.receipt(table, draws); });
+  locked([&] {
+    mutex_.assert_held();
+    for (const DrawId& draw : draws) open_draws_[table].remove(draw);
+    record_locked([&](RecordWriter& writer) { writer.receipt(table, draws); });
+  });
 }
 
 void Journal::on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch,
                            std::size_t begin, std::size_t end, std::size_t count, bool by_item) {
-  MutexLock lock(mutex_);
-  if (by_item) {
+  if (!by_item) {
+    change(now,
+           [&](RecordWriter& writer) { writer.draws(table, -static_cast<std::int64_t>(count)); });
+    return;
+  }
+  locked([&] {
+    mutex_.assert_held();
     for (std::size_t i = begin; i < end; ++i) {
       open_draws_[table].remove({batch.tickets()[i], batch.times_sampled()[i]});
     }
-  }
-  if (!by_item) {
-    change_locked(
-        now, [&](RecordWriter& writer) { writer.draws(table, -static_cast<std::int64_t>(count)); });
-    return;
-  }
-  // The last part first: so they are undone.
-  std::vector<std::size_t> bounds = ends_of_parts(batch, begin, end, options_.group_bytes_max);
-  bounds.insert(bounds.begin(), begin);
-  for (std::size_t i = bounds.size() - 1; i > 0; --i) {
-    change_locked(now, [&](RecordWriter& writer) {
-      writer.take_back(table, now, batch, bounds[i - 1], bounds[i]);
-    });
-  }
+    // The last part first: so they are undone.
+    std::vector<std::size_t> bounds = ends_of_parts(batch, begin, end, options_.group_bytes_max);
+    bounds.insert(bounds.begin(), begin);
+    for (std::size_t i = bounds.size() - 1; i > 0; --i) {
+      change_locked(now, [&](RecordWriter& writer) {
+        writer.take_back(table, now, batch, bounds[i - 1], bounds[i]);
+      });
+    }
+  });
 }
 
 void Journal::on_reset(std::uint32_t table, TimePoint now) {
-  MutexLock lock(mutex_);
-  open_draws_[table].clear();
-  change_locked(now, [&](RecordWriter& writer) { writer.reset(table); });
+  locked([&] {
+    mutex_.assert_held();
+    open_draws_[table].clear();
+    change_locked(now, [&](RecordWriter& writer) { writer.reset(table); });
+  });
 }
 
 // --- Writing ---------------------------------------------------------------------------------
@@ -310,6 +321,16 @@ Status Journal::write_group(Pending& pending, bool syncs) {
 }
 
 Status Journal::write_pending(bool syncs) {
+  try {
+    return write_groups(syncs);
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(mutex_);
+    if (failed_.ok()) fail_without_memory();
+    return no_memory_;
+  }
+}
+
+Status Journal::write_groups(bool syncs) {
   std::vector<Pending> pending;
   std::uint64_t last = 0;
   bool is_ring_lost = false;
@@ -374,26 +395,6 @@ Status Journal::write_pending(bool syncs) {
   return {};
 }
 
-void Journal::fail(const Status& status) {
-  {
-    MutexLock lock(mutex_);
-    if (!failed_.ok()) return;
-    failed_ = Status(status.code(),
-                     format("the journal cannot be written, so nothing is confirmed any more, "
-                            "though memory serves on: {}; once a checkpoint can be written it goes "
-                            "on",
-                            status.message()));
-    has_failed_.store(true, std::memory_order_release);
-    // Records after the cut of a checkpoint in progress are still needed, since it repairs the
-    // journal.
-    if (!is_recovering_) drop_records();
-    // A number that no record has. What is changed from now on is not recorded, and is confirmed up
-    // to this number: never, although everything before it may be in the ring.
-    last_record_.fetch_add(1, std::memory_order_release);
-  }
-  log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
-}
-
 Status Journal::sync() {
   Status status;
   if (syncs_groups()) {
@@ -448,7 +449,10 @@ void Journal::close() {
   if (open_) {
     // The record declares everything before it as synced, so that damage there is distinguished
     // from an interrupted write.
-    record([](RecordWriter& writer) { writer.mark(); });
+    locked([this] {
+      mutex_.assert_held();
+      record_locked([](RecordWriter& writer) { writer.mark(); });
+    });
     if (!write_pending(/*syncs=*/false).ok()) return;
     open_.reset();
   }
@@ -460,17 +464,6 @@ void Journal::close() {
   // The files, or a checkpoint, have everything.
   const Status status = remove_ring(files_, root_);
   if (!status.ok()) log_warning("the journal's ring stays: {}", status.message());
-}
-
-void Journal::drop_records() {
-  writer_.records.clear();
-  writer_.take_late();
-  writer_.has_lost_rows = false;
-  begin_group();
-  writer_.count = 0;
-  largest_change_ = 0;
-  writer_.begin_file();
-  pending_.clear();
 }
 
 }  // namespace reverie::checkpoint

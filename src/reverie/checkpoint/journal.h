@@ -21,8 +21,8 @@
 // kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
 // confirmations for kInterval do not wait for that.
 //
-// A write or a sync that fails ends the journal: nothing more is confirmed, and the next successful
-// checkpoint begins a new journal. Sampling continues.
+// A write or a sync that fails ends the journal, and so does a lack of memory for a record: nothing
+// more is confirmed, and the next successful checkpoint begins a new journal. Sampling continues.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +31,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -166,14 +167,17 @@ class Journal final : public StoreLog {
   }
   // Whether the confirming thread can do anything for those who wait.
   bool can_confirm() const REVERIE_REQUIRES(mutex_);
+  // Calls `step` under the lock. The journal fails if there is no memory for what it records.
+  template <typename Step>
+  void locked(Step step) REVERIE_EXCLUDES(mutex_);
   // Adds a record with `write`, unless the journal has failed.
-  template <typename Write>
-  void record(Write write);
   template <typename Write>
   void record_locked(Write write) REVERIE_REQUIRES(mutex_);
   // The same for a change of a table, which kInterval counts from `now`.
   template <typename Write>
   void change_locked(TimePoint now, Write write) REVERIE_REQUIRES(mutex_);
+  template <typename Write>
+  void change(TimePoint now, Write write);
   // Moves the writer's records to the pending ones.
   void take_records() REVERIE_REQUIRES(mutex_);
   // Puts the writer's records, at least one, into the ring. False if that would not confirm them,
@@ -189,10 +193,12 @@ class Journal final : public StoreLog {
   // Begins a group with room for its header.
   void begin_group() REVERIE_REQUIRES(mutex_);
   void begin_file() REVERIE_REQUIRES(mutex_);
-  // Forgets records that are not written.
+  // Forgets records that are not written. Takes no memory.
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
+  // The same; throws std::bad_alloc.
+  Status write_groups(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
   // Fills in the header of a group, whose bytes these are.
   void complete_header(const Pending& pending, bool syncs, std::span<std::byte> bytes);
   Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
@@ -201,7 +207,12 @@ class Journal final : public StoreLog {
   Status write_and_sync() REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
   // Removes the files up to this number.
   Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
+  // What callers get then.
+  static Status failure(const Status& why);
   void fail(const Status& status);
+  // The same where there is no memory; also if a checkpoint is about to end an earlier failure.
+  void fail_without_memory() REVERIE_REQUIRES(mutex_);
+  void end_records(const Status& failed) REVERIE_REQUIRES(mutex_);
   // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
   void complete_waiters(Stage stage);
@@ -217,6 +228,7 @@ class Journal final : public StoreLog {
   const JournalOptions options_;
   const std::vector<Durability> durability_;  // of each table
   const bool has_unsynced_;                   // a table has kInterval
+  const Status no_memory_;
   ForkGuard fork_guard_;
 
   Mutex mutex_;
@@ -269,10 +281,23 @@ class Journal final : public StoreLog {
   OwnThread own_sync_thread_;
 };
 
-template <typename Write>
-void Journal::record(Write write) {
+// Later records would not fit a lost one, nor a half of one.
+template <typename Step>
+void Journal::locked(Step step) {
   MutexLock lock(mutex_);
-  record_locked(std::move(write));
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
+}
+
+template <typename Write>
+void Journal::change(TimePoint now, Write write) {
+  locked([&] {
+    mutex_.assert_held();
+    change_locked(now, write);
+  });
 }
 
 template <typename Write>

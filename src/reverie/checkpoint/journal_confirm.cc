@@ -53,11 +53,11 @@ bool Journal::is_durable(std::uint32_t table, std::uint64_t position) {
   if (reached(stage) >= position) return true;
   if (stage == kSynced) return false;
   bool wakes = false;
-  {
-    MutexLock lock(mutex_);
+  locked([&] {
+    mutex_.assert_held();
     if (writer_.count > 0 && put_in_ring()) end_group();
     wakes = is_ring_due() && std::exchange(is_idle_, false);
-  }
+  });
   if (wakes) changed_.notify_all();
   return reached(stage) >= position;
 }

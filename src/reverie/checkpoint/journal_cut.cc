@@ -1,4 +1,4 @@
-// The second source of journal.h: the journal during checkpoints.
+// The second source of journal.h: the journal during checkpoints, and once it has failed.
 //
 // Tested in tests/sim/journal_sim_test.cc.
 #include <algorithm>
@@ -21,28 +21,33 @@ Status Journal::remove_files(std::uint64_t last) {
 }
 
 std::uint64_t Journal::cut() {
-  MutexLock lock(mutex_);
-  const std::uint64_t position = last_record_.load(std::memory_order_relaxed);
-  cut_file_ = file_;
-  cut_position_ = position;
-  cut_bytes_ = 0;
-  is_recovering_ = !failed_.ok();
-  take_records();
-  begin_file();
-  cut_has_more_ = !sessions_.empty();
-  for (const auto& known : sessions_) {
-    record_locked([&](RecordWriter& writer) { writer.numbers(known.first, known.second); });
-  }
-  for (std::uint32_t table = 0; table < open_draws_.size(); ++table) {
-    if (open_draws_[table].empty()) continue;
-    cut_has_more_ = true;
-    const SampleBatch batch = open_draws_[table].batch();
-    std::size_t begin = 0;
-    for (const std::size_t end : ends_of_parts(batch, 0, batch.size(), options_.group_bytes_max)) {
-      record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch, begin, end); });
-      begin = end;
+  std::uint64_t position = 0;
+  locked([&] {
+    mutex_.assert_held();
+    position = last_record_.load(std::memory_order_relaxed);
+    cut_file_ = file_;
+    cut_position_ = position;
+    cut_bytes_ = 0;
+    cut_has_more_ = !sessions_.empty();
+    is_recovering_ = !failed_.ok();
+    if (is_recovering_) begin_group();
+    take_records();
+    begin_file();
+    for (const auto& known : sessions_) {
+      record_locked([&](RecordWriter& writer) { writer.numbers(known.first, known.second); });
     }
-  }
+    for (std::uint32_t table = 0; table < open_draws_.size(); ++table) {
+      if (open_draws_[table].empty()) continue;
+      cut_has_more_ = true;
+      const SampleBatch batch = open_draws_[table].batch();
+      const auto ends = ends_of_parts(batch, 0, batch.size(), options_.group_bytes_max);
+      std::size_t begin = 0;
+      for (const std::size_t end : ends) {
+        record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch, begin, end); });
+        begin = end;
+      }
+    }
+  });
   return position;
 }
 
@@ -124,6 +129,59 @@ void Journal::end_checkpoint(bool is_written) {
     if (must_sync) (void)write_and_sync();  // check() reports a failure
   }
   complete_waiters();
+}
+
+// --- Failures ----------------------------------------------------------------------------------
+
+Status Journal::failure(const Status& why) {
+  return Status(why.code(),
+                format("the journal cannot be written, so nothing is confirmed any more, though "
+                       "memory serves on: {}; once a checkpoint can be written it goes on",
+                       why.message()));
+}
+
+void Journal::fail(const Status& status) {
+  const Status failed = failure(status);
+  {
+    MutexLock lock(mutex_);
+    if (!failed_.ok()) return;
+    end_records(failed);
+  }
+  log_warning("the journal in '{}' cannot be written: {}", root_, status.message());
+}
+
+void Journal::fail_without_memory() {
+  const bool is_first = failed_.ok();
+  end_records(no_memory_);
+  if (!is_first) return;
+  try {
+    log_warning("in '{}', {}", root_, no_memory_.message());
+  } catch (const std::bad_alloc&) {
+    // Calls that are refused say it.
+  }
+}
+
+void Journal::end_records(const Status& failed) {
+  if (failed_.ok()) {
+    failed_ = failed;
+    has_failed_.store(true, std::memory_order_release);
+    // A number that no record has. What is changed from now on is not recorded, and is confirmed up
+    // to this number: never, although everything before it may be in the ring.
+    last_record_.fetch_add(1, std::memory_order_release);
+  }
+  // A checkpoint that is to end an earlier failure lacks a record now, so the next one does.
+  is_recovering_ = false;
+  drop_records();
+}
+
+void Journal::drop_records() {
+  writer_.records.resize(std::min(writer_.records.capacity(), kGroupHeaderBytes));
+  writer_.take_late();
+  writer_.has_lost_rows = false;
+  writer_.count = 0;
+  largest_change_ = 0;
+  writer_.begin_file();
+  pending_.clear();
 }
 
 }  // namespace reverie::checkpoint
