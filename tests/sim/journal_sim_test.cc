@@ -1273,6 +1273,48 @@ TEST(Journal, AnIntervalWaitsForTheSyncOfADiskThatIsTwoIntervalsBehind) {
   store.service->close();
 }
 
+// The journal's thread is busy meanwhile, so that it completes nothing.
+TEST(Journal, ACheckpointCompletesNoChangeWhileItHoldsItsFolder) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-journal-{}-holds", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  std::promise<void> is_asked;
+  std::promise<void> has_begun;
+  std::promise<void> may_end;
+  const std::shared_future<void> may_write = is_asked.get_future().share();
+  std::atomic<bool> waits{false};
+  std::atomic<bool> is_completed{false};
+  HookedFileSystem files(FileSystem::system());
+  files.before_append = [&](std::size_t) {
+    if (waits) may_write.wait();
+    return Status();
+  };
+  Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/true,
+             folder.string());
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  const auto insert = [&](ItemKey key, std::function<void()> completed) {
+    Item item = testing::make_item(key, 1.0);
+    (void)store.service->insert({.table = "uniform", .items = {&item, 1}},
+                                [completed = std::move(completed)](const InsertResult& result) {
+                                  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+                                  completed();
+                                });
+  };
+  waits = true;
+  insert(1, [&] {
+    has_begun.set_value();
+    may_end.get_future().wait();
+  });
+  is_asked.set_value();
+  has_begun.get_future().wait();
+  insert(2, [&] { is_completed = true; });
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  EXPECT_FALSE(is_completed);
+  may_end.set_value();
+  EXPECT_TRUE(test::eventually([&] { return is_completed.load(); }));
+  store.service->close();
+}
+
 // Memory whose pages can be made unreadable, with a chunk over it.
 struct GuardedChunk {
   static constexpr std::size_t kRowFloats = 1024;

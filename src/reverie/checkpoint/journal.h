@@ -219,6 +219,8 @@ class Journal final : public StoreLog {
   // Has a thread call `done`, which it takes, once the record is durable. False if it is durable,
   // or can never be.
   bool wait_for(Stage stage, std::uint64_t position, Confirmed& done) REVERIE_EXCLUDES(mutex_);
+  // Has the threads do that, for a caller who holds a lock.
+  void wake_threads();
   // The bodies of the threads: run() confirms; with kInterval another one syncs.
   void run();
   void run_syncs();

@@ -136,6 +136,12 @@ void Journal::complete_waiters(Stage stage) {
 
 // --- Threads -----------------------------------------------------------------------------------
 
+// Without threads no call waits.
+void Journal::wake_threads() {
+  changed_.notify_all();
+  sync_wanted_.notify_all();
+}
+
 void Journal::run() {
   Clock& clock = Clock::system();
   while (true) {

@@ -78,7 +78,7 @@ Status Journal::before_publish() {
     }
     status = write_and_sync();
   }
-  complete_waiters();
+  wake_threads();
   return status;
 }
 
@@ -128,7 +128,7 @@ void Journal::end_checkpoint(bool is_written) {
     }
     if (must_sync) (void)write_and_sync();  // check() reports a failure
   }
-  complete_waiters();
+  wake_threads();
 }
 
 // --- Failures ----------------------------------------------------------------------------------
