@@ -1168,7 +1168,7 @@ TEST(Journal, AnInsertThatWaitedIsNotConfirmedAfterARepairThatFailed) {
   EXPECT_TRUE(insert("uniform", 13).ok());
 }
 
-// Of the two threads of a journal: the one that writes, and the one that only syncs.
+// On the journal's thread that writes, and on the one that only syncs.
 TEST(Journal, TheCompletionOfAChangeMayDropTheLastReferenceToItsStore) {
   for (const bool differ : {false, true}) {
     SCOPED_TRACE(differ);

@@ -122,7 +122,7 @@ class Chunk final : public RefCounted<Chunk> {
   EpisodeId episode() const { return origin_.episode; }
   std::uint32_t first_step() const { return origin_.first_step; }
   std::uint32_t capacity() const { return capacity_; }
-  // Of an encoded chunk, those of its columns. So a reader that may meet a compressible chunk asks
+  // An encoded chunk has those of its columns. So a reader that may meet a compressible chunk asks
   // for them before it takes a RawRows, which it does not get once there are more.
   std::uint32_t rows() const {
     return is_raw() ? rows_.load(std::memory_order_acquire) : form_->rows;
