@@ -381,20 +381,22 @@ Raises:
            R"(Makes an item of rows that were appended.
 
 It is in its table on return, unless the rate limiter holds it back; then it is queued, in order.
-The call only waits when ``max_in_flight_items`` are queued already.
+The call only waits when ``max_in_flight_items`` are queued already, and, for the first item of
+a table, for the table's signature.
 
 Args:
     table: its name.
     priority: the item's; None for the largest that the table has seen, or for 1 over gRPC.
     trajectory: a nest of columns picked from ``history``.
     version: that of the weights that acted, int64: it comes back as ``Batch.versions``.
-    timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
+    timeout_s: how long to wait: None without limit, 0 not at all.
 
 Raises:
     InvalidArgumentError: no rows, an expired or missing one, a priority that is no number, or
         another signature than the table's.
     NotFoundError: there is no such table.
-    DeadlineExceededError: the queue stayed full; the item was not made.
+    DeadlineExceededError: the queue stayed full, or no server sent the signature; the item was
+        not made.
     FailedPreconditionError: the writer is closed.)")
       .def("create_whole_item", &Writer::create_whole_item, "table"_a.none(),
            "num_timesteps"_a.none(), "priority"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),

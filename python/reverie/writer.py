@@ -103,7 +103,8 @@ class Writer(ProcessBound, Scoped):
             table: its name.
             num_timesteps: at most those that were appended, and ``max_sequence_length``.
             priority: the item's priority.
-            timeout_s: how long to wait if ``max_in_flight_items`` items wait already.
+            timeout_s: how long to wait if ``max_in_flight_items`` items wait already, and, for the
+                first item of a table, for the table's signature.
 
         Raises:
             InvalidArgumentError: ``num_timesteps`` or ``priority`` is out of range, or the table

@@ -112,7 +112,8 @@ Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadl
   }
   const Signature* signature = nullptr;
   if (options_.validate_items) {
-    REVERIE_ASSIGN_OR_RETURN(signature, signatures_.find(item.table, *service_, wait));
+    REVERIE_ASSIGN_OR_RETURN(signature,
+                             signatures_.find(item.table, *service_, deadline, clock_, wait));
   }
   REVERIE_ASSIGN_OR_RETURN(Trajectory trajectory, builder_.build(item, *steps_));
   if (signature) {

@@ -118,8 +118,8 @@ class TrajectoryWriter final {
   Status append(std::span<const ColumnValue> values, bool partial_step);
 
   // Creates an item over appended cells, the open step's included. It is in its table on return
-  // unless the limiter holds it back; then it is queued, in order. Waits only if
-  // max_in_flight_items are queued already. INVALID_ARGUMENT, naming the column, for an expired or
+  // unless the limiter holds it back; then it is queued, in order. Waits as may_wait() says, until
+  // `deadline`. INVALID_ARGUMENT, naming the column, for an expired or
   // unset cell, no rows, a NaN priority or another signature; NOT_FOUND for the table.
   Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
   // Whether create_item() for that table may wait: for room in the queue, or, the first time, for

@@ -12,6 +12,7 @@
 #include "reverie/base/log.h"
 #include "reverie/base/random.h"
 #include "tests/support/fake_replay_service.h"
+#include "tests/support/flaky_service.h"
 #include "tests/support/refusal.h"
 #include "tests/support/values.h"
 
@@ -397,6 +398,20 @@ TEST_F(TrajectoryWriterTest, SignaturesAreFetchedOnceAndEnforced) {
                  {"'double'", "x: float32 (3,)", "x: float64 (?,)"});
   EXPECT_EQ(service_->info_calls(), 1u);
   EXPECT_EQ(service_->size("typed"), 3u);
+}
+
+TEST_F(TrajectoryWriterTest, WaitsForASignatureUntilItsDeadline) {
+  const auto silent = std::make_shared<testing::FlakyService>(service_);
+  silent->set(testing::FlakyService::Mode::kSilent);
+  writer_ = TrajectoryWriter::open(silent, {.clock = &clock_, .seed = 1}).value();
+  ASSERT_TRUE(append_x(1).ok());
+  deadline_ = clock_.now();
+  expect_refused(create_last(), StatusCode::kDeadlineExceeded, {"no server answered"});
+  EXPECT_EQ(silent->held(), 0u) << "the question was not withdrawn";
+  silent->set(testing::FlakyService::Mode::kUp);
+  deadline_ = TimePoint::max();
+  EXPECT_TRUE(create_last().ok());
+  EXPECT_EQ(service_->size("replay"), 1u);
 }
 
 TEST_F(TrajectoryWriterTest, RefusesInvalidItems) {
