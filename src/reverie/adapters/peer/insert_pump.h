@@ -31,7 +31,8 @@ class InsertPump {
   // Callbacks to call once no lock is held.
   using Ended = std::vector<std::pair<Done, InsertResult>>;
 
-  // `number` identifies the pump on a connection; never 0.
+  // `number` identifies the pump on a connection; never 0. `seed` is that of its session's name: no
+  // two pumps of a server may have the same.
   InsertPump(std::uint32_t number, std::uint64_t seed);
 
   std::uint32_t number() const { return number_; }

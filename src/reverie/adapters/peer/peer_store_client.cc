@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reverie/adapters/peer/peer_store_client_parts.h"
+#include "reverie/base/random.h"
 #include "reverie/service/request_checks.h"
 #include "reverie/service/served_checkpoints.h"
 
@@ -39,7 +40,6 @@ PeerStoreClient::PeerStoreClient(LinkLoops& loops, Endpoint endpoint, PeerStoreO
       loop_(loops.io_threads().next()),
       endpoint_(std::move(endpoint)),
       options_(std::move(options)),
-      random_(options_.seed),
       timers_(Clock::system()),
       alarm_(timers_, [this] { sweep(); }) {}
 
@@ -328,7 +328,7 @@ Result<StoreOrigin> PeerStoreClient::origin_and_wait(const WaitOptions& options)
 
 std::shared_ptr<InsertPump> PeerStoreClient::make_pump(RequestId& base) {
   const auto number = static_cast<std::uint32_t>(pumps_.size() + 1);
-  auto pump = std::make_shared<InsertPump>(number, random_.next());
+  auto pump = std::make_shared<InsertPump>(number, random_seed());
   pumps_.push_back(pump);
   base = RequestId{number} << kPumpShift;
   if (session_ && session_->stage == Session::Stage::kOpen) {

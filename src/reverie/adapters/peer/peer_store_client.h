@@ -25,7 +25,6 @@
 #include "reverie/adapters/peer/store_link.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/base/random.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/net/address.h"
 #include "reverie/net/connection.h"
@@ -44,7 +43,6 @@ struct PeerStoreOptions {
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
   Duration connect_timeout = std::chrono::seconds(20);
-  std::optional<std::uint64_t> seed = {};  // for the names of sessions
 };
 
 // Thread-safe. Deadlines are on Clock::system(). `loops` outlives it.
@@ -168,7 +166,6 @@ class PeerStoreClient final : public ReplayService,
   ConnectHandle connecting_;
 
   Mutex mutex_;
-  Random random_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 #include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/peer/peer_store_client_parts.h"
 #include "reverie/base/log.h"
+#include "reverie/base/random.h"
 
 namespace reverie {
 namespace {

@@ -182,6 +182,21 @@ TEST_F(InsertSenderTest, UnconfirmedItemsAreSentAgainWithTheirNumbersAndChunks) 
   wait_for_done({1, 2, 3});
 }
 
+TEST_F(InsertSenderTest, EachTableOfEachClientHasASessionOfItsOwn) {
+  const std::shared_ptr<ReverbClient> other =
+      ReverbClient::open(io_threads_, server_.address()).value();
+  std::set<std::string> sessions;
+  for (const auto& client : {client_, other}) {
+    for (const std::string_view table : {"t", "u"}) {
+      Item item = testing::make_item(1, 1.0);
+      client->insert({table, {&item, 1}, TimePoint::max()}, [](const InsertResult&) {});
+      sessions.insert(server_.wait_for(sessions.size() + 1).back().session);
+    }
+  }
+  EXPECT_EQ(sessions.size(), 4u);
+  other->close();
+}
+
 TEST_F(InsertSenderTest, ACancelledItemIsWithdrawnAndItsNumberNotReused) {
   insert(1);
   const RequestId second = insert(2);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reverie/base/log.h"
+#include "reverie/base/random.h"
 #include "reverie/base/start_thread.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
@@ -52,8 +53,7 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
                                                          ReverbClientOptions options) {
   REVERIE_ASSIGN_OR_RETURN(auto grpc,
                            GrpcClient::open(io_threads, target, std::move(options.grpc)));
-  return std::shared_ptr<ReverbClient>(
-      new ReverbClient(std::move(grpc), Random(options.seed).next(), options));
+  return std::shared_ptr<ReverbClient>(new ReverbClient(std::move(grpc), options));
 }
 
 struct ReverbClient::PendingQuery {
@@ -244,7 +244,7 @@ ReverbClient::Sender ReverbClient::sender_of(std::string_view table, std::uint64
 ReverbClient::Sender ReverbClient::make_sender(std::string what) {
   InsertSender::Options options;
   options.retry_time = retry_time_;
-  options.seed = random_.next();
+  options.seed = random_seed();
   auto made = std::make_shared<InsertSender>(std::move(what), world_, options);
   senders_by_number_.push_back(made);
   return {std::move(made), senders_by_number_.size()};

@@ -17,7 +17,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +36,6 @@ struct ReverbClientOptions {
   GrpcClientOptions grpc = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
-  std::optional<std::uint64_t> seed = {};  // for the keys of chunks
   // Asks Reverie's servers for packed samples. False: for samples in Reverb's form.
   bool reads_packed = true;
 };
@@ -97,14 +95,12 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
     RequestId number = 0;
   };
 
-  ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed,
-               const ReverbClientOptions& options)
+  ReverbClient(std::unique_ptr<GrpcClient> client, const ReverbClientOptions& options)
       : client_(std::move(client)),
         retry_time_(options.retry_time),
         reads_packed_(options.reads_packed),
         timers_(Clock::system()),
-        world_(*client_, timers_, Clock::system()),
-        random_(seed) {}
+        world_(*client_, timers_, Clock::system()) {}
 
   Sender sender_of(std::string_view table, std::uint64_t writer);
   Sender make_sender(std::string what) REVERIE_REQUIRES(mutex_);
@@ -144,7 +140,6 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   GrpcWorld world_;
 
   Mutex mutex_;
-  Random random_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
