@@ -410,6 +410,32 @@ TEST_F(PeerStoreTest, RequestsWithoutAServerFailInTime) {
   EXPECT_NE(status.message().find("localhost:1"), std::string::npos) << status.message();
 }
 
+TEST_F(PeerStoreTest, ACompletionMayDropTheLastHandle) {
+  serve();
+  // Without a server, the thread of the timer completes the requests.
+  for (const std::string& address : {address_, std::string("localhost:1")}) {
+    address_ = address;
+    auto held = client({.retry_time = std::chrono::milliseconds(50)});
+    PeerStoreClient& peer = *held;
+    std::atomic<bool> is_asked{false};
+    std::atomic<int> ended{0};
+    peer.info([&](const Result<std::vector<TableInfo>>&) {
+      EXPECT_TRUE(eventually([&] { return is_asked.load(); }));
+      held = nullptr;
+      ++ended;
+    });
+    SampleRequest waits;
+    waits.table = "t";
+    waits.count = waits.min_count = 1;
+    peer.sample(std::move(waits), [&](const SampleResult& result) {
+      EXPECT_FALSE(result.status.ok());
+      ++ended;
+    });
+    is_asked = true;
+    ASSERT_TRUE(eventually([&] { return ended == 2; }));
+  }
+}
+
 TEST_F(PeerStoreTest, AServerThatServesNoPeersIsUnavailable) {
   ServerOptions options;
   options.serves_peers = false;

@@ -105,6 +105,40 @@ TEST_F(ServedStore, EachItemOfManyWritersReachesOneReader) {
   EXPECT_EQ(server_->figures().inserts, static_cast<std::uint64_t>(kWriters * kItems));
 }
 
+TEST_F(ServedStore, ACompletionMayDropTheLastHandle) {
+  for (const bool is_on_timer_thread : {false, true}) {
+    auto held = client();
+    ReverbClient& asked = *held;
+    std::atomic<bool> is_asked{false};
+    std::atomic<int> ended{0};
+    const auto drop = [&] {
+      EXPECT_TRUE(test::eventually([&] { return is_asked.load(); }));
+      held = nullptr;
+      ++ended;
+    };
+    if (is_on_timer_thread) {
+      std::vector<Item> items;
+      for (ItemKey key = 1; key <= kQueueSize + 1; ++key) {
+        items.push_back(testing::make_item(key, 1.0));
+      }
+      const TimePoint soon = Clock::system().now() + std::chrono::milliseconds(20);
+      asked.insert({"q", items, soon}, [&](const InsertResult&) { drop(); });
+      ++ended;
+    } else {
+      SampleRequest waits;
+      waits.table = "q";
+      waits.count = waits.min_count = 1;
+      asked.sample(std::move(waits), [&](const SampleResult& result) {
+        EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
+        ++ended;
+      });
+      asked.info([&](const Result<std::vector<TableInfo>>&) { drop(); });
+    }
+    is_asked = true;
+    ASSERT_TRUE(test::eventually([&] { return ended == 2; }));
+  }
+}
+
 TEST_F(ServedStore, ACancelledRequestLeavesNothingBehind) {
   const auto shared = client();
   std::atomic<int> asked{0};

@@ -155,6 +155,7 @@ void IoThreads::stop() {
     leave_to_parent(std::exchange(loops_, {}));
     return;
   }
+  ending_.wait();
   for (auto& loop : loops_) loop->stop();
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/ending_thread.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/spin.h"
@@ -109,6 +110,9 @@ class IoThreads {
   // The loops in turn.
   IoLoop& next();
 
+  // Ends objects that use the loops. stop() waits for it.
+  EndingThread& ending() { return ending_; }
+
   // Ends the loops and joins their threads; pending work is dropped. Idempotent. Not on an I/O
   // thread. In a forked child it leaves everything to the parent.
   void stop();
@@ -120,6 +124,7 @@ class IoThreads {
   ForkGuard fork_guard_;
   std::vector<std::unique_ptr<IoLoop>> loops_;
   std::atomic<std::size_t> next_{0};
+  EndingThread ending_;  // last: what it ends uses the loops
 };
 
 // Calls back once after a given time, on its loop. Loop thread only, the destructor included.

@@ -17,6 +17,7 @@ LinkLoops::LinkLoops(IoThreads& io_threads) : io_threads_(io_threads) {
 }
 
 LinkLoops::~LinkLoops() {
+  io_threads_.ending().wait();  // for clients that use these loops
   for (std::size_t i = 0; i < polls_.size(); ++i) {
     IoLoop& loop = io_threads_.loop(i);
     loop.run_and_wait([&loop] { loop.set_watch(nullptr); });

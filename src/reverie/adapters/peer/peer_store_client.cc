@@ -32,7 +32,14 @@ Result<std::shared_ptr<PeerStoreClient>> PeerStoreClient::open(LinkLoops& loops,
                                                                PeerStoreOptions options) {
   REVERIE_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(target));
   return std::shared_ptr<PeerStoreClient>(
-      new PeerStoreClient(loops, std::move(endpoint), std::move(options)));
+      new PeerStoreClient(loops, std::move(endpoint), std::move(options)), &PeerStoreClient::end);
+}
+
+void PeerStoreClient::end(PeerStoreClient* client) {
+  const bool is_own_thread =
+      client->loop_.is_current() || client->timer_thread_.load() == std::this_thread::get_id();
+  if (!is_own_thread || !client->fork_guard_.check("client").ok()) return delete client;
+  client->loops_.io_threads().ending().end("a client", [client] { delete client; });
 }
 
 PeerStoreClient::PeerStoreClient(LinkLoops& loops, Endpoint endpoint, PeerStoreOptions options)

@@ -11,6 +11,7 @@
 // permanent error, such as a refused token, fails at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "reverie/adapters/peer/insert_pump.h"
@@ -45,7 +47,8 @@ struct PeerStoreOptions {
   Duration connect_timeout = std::chrono::seconds(20);
 };
 
-// Thread-safe. Deadlines are on Clock::system(). `loops` outlives it.
+// Thread-safe. Deadlines are on Clock::system(). `loops` outlives it. If a completion drops the last
+// handle, another thread ends the client, soon after.
 class PeerStoreClient final : public ReplayService,
                               public std::enable_shared_from_this<PeerStoreClient> {
  public:
@@ -112,6 +115,7 @@ class PeerStoreClient final : public ReplayService,
   };
 
   PeerStoreClient(LinkLoops& loops, Endpoint endpoint, PeerStoreOptions options);
+  static void end(PeerStoreClient* client);
 
   Status check_usable();
   TimePoint give_up_at() const;
@@ -185,6 +189,7 @@ class PeerStoreClient final : public ReplayService,
   bool is_logged_ REVERIE_GUARDED_BY(mutex_) = false;
   Status last_failure_ REVERIE_GUARDED_BY(mutex_);
 
+  std::atomic<std::thread::id> timer_thread_{std::thread::id()};
   TimerQueue timers_;
   Alarm alarm_;  // after timers_, so that it is stopped first
 };

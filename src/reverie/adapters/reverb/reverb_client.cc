@@ -53,7 +53,12 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
                                                          ReverbClientOptions options) {
   REVERIE_ASSIGN_OR_RETURN(auto grpc,
                            GrpcClient::open(io_threads, target, std::move(options.grpc)));
-  return std::shared_ptr<ReverbClient>(new ReverbClient(std::move(grpc), options));
+  return std::shared_ptr<ReverbClient>(
+      new ReverbClient(std::move(grpc), options), [&io_threads](ReverbClient* client) {
+        const bool is_here = client->fork_guard_.check("client").ok();
+        if (!is_here || !client->world_.is_own_thread()) return delete client;
+        io_threads.ending().end("a client", [client] { delete client; });
+      });
 }
 
 struct ReverbClient::PendingQuery {
@@ -212,7 +217,7 @@ void ReverbClient::repeat(const PendingQueryPtr& query, const Status& why) {
                 to_seconds(kSilentRetries), why.message());
   }
   const Duration pause = std::min(kAskPauseMin * query->attempts, kAskPauseMax);
-  const std::uint64_t timer = timers_.schedule(now + pause, [this, id = query->id] {
+  const std::uint64_t timer = world_.schedule(now + pause, [this, id = query->id] {
     if (const PendingQueryPtr paused = take_paused(id)) begin_call(paused);
   });
   if (timer != 0 || !take_paused(query->id)) return;
