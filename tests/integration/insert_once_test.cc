@@ -11,7 +11,9 @@
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/client/trajectory_writer.h"
 #include "reverie/gather/batch.h"
+#include "reverie/grpc/grpc_server.h"
 #include "reverie/replay/rate_limiter.h"
+#include "reverie/reverb_wire/requests.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
 #include "tests/scale.h"
@@ -195,6 +197,34 @@ TEST_F(InsertOnce, AQueryIsRepeatedWhenItsConnectionIsLost) {
     EXPECT_TRUE(mutate_and_wait(*shared, update).status.ok());
   }
   EXPECT_GT(proxy.cuts(), 2u);
+}
+
+// The client is destroyed at about the time at which its timer repeats a query.
+TEST_F(InsertOnce, AClientThatIsDestroyedWhileItRepeatsAQueryEndsItBefore) {
+  GrpcServer server(io_threads_, {});
+  std::atomic<std::int64_t> asked_at_ns{0};
+  server.add_unary(format("{}ServerInfo", wire::kServicePath),
+                   [&](const auto&, const auto&, const GrpcUnaryReply& reply) {
+                     asked_at_ns = Clock::system().now().ns;
+                     reply(unavailable("not now"));
+                   });
+  const std::string address = server.listen({"localhost:0"}).value().front();
+  for (int i = 0; i < 40; ++i) {
+    asked_at_ns = 0;
+    std::atomic<int> ended{0};
+    auto shared = ReverbClient::open(io_threads_, address, {}).value();
+    shared->info([&](const Result<std::vector<TableInfo>>& result) {
+      EXPECT_FALSE(result.ok());
+      ++ended;
+    });
+    ASSERT_TRUE(test::eventually([&] { return asked_at_ns != 0; }));
+    const TimePoint until =
+        TimePoint{asked_at_ns} + std::chrono::microseconds(10'000 + 10 * (i % 40));
+    while (Clock::system().now() < until) {
+    }
+    shared = nullptr;
+    EXPECT_EQ(ended, 1);
+  }
 }
 
 TEST_F(InsertOnce, AClientThatClosesWhileItWaitsForAServerEndsItsCalls) {

@@ -76,6 +76,7 @@ struct ReverbClient::PendingQuery {
 ReverbClient::~ReverbClient() {
   close();
   timers_.stop();
+  client_->close();  // again: a timer may have begun a call meanwhile, whose end needs this
 }
 
 void ReverbClient::close() {
