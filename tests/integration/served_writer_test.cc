@@ -23,6 +23,7 @@ class QuietOwner final : public ServedWriter::Owner {
  public:
   void send_inserted(const store_wire::Inserted& inserted) override {
     for (const auto& run : inserted.in) in += run.count;
+    for (const auto& failure : inserted.failed) failed.push_back(failure.first);
   }
   void end(const Status&) override {}
   void post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
@@ -31,6 +32,7 @@ class QuietOwner final : public ServedWriter::Owner {
   }
 
   std::uint64_t in = 0;
+  std::vector<std::uint64_t> failed;
 
  private:
   std::vector<std::function<void()>> posted_;
@@ -133,6 +135,22 @@ TEST_F(ServedWriterTest, AnItemThatTheLogLacksIsNotConfirmedWhenItIsRepeated) {
   };
   EXPECT_EQ(insert(1), 0u);
   EXPECT_EQ(insert(2), 0u);
+}
+
+TEST_F(ServedWriterTest, AnInsertThatIsWithdrawnBeforeItIsReadIsNotDone) {
+  writer_->pause_reading();
+  ASSERT_TRUE(send(1, 4).ok());
+  writer_->withdraw(2);
+  writer_->withdraw(4);
+  writer_->resume_reading();
+  owner_->run_posted();
+  EXPECT_EQ(owner_->failed, (std::vector<std::uint64_t>{2, 4}));
+  EXPECT_EQ(owner_->in, 1u);
+  draw();
+  EXPECT_EQ(owner_->in, 2u);
+  ASSERT_TRUE(send(5).ok());
+  draw();
+  EXPECT_EQ(owner_->in, 3u);
 }
 
 TEST_F(ServedWriterTest, NumbersMayHaveGaps) {

@@ -124,6 +124,7 @@ void ServedWriter::read_waiting() {
     Payload payload;
     {
       MutexLock lock(mutex_);
+      if (unread_.empty()) withdrawn_.clear();
       if (is_over_ || is_held_back() || unread_.empty()) return;
       payload = std::move(unread_.front());
       unread_.pop_front();
@@ -135,8 +136,10 @@ void ServedWriter::read_waiting() {
 
 Status ServedWriter::read(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const insert_records::Head head, InsertMirror::head_of(payload));
+  bool has_withdrawn = false;
   {
     MutexLock lock(mutex_);
+    has_withdrawn = !withdrawn_.empty();
     if (waiting_items_ > store_wire::kItemsUnderWayMax) {
       return resource_exhausted("a writer has {} items that wait for their tables; the bound is {}",
                                 waiting_items_, store_wire::kItemsUnderWayMax);
@@ -149,13 +152,19 @@ Status ServedWriter::read(const Payload& payload) {
   if (status.ok() && session_->settle(head.settled_below)) {
     store_->service->settle(session_id_, head.settled_below);
   }
-  // Consecutive requests of one item each, to one table and without limits, are inserted together.
+  // Consecutive requests of one item each, to one table and without limits, are inserted together,
+  // except those that were withdrawn while they were not read.
+  const auto is_wanted = [&](std::size_t i) {
+    if (!has_withdrawn) return true;
+    MutexLock lock(mutex_);
+    return !withdrawn_.contains(head.first_number + i);
+  };
   std::size_t at = 0;
   while (status.ok() && at < items_.size()) {
     std::size_t end = at + 1;
     while (end < items_.size() && !items_[end].begins) ++end;
-    if (end == at + 1 && !items_[at].timeout) {
-      while (end < items_.size() && items_[end].begins && !items_[end].timeout &&
+    if (end == at + 1 && !items_[at].timeout && is_wanted(at)) {
+      while (end < items_.size() && items_[end].begins && !items_[end].timeout && is_wanted(end) &&
              items_[end].table == items_[at].table &&
              (end + 1 == items_.size() || items_[end + 1].begins)) {
         ++end;
