@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "reverie/adapters/peer/insert_records.h"
 #include "reverie/adapters/peer/store_bytes.h"
 #include "reverie/base/clock.h"
 #include "reverie/record/item.h"
+#include "reverie/store_messages/insert_records.h"
 #include "reverie/tensor/payload.h"
 
 namespace reverie {

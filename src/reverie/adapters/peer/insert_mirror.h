@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/adapters/peer/insert_records.h"
 #include "reverie/adapters/peer/store_bytes.h"
 #include "reverie/base/clock.h"
 #include "reverie/codec/codec.h"
 #include "reverie/door/byte_budget.h"
 #include "reverie/record/item.h"
 #include "reverie/reverb_wire/item.h"
+#include "reverie/store_messages/insert_records.h"
 #include "reverie/tensor/payload.h"
 
 namespace reverie {

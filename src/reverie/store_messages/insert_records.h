@@ -7,7 +7,7 @@
 // rows. Tables, schemas, layouts and chunks are numbered in the order in which they are sent; an
 // item refers to them by number.
 //
-// insert_ledger.h writes these, insert_mirror.h reads them.
+// adapters/peer/insert_ledger.h writes these, adapters/peer/insert_mirror.h reads them.
 #pragma once
 
 #include <cstddef>
