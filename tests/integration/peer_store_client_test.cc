@@ -16,10 +16,13 @@
 #include "reverie/door/door.h"
 #include "reverie/native_wire/packed_writer.h"
 #include "reverie/rpc/handshake.h"
+#include "reverie/service/blocking.h"
 #include "reverie/service/sample_batch.h"
 #include "reverie/store_messages/store_wire.h"
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
+#include "tests/support/refusal.h"
+#include "tests/support/within.h"
 
 namespace reverie {
 namespace {
@@ -27,7 +30,7 @@ namespace {
 using store_wire::StoreCall;
 using test::eventually;
 
-// Welcomes a client, and keeps its sample requests.
+// Welcomes a client, and keeps its sample requests. Other requests are not answered.
 class ScriptedStore final : public StoreLinkEvents,
                             public std::enable_shared_from_this<ScriptedStore> {
  public:
@@ -39,6 +42,7 @@ class ScriptedStore final : public StoreLinkEvents,
   void serve(LinkLoops& loops, AcceptedConnection incoming) {
     IoLoop& loop = incoming.connection->loop();
     const auto held = std::make_shared<AcceptedConnection>(std::move(incoming));
+    ++connection_count;
     loop.post([self = shared_from_this(), &loops, held] {
       self->link_ = StoreLink::make(loops, std::move(held->connection), self, FrameLimits());
       self->link_->start(held->received);
@@ -67,11 +71,21 @@ class ScriptedStore final : public StoreLinkEvents,
         ASSERT_TRUE(ask.ok());
         MutexLock lock(mutex_);
         asked_.push_back({frame.header.call, ask->received});
+      } else if (frame.header.kind == FrameKind::kCall && hangs_up) {
+        link_->hang_up();
+      } else if (frame.header.kind == FrameKind::kCall && !refuses_with.ok()) {
+        link_->send({FrameKind::kRefused, 0, 0, 0},
+                    store_wire::message_of(store_wire::write_status(refuses_with)));
       }
     }
   }
   void on_lost(const Status&) override {}
   void on_room() override {}
+
+  // Set before the first connection.
+  bool hangs_up = false;  // at each other request
+  Status refuses_with;    // likewise
+  std::atomic<int> connection_count{0};
 
   std::size_t asked_count() {
     MutexLock lock(mutex_);
@@ -123,13 +137,16 @@ class PeerStoreClientTest : public ::testing::Test {
       server_->serve(server_loops_, std::move(incoming));
     };
     door_.add_protocol(std::move(protocol));
-    const auto addresses = door_.listen({"localhost:0"}).value();
-    client_ = PeerStoreClient::open(loops_, addresses.front(), {}).value();
+    address_ = door_.listen({"localhost:0"}).value().front();
+    client_ = PeerStoreClient::open(loops_, address_, {}).value();
   }
   void TearDown() override {
     client_->close();
     server_->close();
     door_.close();
+  }
+  std::shared_ptr<PeerStoreClient> client_that_retries(Duration retry_time) {
+    return PeerStoreClient::open(loops_, address_, {.retry_time = retry_time}).value();
   }
   // Returns the request's id; its status is in results_ once it is complete.
   RequestId sample(std::size_t count) {
@@ -153,6 +170,7 @@ class PeerStoreClientTest : public ::testing::Test {
   Door door_{server_threads_, {}};
   IoThreads threads_{1};
   LinkLoops loops_{threads_};
+  std::string address_;
   std::shared_ptr<PeerStoreClient> client_;
   std::size_t request_count_ = 0;
   Mutex mutex_;
@@ -215,6 +233,27 @@ TEST_F(PeerStoreClientTest, ARequestThatIsCancelledWhileItsPartIsReadEnds) {
   for (const auto& [index, status] : results_) {
     EXPECT_EQ(status.code(), StatusCode::kCancelled) << index << ": " << status.message();
   }
+}
+
+TEST_F(PeerStoreClientTest, AServerThatHangsUpAtEachRequestIsTriedForTheTimeToRetryWithPauses) {
+  server_->hangs_up = true;
+  const auto client = client_that_retries(std::chrono::milliseconds(500));
+  const TimePoint begin = Clock::system().now();
+  Item item = testing::make_item(1, 1.0);
+  const InsertResult inserted = insert_and_wait(*client, {"t", {&item, 1}});
+  expect_refused(inserted.status, StatusCode::kUnavailable, {"0.5 s"});
+  expect_refused(info_and_wait(*client).status(), StatusCode::kUnavailable, {"0.5 s"});
+  EXPECT_TRUE(test::ended_within(begin, 5.0));
+  EXPECT_LT(server_->connection_count, 40);
+}
+
+TEST_F(PeerStoreClientTest, ARefusalByTheServerEndsRequestsForGood) {
+  server_->refuses_with = resource_exhausted("a frame is too large");
+  const auto client = client_that_retries(Duration::max());
+  Item item = testing::make_item(1, 1.0);
+  expect_refused(insert_and_wait(*client, {"t", {&item, 1}}).status, StatusCode::kResourceExhausted,
+                 {"a frame is too large"});
+  EXPECT_EQ(server_->connection_count, 1);
 }
 
 }  // namespace

@@ -410,6 +410,25 @@ TEST_F(PeerStoreTest, RequestsWithoutAServerFailInTime) {
   EXPECT_NE(status.message().find("localhost:1"), std::string::npos) << status.message();
 }
 
+TEST_F(PeerStoreTest, ARequestLargerThanAMessageFailsAloneAtOnce) {
+  ServerOptions options;
+  options.grpc.limits.message_bytes_max = std::size_t{1} << 20;
+  serve(std::move(options));
+  const auto peer = client();
+  for (ItemKey key = 1; key <= 2; ++key) {
+    Item large = make_item(10 + key, 1.0, 0, 300'000);
+    expect_refused(insert_and_wait(*peer, {"large", {&large, 1}}).status,
+                   StatusCode::kResourceExhausted,
+                   {"'large'", "1200000", "1048576", "message_bytes"});
+    EXPECT_TRUE(insert(*peer, "large", key).status.ok());
+  }
+  const std::vector<ItemKey> keys(9 << 20);
+  expect_refused(lookup_and_wait(*peer, {"t", keys}).status, StatusCode::kResourceExhausted,
+                 {"67108864", "ask for less"});
+  EXPECT_EQ(sample(*peer, 2).batch.size(), 2u);
+  EXPECT_EQ(server_->peers().connections, 1u);
+}
+
 TEST_F(PeerStoreTest, ACompletionMayDropTheLastHandle) {
   serve();
   // Without a server, the thread of the timer completes the requests.

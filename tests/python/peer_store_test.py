@@ -194,6 +194,18 @@ def test_an_unknown_protocol_or_the_peer_protocol_with_shards_is_refused():
         reverie.Client(["localhost:1", "localhost:2"], protocol="peer")
 
 
+def test_an_insert_beyond_the_bounds_of_a_message_fails_at_once():
+    limits = reverie.ServerLimits(message_bytes=1 << 20)
+    with reverie.Server(tables(), limits=limits) as server:
+        client = client_of(server)
+        with pytest.raises(errors.ResourceExhaustedError, match="message_bytes"):
+            client.insert({"x": np.zeros(2 << 20, np.uint8)}, {"t": 1.0})
+        with pytest.raises(errors.ResourceExhaustedError, match="grpc"):
+            client.insert({"x": b"x" * (65 << 20)}, {"t": 1.0})
+        client.insert({"x": b"x" * (2 << 20)}, {"t": 1.0})
+        assert client.server_info()["t"].current_size == 1
+
+
 def test_a_call_without_a_server_fails_after_retry_timeout_s():
     client = reverie.Client("localhost:1", protocol="peer", retry_timeout_s=0.3)
     with pytest.raises(errors.UnavailableError, match=r"0\.3"):

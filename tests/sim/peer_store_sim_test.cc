@@ -245,7 +245,8 @@ class WriterNode final : public ClientNode {
       oracle_.confirmed.insert(key);
       if (!oracle_.went_in.contains(key)) oracle_.wrong = "a confirmed item never went in";
     };
-    const std::uint64_t number = pump_.insert(request, TimePoint::max(), done);
+    InsertPump::Ended none;
+    const std::uint64_t number = pump_.insert(request, TimePoint::max(), done, none);
     if (deadline == TimePoint::max()) return key;
     network().at(node(), deadline, [this, number] {
       InsertPump::Ended ended;
@@ -265,13 +266,19 @@ class WriterNode final : public ClientNode {
   static void finish(InsertPump::Ended& ended) {
     for (auto& [done, result] : ended) done(std::move(result));
   }
-  void on_open(const std::shared_ptr<StoreLink>& link) override { pump_.connect(link); }
+  void on_open(const std::shared_ptr<StoreLink>& link) override {
+    InsertPump::Ended none;
+    pump_.connect(link, {}, none);
+  }
   void on_lost() override {
     InsertPump::Ended ended;
     pump_.disconnect(TimePoint::max(), ended);
     finish(ended);
   }
-  void on_room() override { pump_.pump(); }
+  void on_room() override {
+    InsertPump::Ended none;
+    pump_.pump(none);
+  }
   void on_answer(const Frame& frame) override {
     const auto inserted = store_wire::read_inserted(frame.message.payload);
     if (!inserted.ok()) {

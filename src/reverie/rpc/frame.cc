@@ -69,7 +69,7 @@ Status FrameReader::begin_frame() {
   const std::size_t bulk_size = get<std::uint64_t>(&header_[16]);
   if (name_size > limits_.name_bytes_max || head_size > limits_.head_bytes_max ||
       bulk_size > limits_.bulk_bytes_max) {
-    return invalid_argument(
+    return resource_exhausted(
         "a frame has {} + {} + {} bytes of name, values and tensors; the bounds are {} + {} + {}",
         name_size, head_size, bulk_size, limits_.name_bytes_max, limits_.head_bytes_max,
         limits_.bulk_bytes_max);

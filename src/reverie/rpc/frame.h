@@ -102,8 +102,8 @@ class FrameReader {
   using BulkSource = std::function<Result<ArenaBytes>(const ArenaRange&)>;
   void set_bulk_source(BulkSource source) { bulk_source_ = std::move(source); }
 
-  // Appends the frames that are complete to `frames`. INVALID_ARGUMENT for a malformed frame, or
-  // one beyond the limits; the reader cannot be used after that.
+  // Appends the frames that are complete to `frames`. INVALID_ARGUMENT for a malformed frame,
+  // RESOURCE_EXHAUSTED for one beyond the limits; the reader cannot be used after that.
   Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
 
   // The memory that the next bytes of the stream may be read into directly; empty if feed() must be

@@ -2,9 +2,10 @@
 //     frame     kCall or kAnswer; `sequence`: the StoreCall; `call`: the number of the request
 //     head      the numbers and texts of the request or answer
 //     bulk      rows and columns: chunks of an insert, packed samples (native_wire/packed_format.h)
-// The handshake is that of peers (rpc/handshake.h), with other names. A request has one answer; the
-// answer to a sample request may be sent in parts, all but the last with kMoreFollows. A sample of
-// large chunks may refer to an arena of the server, which the client maps (rpc/wire_link.h): the
+// The handshake is that of peers (rpc/handshake.h), with other names; `received` of its last
+// message is the server's bound on a frame's bulk, 0 if it does not say. A request has one answer;
+// the answer to a sample request may be sent in parts, all but the last with kMoreFollows. A sample
+// of large chunks may refer to an arena of the server, which the client maps (rpc/wire_link.h): the
 // server keeps them until the client has returned the sample. Inserts are in insert_ledger.h and
 // insert_mirror.h, and have their answers here. Every reader returns DATA_LOSS for malformed bytes,
 // and allocates nothing for a length that is not checked yet.

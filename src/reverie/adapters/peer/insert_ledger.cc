@@ -100,7 +100,31 @@ void InsertLedger::put_bytes(std::span<const std::byte> bytes, bool is_in_bulk,
                              const std::shared_ptr<const void>& keep) {
   if (!is_in_bulk) return out_.raw(bytes);
   payload_.bulk.push_back({bytes, keep});
-  bulk_bytes_ += bytes.size();
+  bulk_bytes_ = Payload::padded(bulk_bytes_) + bytes.size();
+}
+
+void InsertLedger::mark() {
+  changes_.clear();
+  mark_ = {payload_.head.size(), payload_.bulk.size(), bulk_bytes_, tables_.size(),
+           schemas_.size(),      layouts_.size(),      next_chunk_};
+}
+
+void InsertLedger::rewind() {
+  payload_.head.resize(mark_.head);
+  payload_.bulk.resize(mark_.bulk);
+  bulk_bytes_ = mark_.bulk_bytes;
+  tables_.resize(mark_.tables);
+  schemas_.resize(mark_.schemas);
+  layouts_.resize(mark_.layouts);
+  next_chunk_ = mark_.next_chunk;
+  for (; !changes_.empty(); changes_.pop_back()) {
+    const Change& before = changes_.back();
+    Known& known = chunks_.at(before.chunk);
+    known.rows = before.rows;
+    known.is_encoded = before.is_encoded;
+    if (before.is_new) chunks_.erase(before.chunk);
+  }
+  last_ = nullptr;
 }
 
 // Sends the published rows that were not sent yet, or the whole chunk if it was encoded meanwhile.
@@ -112,6 +136,7 @@ void InsertLedger::send_rows(Known& known) {
     if (!known.is_encoded) send_columns(known, Record::kReplace);
     return;
   }
+  note(known);
   const std::uint32_t begin = known.rows;
   const ChunkSchema& schema = chunk.schema();
   // Rows of varying size are copied, since they are not contiguous.
@@ -145,6 +170,7 @@ void InsertLedger::send_rows(Known& known) {
 }
 
 void InsertLedger::send_columns(Known& known, Record record) {
+  note(known);
   const Chunk& chunk = *known.chunk;
   const std::size_t count = chunk.schema().column_count();
   std::size_t size_bytes = 0;
@@ -169,6 +195,7 @@ InsertLedger::Known& InsertLedger::know(const Chunk& chunk) {
   last_ = &found->second;
   if (!is_new) return *last_;
   last_->chunk = Ref<const Chunk>::share(&chunk);
+  note(*last_, /*is_new=*/true);
   last_->id = next_chunk_++;
   const std::uint32_t schema = schema_of(chunk);
   const bool is_raw = chunk.is_raw();
@@ -218,10 +245,14 @@ void InsertLedger::add(const Item& item, std::string_view table, bool begins,
   }
 }
 
-Payload InsertLedger::finish() {
+Payload InsertLedger::finish(std::size_t bulk_bytes_max) {
   for (auto entry = chunks_.begin(); entry != chunks_.end();) {
     Known& known = entry->second;
-    if (!known.is_encoded && !known.chunk->is_raw()) send_columns(known, Record::kReplace);
+    if (!known.is_encoded && !known.chunk->is_raw()) {
+      mark();
+      send_columns(known, Record::kReplace);
+      if (bulk_bytes_ > bulk_bytes_max) rewind();  // the server keeps its rows
+    }
     if (known.chunk->ref_count() > 1) {
       ++entry;
       continue;

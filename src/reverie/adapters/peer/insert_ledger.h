@@ -6,6 +6,7 @@
 // replaced at the server too, and a chunk that the writer has released is released there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,18 +32,39 @@ class InsertLedger {
   // Requires an item whose trajectory was checked.
   void add(const Item& item, std::string_view table, bool begins, std::optional<Duration> timeout);
   std::size_t size_bytes() const { return payload_.head.size() + bulk_bytes_; }
-  Payload finish();
+  // What the message takes in a frame at least.
+  std::size_t head_bytes() const { return payload_.head.size() + kForgetBytes * chunks_.size(); }
+  std::size_t bulk_bytes() const { return bulk_bytes_; }
+  // Notes the message as it is now; rewind() takes back what was added since.
+  void mark();
+  void rewind();
+  // Chunks are replaced as far as the message's bulk then fits in `bulk_bytes_max`.
+  Payload finish(std::size_t bulk_bytes_max = SIZE_MAX);
+  // Ends a message with nothing in it.
+  void abandon() { payload_ = {}; }
 
   // A new connection: its server has nothing.
   void restart();
   std::size_t chunk_count() const { return chunks_.size(); }
 
  private:
+  static constexpr std::size_t kForgetBytes = 5;
   struct Known {
     Ref<const Chunk> chunk;
     std::uint32_t id = 0;
     std::uint32_t rows = 0;  // rows that were sent
     bool is_encoded = false;
+  };
+  // What was known of a chunk before it was sent.
+  struct Change {
+    const Chunk* chunk;
+    std::uint32_t rows;
+    bool is_encoded;
+    bool is_new;  // nothing
+  };
+  struct Mark {
+    std::size_t head, bulk, bulk_bytes, tables, schemas, layouts;
+    std::uint32_t next_chunk;
   };
 
   std::uint16_t table_of(std::string_view table);
@@ -54,6 +76,9 @@ class InsertLedger {
   void put_bytes(std::span<const std::byte> bytes, bool is_in_bulk,
                  const std::shared_ptr<const void>& keep);
   void put(insert_records::Record record) { out_.put(record); }
+  void note(const Known& known, bool is_new = false) {
+    changes_.push_back({known.chunk.get(), known.rows, known.is_encoded, is_new});
+  }
 
   Payload payload_;
   StoreBytesOut out_{payload_.head};
@@ -67,6 +92,8 @@ class InsertLedger {
   std::uint32_t next_chunk_ = 1;
   std::unordered_map<const Chunk*, Known> chunks_;
   Known* last_ = nullptr;  // of chunks_
+  Mark mark_ = {};
+  std::vector<Change> changes_;  // since the mark
 };
 
 }  // namespace reverie

@@ -43,9 +43,11 @@ std::string_view InsertPump::kept(std::string_view table) {
   return found != tables_.end() ? *found : tables_.emplace_back(table);
 }
 
-std::uint64_t InsertPump::insert(const InsertRequest& request, TimePoint give_up_at, Done& done) {
+std::uint64_t InsertPump::insert(const InsertRequest& request, TimePoint give_up_at, Done& done,
+                                 Ended& ended) {
   MutexLock lock(mutex_);
   if (is_closed_) return 0;
+  if (requests_.empty()) give_up_at_ = TimePoint::max();
   Request& made = requests_.emplace_back();
   made.first = next_number_;
   made.table =
@@ -63,7 +65,7 @@ std::uint64_t InsertPump::insert(const InsertRequest& request, TimePoint give_up
   waiting_bytes_ += made.size_bytes;
   if (!link_) give_up_at_ = std::min(give_up_at_, give_up_at);
   if (made.deadline != TimePoint::max()) note_due(made.deadline);
-  while (may_send()) send_some();
+  while (may_send()) send_some(ended);
   return first;
 }
 
@@ -80,8 +82,9 @@ bool InsertPump::may_send(bool all) const {
   return under_way_ < kUnderWayMax && link_->has_room();
 }
 
-// Sends one message, under the lock, so that messages have the order of the numbers.
-void InsertPump::send_some() {
+// Sends one message, under the lock, so that messages have the order of the numbers. If the first
+// request does not fit in one, it fails instead.
+void InsertPump::send_some(Ended& ended) {
   // Requests that were withdrawn before they were sent leave gaps in the numbers.
   while (next_ < requests_.size() && !requests_[next_].is_open()) ++next_;
   if (next_ == requests_.size()) return;
@@ -90,11 +93,17 @@ void InsertPump::send_some() {
   std::size_t count = 0;
   while (next_ < requests_.size() && requests_[next_].is_open() && count < kItemsMax &&
          ledger_.size_bytes() < kMessageBytesMax) {
-    const Request& request = requests_[next_];
+    Request& request = requests_[next_];
+    ledger_.mark();
     std::optional<Duration> timeout;
     if (request.deadline != TimePoint::max()) timeout = request.deadline - now;
     ledger_.add(request.one, request.table, /*begins=*/true, timeout);
     for (const Item& item : request.more) ledger_.add(item, request.table, false, {});
+    if (!limits_.allow(ledger_.head_bytes(), ledger_.bulk_bytes())) {
+      if (count == 0) return refuse(request, ended);
+      ledger_.rewind();
+      break;
+    }
     count += request.count();
     waiting_bytes_ -= request.size_bytes;
     ++next_;
@@ -103,25 +112,41 @@ void InsertPump::send_some() {
   ++sent_;
   const FrameHeader header{FrameKind::kCall, static_cast<std::uint64_t>(StoreCall::kInsert), 0,
                            number_};
-  link_->send(header, store_wire::message_of(ledger_.finish()));
+  link_->send(header, store_wire::message_of(ledger_.finish(limits_.bulk_bytes_max)));
 }
 
-void InsertPump::pump(bool all) {
+void InsertPump::refuse(Request& request, Ended& ended) {
+  const bool is_head = ledger_.head_bytes() > limits_.head_bytes_max;
+  Status why = resource_exhausted(
+      "the message of an insert for table '{}' would have {} bytes of {}, and its server accepts "
+      "{}: insert less at once, or {}",
+      request.table, is_head ? ledger_.head_bytes() : ledger_.bulk_bytes(),
+      is_head ? "text and other values of varying size" : "arrays",
+      is_head ? limits_.head_bytes_max : limits_.bulk_bytes_max,
+      is_head ? "use protocol='grpc'" : "raise message_bytes of the server's limits");
+  ledger_.rewind();
+  ledger_.abandon();
+  complete(request, std::move(why), ended);
+  drop_done();
+}
+
+void InsertPump::pump(Ended& ended, bool all) {
   MutexLock lock(mutex_);
-  while (may_send(all)) send_some();
+  while (may_send(all)) send_some(ended);
 }
 
-void InsertPump::connect(const std::shared_ptr<StoreLink>& link) {
+void InsertPump::connect(const std::shared_ptr<StoreLink>& link, const FrameLimits& limits,
+                         Ended& ended) {
   MutexLock lock(mutex_);
   if (is_closed_) return;
   restart();
   link_ = link;
-  give_up_at_ = TimePoint::max();
+  limits_ = limits;
   const FrameHeader header{FrameKind::kCall, static_cast<std::uint64_t>(StoreCall::kOpenWriter), 0,
                            number_};
   link_->send(header, store_wire::message_of(
                           store_wire::write_note({number_, ++connection_count_, session_})));
-  while (may_send()) send_some();
+  while (may_send()) send_some(ended);
 }
 
 void InsertPump::restart() {
@@ -146,7 +171,7 @@ void InsertPump::disconnect(TimePoint give_up_at, Ended& ended) {
   }
   drop_done();
   restart();
-  if (!requests_.empty()) give_up_at_ = give_up_at;
+  if (!requests_.empty()) give_up_at_ = std::min(give_up_at_, give_up_at);
 }
 
 void InsertPump::complete(Request& request, Status status, Ended& ended) {
@@ -175,6 +200,7 @@ void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& 
   std::vector<Item> freed;
   MutexLock lock(mutex_);
   if (link_.get() != &link) return;
+  give_up_at_ = TimePoint::max();
   taken_ = std::min(std::max(taken_, inserted.messages_taken), sent_);
   for (const auto& run : inserted.in) {
     std::uint64_t number = run.first;
@@ -215,7 +241,7 @@ void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& 
     requests_.pop_front();
     if (next_ > 0) --next_;
   }
-  while (may_send()) send_some();
+  while (may_send()) send_some(ended);
 }
 
 void InsertPump::cancel(std::uint64_t number, const Status& status, TimePoint until, Ended& ended) {

@@ -37,21 +37,23 @@ class InsertPump {
 
   std::uint32_t number() const { return number_; }
   // See ReplayService::insert. Returns the number of the request for cancel(). Requires at least
-  // one item, all of them checked. The request fails if no server has answered by `give_up_at`.
-  // Returns 0 and takes nothing once the pump is closed.
-  std::uint64_t insert(const InsertRequest& request, TimePoint give_up_at, Done& done);
+  // one item, all of them checked. The request fails if no server has answered by `give_up_at`, and
+  // with RESOURCE_EXHAUSTED if its message is larger than the server's limits. Returns 0 and takes
+  // nothing once the pump is closed.
+  std::uint64_t insert(const InsertRequest& request, TimePoint give_up_at, Done& done,
+                       Ended& ended);
   // Withdraws a request, also at the server. Completes it at `until` at the latest.
   void cancel(std::uint64_t request, const Status& status, TimePoint until, Ended& ended);
   void close(const Status& status, Ended& ended);
 
-  // A connection is open.
-  void connect(const std::shared_ptr<StoreLink>& link);
+  // A connection is open, to a server with these limits.
+  void connect(const std::shared_ptr<StoreLink>& link, const FrameLimits& limits, Ended& ended);
   // The connection is lost; unconfirmed items are sent on the next one, or fail at `give_up_at`.
   // Withdrawn requests end now: sent again, their items could follow later ones.
   void disconnect(TimePoint give_up_at, Ended& ended);
   // Sends what may be sent. With `all`, even if the server has not accepted the last message, so
   // that the next request sees these items.
-  void pump(bool all = false);
+  void pump(Ended& ended, bool all = false);
   // An answer that came on `link`. Ignored if that is no longer the connection: what it confirms
   // was sent again, and is confirmed again.
   void on_inserted(const StoreLink& link, const store_wire::Inserted& inserted, Ended& ended);
@@ -87,7 +89,8 @@ class InsertPump {
 
   Request* find(std::uint64_t number) REVERIE_REQUIRES(mutex_);
   bool may_send(bool all = false) const REVERIE_REQUIRES(mutex_);
-  void send_some() REVERIE_REQUIRES(mutex_);
+  void send_some(Ended& ended) REVERIE_REQUIRES(mutex_);
+  void refuse(Request& request, Ended& ended) REVERIE_REQUIRES(mutex_);
   void complete(Request& request, Status status, Ended& ended) REVERIE_REQUIRES(mutex_);
   void drop_done() REVERIE_REQUIRES(mutex_);
   void restart() REVERIE_REQUIRES(mutex_);
@@ -99,6 +102,7 @@ class InsertPump {
 
   Mutex mutex_;
   std::shared_ptr<StoreLink> link_ REVERIE_GUARDED_BY(mutex_);  // null without a connection
+  FrameLimits limits_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t connection_count_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // in the order of their numbers

@@ -138,8 +138,11 @@ void PeerStoreClient::close() {
 // --- Requests -------------------------------------------------------------------------------
 
 RequestId PeerStoreClient::ask(Pending pending) {
+  const std::size_t size = pending.message ? pending.message->payload.head.size() : 0;
+  const std::size_t size_max = FrameLimits().head_bytes_max;
   Answer refused;
   Status why;
+  Outcome outcome;
   RequestId id = 0;
   TimePoint due = TimePoint::max();
   {
@@ -147,6 +150,10 @@ RequestId PeerStoreClient::ask(Pending pending) {
     if (is_closed_) {
       refused = std::move(pending.answer);
       why = closed_status();
+    } else if (size > size_max) {
+      refused = std::move(pending.answer);
+      why = resource_exhausted("a request has {} bytes, and a server accepts {}: ask for less",
+                               size, size_max);
     } else {
       id = ++last_id_;
       pending.give_up_at = give_up_at();
@@ -154,7 +161,7 @@ RequestId PeerStoreClient::ask(Pending pending) {
       if (session_ && session_->stage == Session::Stage::kOpen) {
         if (kept.kind != StoreCall::kMutate) {
           for (const auto& pump : pumps_) {
-            if (pump) pump->pump(/*all=*/true);
+            if (pump) pump->pump(outcome.ended, /*all=*/true);
           }
         }
         send(id, kept);
@@ -167,6 +174,7 @@ RequestId PeerStoreClient::ask(Pending pending) {
   }
   if (refused) refused(why, nullptr);
   if (due != TimePoint::max()) watch(due);
+  finish(outcome);
   return id;
 }
 
@@ -339,7 +347,8 @@ std::shared_ptr<InsertPump> PeerStoreClient::make_pump(RequestId& base) {
   pumps_.push_back(pump);
   base = RequestId{number} << kPumpShift;
   if (session_ && session_->stage == Session::Stage::kOpen) {
-    pump->connect(session_->link);
+    InsertPump::Ended none;
+    pump->connect(session_->link, session_->limits, none);
   } else {
     need_connection();
   }
@@ -374,7 +383,8 @@ RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done
   }
   RequestId base = 0;
   const std::shared_ptr<InsertPump> pump = pump_of(request.table, request.writer, base);
-  const std::uint64_t first = pump->insert(request, give_up_at(), done);
+  Outcome outcome;
+  const std::uint64_t first = pump->insert(request, give_up_at(), done, outcome.ended);
   if (first == 0) {
     done({closed_status(), 0});
     return 0;
@@ -386,7 +396,35 @@ RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done
     MutexLock lock(mutex_);
     need_connection();
   }
+  finish(outcome);
   return base | first;
+}
+
+void PeerStoreClient::on_room(const SessionPtr& session) {
+  Outcome outcome;
+  std::vector<std::shared_ptr<InsertPump>> all;
+  {
+    MutexLock lock(mutex_);
+    if (session_ != session) return;
+    all = pumps();
+  }
+  for (const auto& pump : all) pump->pump(outcome.ended);
+  finish(outcome);
+}
+
+void PeerStoreClient::on_inserted(const Session& session, const Payload& payload) {
+  Result<store_wire::Inserted> inserted = store_wire::read_inserted(payload);
+  if (!inserted.ok()) return;
+  std::shared_ptr<InsertPump> pump;
+  {
+    MutexLock lock(mutex_);
+    const std::size_t index = std::size_t{inserted->writer} - 1;
+    if (index < pumps_.size()) pump = pumps_[index];
+  }
+  if (!pump) return;
+  Outcome outcome;
+  pump->on_inserted(*session.link, *inserted, outcome.ended);
+  finish(outcome);
 }
 
 void PeerStoreClient::end_writer(std::uint64_t writer) {

@@ -16,6 +16,8 @@ namespace {
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(500);
+// A connection that lasted this long is no failed attempt, even without an answer.
+constexpr Duration kLifeGood = std::chrono::seconds(2);
 // For this long, failed attempts are repeated without a message in the log.
 constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
@@ -216,6 +218,8 @@ Status PeerStoreClient::handle_handshake(const SessionPtr& session, const Frame&
     return {};
   }
   if (session->stage == Session::Stage::kResumed && kind == FrameKind::kResumed) {
+    REVERIE_ASSIGN_OR_RETURN(const Resumption resumed, decode_resumption(frame.message));
+    if (resumed.received != 0) session->limits.bulk_bytes_max = resumed.received;
     session->link->trust();
     on_open(session);
     return {};
@@ -225,16 +229,15 @@ Status PeerStoreClient::handle_handshake(const SessionPtr& session, const Frame&
 }
 
 void PeerStoreClient::on_open(const SessionPtr& session) {
+  Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
   TimePoint next = TimePoint::max();
   {
     MutexLock lock(mutex_);
     if (session_ != session) return;
+    session->opened_at = Clock::system().now();
     session->stage = Session::Stage::kOpen;
-    pause_ = Duration::zero();
-    broken_since_ = TimePoint::max();
     last_failure_ = {};
-    is_logged_ = false;
     all = pumps();
     names_.clear();  // the server may be another one
     received_.clear();
@@ -244,13 +247,15 @@ void PeerStoreClient::on_open(const SessionPtr& session) {
       next = std::min(next, pending.answer_by);
     }
     // Under the lock, so that a pump made meanwhile is connected either by its maker or here.
-    for (const auto& pump : all) pump->connect(session->link);
+    for (const auto& pump : all) pump->connect(session->link, session->limits, outcome.ended);
   }
   if (next != TimePoint::max()) watch(next);
+  finish(outcome);
 }
 
 void PeerStoreClient::on_lost(const SessionPtr& session, const Status& why) {
-  end_session(session, why, /*is_final=*/false);
+  // The same answer would be too large on the next connection.
+  end_session(session, why, /*is_final=*/why.code() == StatusCode::kResourceExhausted);
 }
 
 void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, bool is_final,
@@ -258,12 +263,19 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
   session->link->hang_up();
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
-  bool was_open = false;
+  bool was_good = false;
   {
     MutexLock lock(mutex_);
     if (session_ != session) return;
     session_ = nullptr;
-    was_open = session->stage == Session::Stage::kOpen;
+    // Else it counts as a failed attempt: a pause follows, and the time to retry goes on.
+    was_good = session->stage == Session::Stage::kOpen &&
+               (session->has_answered || Clock::system().now() - session->opened_at >= kLifeGood);
+    if (was_good) {
+      pause_ = Duration::zero();
+      broken_since_ = TimePoint::max();
+      is_logged_ = false;
+    }
     const TimePoint until = give_up_at();
     for (auto entry = pending_.begin(); entry != pending_.end();) {
       Pending& pending = entry->second;
@@ -281,13 +293,13 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
         entry = pending_.erase(entry);
         continue;
       }
-      if (std::exchange(pending.is_sent, false)) pending.give_up_at = until;
+      if (std::exchange(pending.is_sent, false) && was_good) pending.give_up_at = until;
       ++entry;
     }
     all = pumps();
     for (const auto& pump : all) pump->disconnect(until, outcome.ended);
   }
-  if (was_open && !is_final) {
+  if (was_good && !is_final) {
     // The first attempt follows at once: a restarted server listens again soon.
     bool is_needed = false;
     TimePoint next = TimePoint::max();
@@ -309,16 +321,6 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
   finish(outcome);
 }
 
-void PeerStoreClient::on_room(const SessionPtr& session) {
-  std::vector<std::shared_ptr<InsertPump>> all;
-  {
-    MutexLock lock(mutex_);
-    if (session_ != session) return;
-    all = pumps();
-  }
-  for (const auto& pump : all) pump->pump();
-}
-
 // --- What arrives ---------------------------------------------------------------------------
 
 void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Frame>& frames) {
@@ -326,6 +328,7 @@ void PeerStoreClient::on_frames(const SessionPtr& session, const std::vector<Fra
     if (session->link->is_over()) return;
     const FrameKind kind = frame.header.kind;
     if (kind == FrameKind::kAnswer && session->stage == Session::Stage::kOpen) {
+      session->has_answered = true;
       on_answer(session, frame);
       continue;
     }
@@ -469,21 +472,6 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
     return;
   }
   std::ranges::copy(part.tickets, sampling.batch.rows().tickets + before);
-}
-
-void PeerStoreClient::on_inserted(const Session& session, const Payload& payload) {
-  Result<store_wire::Inserted> inserted = store_wire::read_inserted(payload);
-  if (!inserted.ok()) return;
-  std::shared_ptr<InsertPump> pump;
-  {
-    MutexLock lock(mutex_);
-    const std::size_t index = std::size_t{inserted->writer} - 1;
-    if (index < pumps_.size()) pump = pumps_[index];
-  }
-  if (!pump) return;
-  Outcome outcome;
-  pump->on_inserted(*session.link, *inserted, outcome.ended);
-  finish(outcome);
 }
 
 }  // namespace reverie

@@ -69,6 +69,9 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
   std::shared_ptr<StoreLink> link;
   // Set by the thread that handles an event; there is one at a time.
   std::atomic<Stage> stage{Stage::kWelcome};
+  std::atomic<bool> has_answered{false};
+  TimePoint opened_at = {};
+  FrameLimits limits;  // of the server
   Greeting mine;
   const std::shared_ptr<Returns> returns;
 

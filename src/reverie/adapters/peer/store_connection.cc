@@ -28,8 +28,7 @@ std::shared_ptr<StoreConnection> StoreConnection::make(
   std::shared_ptr<StoreConnection> made(new StoreConnection(std::move(store)));
   made->place_ = std::move(place);
   made->on_end_ = std::move(on_end);
-  made->link_ = make_link(made, {.head_bytes_max = std::size_t{64} << 20,
-                                 .bulk_bytes_max = made->store_->message_bytes_max});
+  made->link_ = make_link(made, {.bulk_bytes_max = made->store_->message_bytes_max});
   made->store_->connections.fetch_add(1, std::memory_order_relaxed);
   return made;
 }
@@ -109,6 +108,11 @@ void StoreConnection::end_now(const Status& why) {
   }
   if (is_read) store_->arena.leave();
   on_lost(why);
+}
+
+std::shared_ptr<const Message> StoreConnection::refusal(const Status& why) {
+  if (stage_ != Stage::kOpen) return nullptr;
+  return store_wire::message_of(store_wire::write_status(why));
 }
 
 void StoreConnection::on_lost(const Status&) {
@@ -212,6 +216,7 @@ Status StoreConnection::handle_handshake(const Frame& frame) {
     link_->trust();
     Resumption resumed;
     resumed.session = 1;
+    resumed.received = store_->message_bytes_max;
     link_->send({FrameKind::kResumed, 0, 0, 0}, std::make_shared<const Message>(encode(resumed)));
     return {};
   }

@@ -47,6 +47,7 @@ class StoreConnection final : public StoreLinkEvents,
   // StoreLinkEvents
   void on_frames(std::vector<Frame> frames) override;
   void on_lost(const Status& why) override;
+  std::shared_ptr<const Message> refusal(const Status& why) override;
   void on_room() override;
   // ServedWriter::Owner
   void send_inserted(const store_wire::Inserted& inserted) override;

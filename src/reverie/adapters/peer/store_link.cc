@@ -42,6 +42,7 @@ class WireStoreLink final : public StoreLink, public std::enable_shared_from_thi
   void write_on() REVERIE_REQUIRES(mutex_);
   void on_writable();
   void on_lost(const Status& why);
+  void say_last() REVERIE_REQUIRES(mutex_);
   void end() REVERIE_REQUIRES(mutex_);
   void tell_room();
 
@@ -209,21 +210,30 @@ void WireStoreLink::end() {
 }
 
 void WireStoreLink::on_lost(const Status& why) {
+  const auto to = events_.lock();
+  const bool is_refused = why.code() != StatusCode::kUnavailable;
+  const std::shared_ptr<const Message> last = to && is_refused ? to->refusal(why) : nullptr;
   {
     MutexLock lock(mutex_);
     if (!wire_) return;
+    if (last) wire_->queue({FrameKind::kRefused, 0, 0, 0}, last);
+    if (last) say_last();
     end();
   }
-  if (const auto to = events_.lock()) to->on_lost(why);
+  if (to) to->on_lost(why);
+}
+
+void WireStoreLink::say_last() {
+  if (loop_.is_current() || wire_->is_out_ring() || wire_->connection().can_write_on_any_thread()) {
+    wire_->flush();
+  }
+  wire_->connection().shut_down();
 }
 
 void WireStoreLink::hang_up() {
   MutexLock lock(mutex_);
   if (!wire_) return;
-  if (loop_.is_current() || wire_->is_out_ring() || wire_->connection().can_write_on_any_thread()) {
-    wire_->flush();
-  }
-  wire_->connection().shut_down();
+  say_last();
   end();
 }
 

@@ -22,8 +22,10 @@ class StoreLinkEvents {
  public:
   virtual ~StoreLinkEvents() = default;
   virtual void on_frames(std::vector<Frame> frames) = 0;
-  // The last event: the other side is gone.
+  // The last event: the other side is gone, which is UNAVAILABLE, or what it sends is refused.
   virtual void on_lost(const Status& why) = 0;
+  // Before on_lost(): what a refused side is sent last, as kRefused; null: nothing.
+  virtual std::shared_ptr<const Message> refusal(const Status&) { return nullptr; }
   // The unsent bytes have fallen below kRoomBytes.
   virtual void on_room() = 0;
 };

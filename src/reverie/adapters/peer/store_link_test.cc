@@ -19,19 +19,30 @@ namespace {
 using test::eventually;
 
 struct CountedEvents final : StoreLinkEvents {
-  void on_frames(std::vector<Frame> frames) override { frame_count += frames.size(); }
-  void on_lost(const Status&) override {}
+  void on_frames(std::vector<Frame> frames) override {
+    frame_count += frames.size();
+    const Frame& last = frames.back();
+    if (last.header.kind == FrameKind::kRefused) {
+      refused_with = store_wire::read_status(last.message.payload).code();
+    }
+  }
+  void on_lost(const Status& why) override { lost_with = why.code(); }
   void on_room() override { ++room_count; }
+  std::shared_ptr<const Message> refusal(const Status& why) override {
+    return store_wire::message_of(store_wire::write_status(why));
+  }
   std::atomic<std::size_t> frame_count{0};
   std::atomic<int> room_count{0};
+  std::atomic<StatusCode> refused_with{StatusCode::kOk};
+  std::atomic<StatusCode> lost_with{StatusCode::kOk};
 };
 
 // One end of a link, with a loop of its own.
 struct LinkEnd {
-  void open(std::unique_ptr<Connection> connection) {
+  void open(std::unique_ptr<Connection> connection, const FrameLimits& limits = {}) {
     loop().run_and_wait([&] {
       ASSERT_TRUE(connection->accept_descriptors());
-      link = StoreLink::make(loops, std::move(connection), events, FrameLimits());
+      link = StoreLink::make(loops, std::move(connection), events, limits);
       link->trust();
       link->start({});
     });
@@ -63,6 +74,31 @@ struct LinkEnd {
   std::shared_ptr<StoreLink> link;
   std::size_t sent_count = 0;
 };
+
+// Through the socket, and through shared memory.
+TEST(StoreLink, TellsTheOtherSideThatItsFrameIsTooLarge) {
+  for (const bool is_shared : {false, true}) {
+    LinkEnd writer;
+    LinkEnd reader;
+    ConnectionPair pair = make_connection_pair(writer.loop(), reader.loop()).value();
+    writer.open(std::move(pair.first));
+    reader.open(std::move(pair.second), {.head_bytes_max = 1000});
+    if (is_shared) {
+      ASSERT_TRUE(eventually([&] {
+        writer.send(1);
+        reader.send(1);
+        return writer.link->transport() == "shared memory" &&
+               reader.link->transport() == "shared memory";
+      }));
+    }
+    writer.send(std::size_t{8} << 20);
+    EXPECT_TRUE(
+        eventually([&] { return reader.events->lost_with == StatusCode::kResourceExhausted; }));
+    EXPECT_TRUE(eventually([&] { return writer.events->lost_with == StatusCode::kUnavailable; }));
+    EXPECT_EQ(writer.events->refused_with, StatusCode::kResourceExhausted);
+    EXPECT_EQ(reader.events->refused_with, StatusCode::kOk);
+  }
+}
 
 // What waited for room in the ring is written by a thread that sends a further frame, while the
 // loop's thread does something else: then the ring has no more to report.
