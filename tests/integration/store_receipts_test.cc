@@ -1,4 +1,4 @@
-// Receipts of one client of a real store; the rest is in
+// Receipts of one client of a real store, and memory that it reads; the rest is in
 // src/reverie/adapters/peer/store_connection_test.cc.
 #include <functional>
 #include <memory>
@@ -46,8 +46,10 @@ class HookedLink final : public testing::SilentLink {
   void send(const FrameHeader& header, std::shared_ptr<const Message>) override {
     if (header.kind == FrameKind::kAnswer && when_answered) when_answered();
   }
+  bool offer_map(const std::shared_ptr<SharedArena>&) override { return is_mapped; }
 
   std::function<void()> when_answered;
+  bool is_mapped = false;
 };
 
 Frame frame_of(FrameKind kind, Message message) {
@@ -125,6 +127,37 @@ TEST_F(StoreReceipts, ASampleThatWaitsHoldsBackNoReceiptOfLaterOnes) {
   EXPECT_EQ(service_->open_draws, 2u) << "those of 2 and 4";
   sample(5, "t", 1, {2, 4, 1, 77});
   EXPECT_EQ(service_->open_draws, 1u);
+}
+
+// A sample in the arena of the server's chunks, which the client maps.
+class StoreLeases : public StoreReceipts {
+ protected:
+  void SetUp() override {
+    store_->leased_bytes_max = std::size_t{1} << 30;
+    link_->is_mapped = true;
+    constexpr std::uint32_t kRows = 10'000;
+    const Ref<Chunk> chunk =
+        Chunk::open(testing::float_schema(), {}, kRows, 0, store_->arena).value();
+    chunk->publish(kRows);
+    Item item = testing::item_over(*chunk, 9, 1.0, 0, kRows);
+    ASSERT_TRUE(insert_and_wait(*inner_, {"empty", {&item, 1}}).status.ok());
+    sample(1, "empty", 1);
+    ASSERT_GT(store_->leased_bytes.load(), 0u);
+    ASSERT_NE(store_->arena.arena(), nullptr);
+  }
+};
+
+// The client may read until it learns that its frames are refused.
+TEST_F(StoreLeases, AreNotReusedAfterAClientWhoseFramesAreRefused) {
+  connection_->on_lost(resource_exhausted("a frame is too large"));
+  EXPECT_EQ(store_->leased_bytes.load(), 0u);
+  EXPECT_EQ(store_->arena.arena(), nullptr);
+}
+
+TEST_F(StoreLeases, AreReusedOnceTheClientIsGone) {
+  connection_->on_lost(unavailable("the client is gone"));
+  EXPECT_EQ(store_->leased_bytes.load(), 0u);
+  EXPECT_NE(store_->arena.arena(), nullptr);
 }
 
 }  // namespace

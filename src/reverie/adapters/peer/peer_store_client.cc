@@ -121,9 +121,7 @@ void PeerStoreClient::close() {
     session_ = nullptr;
     all = pumps();
     for (auto& [id, pending] : pending_) {
-      if (session && pending.is_sent) {
-        session->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
-      }
+      if (session && pending.is_sent) send_cancel(*session, id);
     }
     fail_all(closed_status(), outcome);
     connect_at_ = TimePoint::max();
@@ -472,9 +470,7 @@ void PeerStoreClient::cancel(RequestId id) {
       // It completes with what the server has done by then.
       pending.late_with = cancelled("the call was cancelled");
       pending.answer_by = until;
-      if (session_ && session_->stage == Session::Stage::kOpen) {
-        session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
-      }
+      if (session_ && session_->stage == Session::Stage::kOpen) send_cancel(*session_, id);
     }
   }
   watch(until);

@@ -154,11 +154,14 @@ class PeerStoreClient final : public ReplayService,
   void end_orphan(const SessionPtr& session, RequestId id, const Frame& frame)
       REVERIE_REQUIRES(mutex_);
   void on_inserted(const Session& session, const Payload& payload);
+  static void send_cancel(Session& session, RequestId id);
 
   void watch(TimePoint due) { alarm_.set(due); }
   void sweep();
   static void finish(Outcome& outcome);
   Status unreachable() REVERIE_REQUIRES(mutex_);
+  // Why a connection has ended.
+  Status gone() REVERIE_REQUIRES(mutex_);
   std::vector<std::shared_ptr<InsertPump>> pumps() REVERIE_REQUIRES(mutex_);
 
   LinkLoops& loops_;

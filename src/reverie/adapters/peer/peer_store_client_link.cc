@@ -38,6 +38,15 @@ Status PeerStoreClient::unreachable() {
       last_failure_.ok() ? "there is no connection" : last_failure_.message());
 }
 
+Status PeerStoreClient::gone() {
+  return is_closed_ ? cancelled("the client is closed")
+                    : unavailable("the connection to {} was lost", endpoint_.to_string());
+}
+
+void PeerStoreClient::send_cancel(Session& session, RequestId id) {
+  session.link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+}
+
 // Ends late requests, connects when that is due, and sets the alarm for the next deadline.
 void PeerStoreClient::sweep() {
   timer_thread_ = std::this_thread::get_id();
@@ -72,7 +81,7 @@ void PeerStoreClient::sweep() {
         late = why;
       }
       if (pending.is_sent && session_ && pending.kind == store_wire::StoreCall::kSample) {
-        session_->link->send({FrameKind::kCancel, 0, 0, entry->first}, store_wire::message_of({}));
+        send_cancel(*session_, entry->first);
       }
       outcome.failed.emplace_back(std::move(pending.answer), std::move(late));
       entry = pending_.erase(entry);
@@ -260,7 +269,8 @@ void PeerStoreClient::on_lost(const SessionPtr& session, const Status& why) {
 
 void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, bool is_final,
                                   bool is_goodbye) {
-  session->link->hang_up();
+  // Samples that are still being read keep their memory.
+  if (!session->returns->keep(session->link)) session->link->hang_up();
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
   bool was_good = false;
@@ -279,6 +289,8 @@ void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, 
     const TimePoint until = give_up_at();
     for (auto entry = pending_.begin(); entry != pending_.end();) {
       Pending& pending = entry->second;
+      // In case that the connection is kept.
+      if (pending.is_sent) send_cancel(*session, entry->first);
       if (pending.is_reading) {
         ++entry;
         continue;
@@ -420,8 +432,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
     if (is_last && session_ == session) received_.push_back(id);
     if (!is_done && session_ != session) {
       // The connection has ended meanwhile, on another thread, which left the request here.
-      status = is_closed_ ? cancelled("the client is closed")
-                          : unavailable("the connection to {} was lost", endpoint_.to_string());
+      status = gone();
       is_done = true;
     }
     if (is_done) {
@@ -464,7 +475,8 @@ void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampli
       rows.returns = session->returns;
       rows.id = id;
     } else if (read.ok()) {
-      read = cancelled("the client is closed");
+      MutexLock lock(mutex_);
+      read = gone();
     }
   }
   if (!read.ok()) {

@@ -101,13 +101,7 @@ void StoreConnection::end_now(const Status& why) {
                         : std::make_shared<const Message>(encode_refusal(why)));
   }
   link_->hang_up();
-  bool is_read = false;  // a client that does not know of the end may read the arena
-  if (stage_ != Stage::kOver) {
-    MutexLock lock(mutex_);
-    is_read = !leases_.empty();
-  }
-  if (is_read) store_->arena.leave();
-  on_lost(why);
+  release(/*is_client_gone=*/false);
 }
 
 std::shared_ptr<const Message> StoreConnection::refusal(const Status& why) {
@@ -115,7 +109,11 @@ std::shared_ptr<const Message> StoreConnection::refusal(const Status& why) {
   return store_wire::message_of(store_wire::write_status(why));
 }
 
-void StoreConnection::on_lost(const Status&) {
+void StoreConnection::on_lost(const Status& why) {
+  release(/*is_client_gone=*/why.code() == StatusCode::kUnavailable);
+}
+
+void StoreConnection::release(bool is_client_gone) {
   const auto self = shared_from_this();
   if (stage_.exchange(Stage::kOver) == Stage::kOver) return;
   std::vector<RequestId> ids;
@@ -134,6 +132,7 @@ void StoreConnection::on_lost(const Status&) {
     leases.swap(leases_);
     store_->leased_bytes.fetch_sub(std::exchange(leased_bytes_, 0), std::memory_order_relaxed);
   }
+  if (!leases.empty() && !is_client_gone) store_->arena.leave();
   leases.clear();
   for (Drawn& drawn : unsent) {
     std::vector<std::size_t> sent(drawn.next);

@@ -102,6 +102,8 @@ class StoreConnection final : public StoreLinkEvents,
 
   explicit StoreConnection(std::shared_ptr<PeerStore> store) : store_(std::move(store)) {}
 
+  // Ends all that it does for the client, which may still read the arena unless it is gone.
+  void release(bool is_client_gone);
   Status handle_handshake(const Frame& frame);
   Status take(Frame frame);
   Status take_note(store_wire::StoreCall kind, const Payload& payload);
