@@ -19,6 +19,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
+#include "tests/support/within.h"
 
 namespace reverie {
 namespace {
@@ -145,6 +146,26 @@ TEST_F(PeerStoreTest, ALargeSampleStaysInTheServersMemoryUntilItIsReleased) {
   }
   result.batch.clear();
   EXPECT_TRUE(eventually([&] { return server_->peers().leased_bytes == 0; }));
+}
+
+// The alarm rings for another request before the memory is due.
+TEST_F(PeerStoreTest, AnotherTimerDoesNotDelayTheReturnOfMemory) {
+  serve();
+  const auto peer = client();
+  insert_large(*peer, 1, 5);
+  map_memory(*peer);
+  ASSERT_TRUE(insert(*peer, "full", 1).status.ok());
+  SampleResult result = sample(*peer, 5);
+  ASSERT_GT(server_->peers().leased_bytes, 0u);
+  Item waits = make_item(2, 1.0);
+  std::atomic<bool> is_over{false};
+  const TimePoint begin = Clock::system().now();
+  peer->insert({"full", {&waits, 1}, begin + std::chrono::milliseconds(10)},
+               [&](const InsertResult&) { is_over = true; });
+  result.batch.clear();
+  EXPECT_TRUE(eventually([&] { return server_->peers().leased_bytes == 0; }));
+  EXPECT_TRUE(test::ended_within(begin, 1.0));
+  EXPECT_TRUE(eventually([&] { return is_over.load(); }));
 }
 
 TEST_F(PeerStoreTest, ASlowReadersSamplesAreCopied) {

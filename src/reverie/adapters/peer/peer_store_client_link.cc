@@ -93,6 +93,7 @@ void PeerStoreClient::sweep() {
             {FrameKind::kCall, static_cast<std::uint64_t>(store_wire::StoreCall::kReturned), 0, 0},
             store_wire::message_of(store_wire::write_returned(returned)));
       }
+      next = std::min(next, session_->returns->due());
     }
     all = pumps();
     if (connect_at_ <= now) {

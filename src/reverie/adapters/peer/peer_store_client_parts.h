@@ -28,8 +28,9 @@ class PeerStoreClient::Returns {
   void end(std::uint64_t id);
   // Takes the ids to report to the server.
   std::vector<std::uint64_t> take() { return take_due(TimePoint::max()); }
-  // The same, if they have waited long enough for a request that carries them.
+  // The same, if they have waited long enough for a request that carries them: until due().
   std::vector<std::uint64_t> take_due(TimePoint now);
+  TimePoint due();
   // The client ends the connection: keeps it until the last sample is no longer used. False: none
   // is in use.
   bool keep(const std::shared_ptr<StoreLink>& link);

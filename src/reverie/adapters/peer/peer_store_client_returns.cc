@@ -38,6 +38,11 @@ std::vector<std::uint64_t> PeerStoreClient::Returns::take_due(TimePoint now) {
   return std::exchange(ids_, {});
 }
 
+TimePoint PeerStoreClient::Returns::due() {
+  MutexLock lock(mutex_);
+  return due_;
+}
+
 bool PeerStoreClient::Returns::keep(const std::shared_ptr<StoreLink>& link) {
   MutexLock lock(mutex_);
   is_over_ = true;
