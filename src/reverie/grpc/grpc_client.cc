@@ -2,9 +2,12 @@
 #include "reverie/grpc/grpc_client.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <nghttp2/nghttp2.h>
 
 #include "reverie/base/fork.h"
 #include "reverie/base/log.h"
@@ -132,36 +135,28 @@ class GrpcClient::Impl::Session final : public GrpcSession {
         client_(std::move(client)),
         channel_(channel) {}
 
+  // No further call begins.
+  void on_goaway() override {
+    kept_ = std::static_pointer_cast<Session>(shared_from_this());  // until its calls have ended
+    leave(unavailable("{} takes no calls", connection().peer()));
+  }
+
  private:
   void on_ready() override {
     const auto client = client_.lock();
     if (client && channel_.session.get() == this) client->note_ready(channel_);
   }
-  void on_goaway() override {
-    const auto client = client_.lock();
-    if (!client || channel_.session.get() != this) return;
-    const bool was_ready = channel_.state == Channel::State::kReady;
-    kept_ = std::static_pointer_cast<Session>(shared_from_this());  // until its calls have ended
-    channel_.session = nullptr;
-    if (was_ready) {
-      channel_.state = Channel::State::kIdle;
-    } else {
-      client->note_failure(channel_, unavailable("{} takes no calls", connection().peer()));
-    }
-  }
   void on_close(const Status& why) override {
     const auto kept = std::move(kept_);
+    leave(why);
+  }
+  void leave(const Status& why) {
     const auto client = client_.lock();
     if (!client || channel_.session.get() != this) return;
-    const bool was_ready = channel_.state == Channel::State::kReady;
-    const auto self = std::move(channel_.session);
-    channel_.session = nullptr;
-    if (was_ready) {
-      channel_.state = Channel::State::kIdle;
-      channel_.failure = why;
-    } else {
-      client->note_failure(channel_, why);
-    }
+    const auto self = std::exchange(channel_.session, nullptr);
+    if (channel_.state != Channel::State::kReady) return client->note_failure(channel_, why);
+    channel_.state = Channel::State::kIdle;
+    channel_.failure = why;
   }
 
   const std::weak_ptr<Impl> client_;
@@ -200,6 +195,12 @@ void GrpcClient::Impl::dispatch(const std::shared_ptr<GrpcClientStream>& stream)
   bool may_heal = false;
   for (std::size_t i = 0; i < count; ++i) {
     Channel& channel = *channels_[(turn_ + i) % count];
+    // A connection has 2^30 numbers for calls.
+    if (channel.state == Channel::State::kReady &&
+        nghttp2_session_get_next_stream_id(channel.session->http2()) > INT32_MAX) {
+      channel.session->say_goodbye();
+      channel.session->on_goaway();
+    }
     if (channel.state == Channel::State::kIdle) connect(channel);
     if (channel.state == Channel::State::kReady) {
       turn_ = (turn_ + i + 1) % count;
@@ -288,9 +289,8 @@ void GrpcClient::Impl::connect(Channel& channel) {
 void GrpcClient::Impl::take_connection(Channel& channel, std::unique_ptr<Connection> connection) {
   channel.session = std::make_shared<Session>(weak_from_this(), channel, std::move(connection),
                                               hub_, options_.limits, pool_);
-  sessions_.erase(std::remove_if(sessions_.begin(), sessions_.end(),
-                                 [](const auto& session) { return session.expired(); }),
-                  sessions_.end());
+  nghttp2_session_set_next_stream_id(channel.session->http2(), options_.first_call_number);
+  std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
   sessions_.push_back(channel.session);
   // It takes calls once the server has sent its hello: not everything that accepts is a gRPC
   // server.
@@ -374,7 +374,6 @@ void GrpcClient::Impl::close_here() {
   for (const auto& weak : sessions) {
     if (const auto session = weak.lock()) session->close(why);
   }
-  for (const auto& channel : channels_) channel->timer.reset();
 }
 
 Result<std::unique_ptr<GrpcClient>> GrpcClient::open(IoThreads& io_threads, std::string_view target,

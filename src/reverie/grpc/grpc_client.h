@@ -80,6 +80,8 @@ struct GrpcClientOptions {
   bool uses_local_door = true;
   // Seeds the random part; if not set, the seed is random.
   std::optional<std::uint64_t> seed;
+  // HTTP/2's number of a connection's first call, which tests set. Odd.
+  std::int32_t first_call_number = 1;
 };
 
 // Thread-safe. `io_threads` outlives it. In a forked child every call fails.

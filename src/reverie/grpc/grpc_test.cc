@@ -1,6 +1,7 @@
 // The server with the client, over sockets and pairs.
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -681,6 +682,24 @@ TEST_F(Grpc, AClientFindsARestartedServer) {
   open_server({}, address);
   waiter.join();
   EXPECT_EQ(ask(*client, "/t/Upper", "b"), "B");
+}
+
+// HTTP/2's last number is 2^31 - 1.
+TEST_F(Grpc, CallsContinueOnAnotherConnectionWhenOneHasNoNumbersLeft) {
+  GrpcClientOptions options;
+  options.first_call_number = INT32_MAX - 4;
+  const auto client = open(options);
+  GrpcBlockingStream waits(*client, "/t/Echo", within(60));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(ask(*client, "/t/Upper", "a"), "A") << i;
+  ASSERT_TRUE(waits.write(GrpcPayload::of("still here")).ok());
+  const auto message = waits.read();
+  ASSERT_TRUE(message);
+  EXPECT_EQ(text_of(**message), "still here");
+  waits.half_close();
+  EXPECT_FALSE(waits.read());
+  EXPECT_TRUE(waits.status().ok()) << waits.status().to_string();
+  EXPECT_TRUE(test::eventually([&] { return server_->figures().connection_count == 1; }))
+      << "a connection without numbers ends with its last call";
 }
 
 TEST_F(Grpc, CallsAlternateAmongTheAddressesThatAnswer) {
