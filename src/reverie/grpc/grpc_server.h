@@ -87,8 +87,7 @@ class GrpcServerEvents : public GrpcCallEvents {
   void on_end(const Status& why) override = 0;
 };
 
-// Called on the I/O thread when a call begins. Null refuses it with INTERNAL, unless the method
-// finished the call itself.
+// Called on the I/O thread when a call begins. Null refuses it with INTERNAL.
 using GrpcMethod =
     std::function<std::shared_ptr<GrpcServerEvents>(std::shared_ptr<GrpcServerCall> call)>;
 // Called on the I/O thread with the one request; `reply` may be called later, from any thread,

@@ -13,8 +13,7 @@ namespace reverie {
 
 class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
  public:
-  // Called for a call with valid headers: gives the receiver of its events, or null if it finished
-  // the call, or a status to refuse it with.
+  // Called for a call with valid headers: gives the receiver of its events, or why it is refused.
   using Begin = std::function<Result<std::shared_ptr<GrpcCallEvents>>(
       const std::shared_ptr<GrpcServerStream>&)>;
   struct Shared {

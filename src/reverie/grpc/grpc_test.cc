@@ -702,6 +702,17 @@ TEST_F(Grpc, CallsContinueOnAnotherConnectionWhenOneHasNoNumbersLeft) {
       << "a connection without numbers ends with its last call";
 }
 
+TEST_F(Grpc, AMethodThatReturnsNullRefusesTheCall) {
+  GrpcServer server(threads_, {});
+  server.add_method("/t/Null", [](const std::shared_ptr<GrpcServerCall>& call) {
+    call->finish(not_found("too late"));
+    return nullptr;
+  });
+  address_ = server.listen({"localhost:0"}).value().front();
+  const auto client = open();
+  EXPECT_EQ(ask(*client, "/t/Null", ""), "INTERNAL: method '/t/Null' refused the call");
+}
+
 TEST_F(Grpc, CallsAlternateAmongTheAddressesThatAnswer) {
   GrpcServer second(threads_, {});
   add_methods(second);
