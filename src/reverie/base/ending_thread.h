@@ -22,8 +22,8 @@ class EndingThread {
   EndingThread(const EndingThread&) = delete;
   EndingThread& operator=(const EndingThread&) = delete;
 
-  // Calls `work`, which ends `what`, on another thread, after the work that was given before. If the
-  // system has no thread for it, `work` is never called, and there is a warning.
+  // Calls `work`, which ends `what`, on another thread, after the work that was given before. If
+  // the system has no thread for it, `work` is never called, and there is a warning.
   void end(std::string_view what, std::function<void()> work);
   // Waits until the work that was given has returned. Not from within it.
   void wait();

@@ -47,8 +47,8 @@ struct PeerStoreOptions {
   Duration connect_timeout = std::chrono::seconds(20);
 };
 
-// Thread-safe. Deadlines are on Clock::system(). `loops` outlives it. If a completion drops the last
-// handle, another thread ends the client, soon after.
+// Thread-safe. Deadlines are on Clock::system(). `loops` outlives it. If a completion drops the
+// last handle, another thread ends the client, soon after.
 class PeerStoreClient final : public ReplayService,
                               public std::enable_shared_from_this<PeerStoreClient> {
  public:

@@ -36,7 +36,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   struct Options {
     // How long to retry an unreachable server before requests fail.
     Duration retry_time = Duration::max();
-    // Of the session's name, and of the keys of chunks: no two senders of a server may have the same.
+    // The seed of the session's name and of the keys of chunks: no two senders of a server may have
+    // the same.
     std::uint64_t seed = 0;
   };
 

@@ -1,6 +1,7 @@
 // When a client sends its items, tested with a server whose answers the test writes.
 #include "reverie/adapters/reverb/insert_sender.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -31,13 +32,15 @@ class ScriptedServer {
   };
 
   explicit ScriptedServer(IoThreads& io_threads) : server_(io_threads, {}) {
-    server_.add_method(format("{}InsertStream", wire::kServicePath),
-                       [this](std::shared_ptr<GrpcServerCall> call) {
-                         MutexLock lock(mutex_);
-                         calls_.push_back(call);
-                         return std::make_shared<Events>(*this, calls_.size() - 1,
-                                                         call->info().metadata.front().second);
-                       });
+    server_.add_method(
+        format("{}InsertStream", wire::kServicePath), [this](std::shared_ptr<GrpcServerCall> call) {
+          MutexLock lock(mutex_);
+          calls_.push_back(call);
+          const auto& fields = call->info().metadata;
+          const auto session =
+              std::ranges::find(fields, wire::kSessionName, &GrpcMetadata::value_type::first);
+          return std::make_shared<Events>(*this, calls_.size() - 1, session->second);
+        });
     addresses_ = server_.listen({"localhost:0"}).value();
   }
 

@@ -40,8 +40,8 @@ struct ReverbClientOptions {
   bool reads_packed = true;
 };
 
-// Thread-safe. Deadlines are on Clock::system(). `io_threads` outlives it. If a completion drops the
-// last handle, another thread ends the client, soon after.
+// Thread-safe. Deadlines are on Clock::system(). `io_threads` outlives it. If a completion drops
+// the last handle, another thread ends the client, soon after.
 class ReverbClient final : public ReplayService, private SampleChannel::Owner {
  public:
   // Does not connect yet. INVALID_ARGUMENT for a malformed target.
