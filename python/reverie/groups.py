@@ -157,7 +157,8 @@ class Round(ProcessBound):
             GroupChangedError: a member was lost, or joined: begin the round again. Or this one has
                 stalled: ``wait`` joins again.
             InvalidArgumentError: another member contributed different arrays, which the message
-                names; or the values are too large for a message.
+                names, or began another kind of round under this name; or the values are too large
+                for a message.
             ResourceExhaustedError: too many calls or bytes wait at a member.
             DeadlineExceededError: no result within ``timeout_s``, and the round continues; or not
                 within the time that a member set for the round, and it has ended.

@@ -329,10 +329,10 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
   message.kind = RoundMessageKind::kAsk;
   message.membership = current_.id;
   message.round = key;
-  // A shared round sends nothing else: this question detects members with other arrays, or members
-  // that cannot be reached.
-  message.part = running.is_in_memory() ? 1 : 0;
-  const TimePoint until = now + (running.is_in_memory() ? kAskShared : kAskAgain);
+  // A round in shared memory, or one that is held, sends nothing else: this question detects
+  // members with other arrays or another kind of round, or members that cannot be reached.
+  message.part = running.is_asked_about() ? 1 : 0;
+  const TimePoint until = now + (running.is_asked_about() ? kAskShared : kAskAgain);
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
     const std::string& name = current_.members[i].name;
     if (i == member_.index()) continue;
@@ -343,6 +343,13 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
     sent.to = name;
     call(name, function_, encode(message), std::move(sent), until);
   }
+}
+
+bool GroupCore::needs(const Running& running, const std::string& member) const {
+  if (running.path == Path::kCalls) return false;
+  // Until it is known how arrays go, the first member waits for all, and all wait for it.
+  if (running.path != Path::kHeld || member_.index() == 0) return true;
+  return member == current_.members.front().name;
 }
 
 void GroupCore::tick(TimePoint now) {

@@ -162,8 +162,9 @@ class GroupCore {
     std::map<std::string, RoundWord> words;
     Path path = Path::kHeld;
     bool is_over_calls() const { return path == Path::kCalls || path == Path::kAcross; }
-    // Then little or nothing is sent to some members: a lost one is noticed by asking.
-    bool is_in_memory() const { return path != Path::kHeld && path != Path::kCalls; }
+    // Then little or nothing is sent to some members: what they reduce is asked, and so is whether
+    // they can be reached.
+    bool is_asked_about() const { return path != Path::kCalls; }
   };
   enum class Sharing { kUnknown, kShared, kCalls };
   struct Early {
@@ -217,6 +218,8 @@ class GroupCore {
                 const std::string& lost);
   void keep_future(RoundMessage message, Request request, TimePoint now);
   void ask(const RoundKey& key, Running& running, TimePoint now);
+  // Whether the round cannot go on if that member is out of reach.
+  bool needs(const Running& running, const std::string& member) const;
   bool is_past(std::uint64_t membership) const;
   void start(const RoundKey& key, TimePoint now);
   void start_over_calls(const RoundKey& key, TimePoint now);

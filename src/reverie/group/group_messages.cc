@@ -1,6 +1,7 @@
 // Tested in tests/sim/groups_sim_test.cc.
 // GroupCore's messages: those that other members send, and the answers to those sent to them.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "reverie/group/group_core.h"
@@ -262,7 +263,7 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
     case Sent::What::kAsk: {
       const auto running = running_.find(sent.round);
       if (running == running_.end() || running->second.id != sent.id) return;
-      if (running->second.is_in_memory() && is_out_of_reach(result)) {
+      if (is_out_of_reach(result) && needs(running->second, sent.to)) {
         end(sent.round,
             unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
                         result.status.message()),
@@ -273,8 +274,9 @@ void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, Time
       const Result<RoundWord> word = decode_round_word(result.payload);
       if (!word.ok()) return;
       running->second.words[sent.to] = *word;
-      if (running->second.is_in_memory() && !word->signature.empty() &&
-          !running->second.round->signature().starts_with(word->signature)) {
+      const std::string_view own = running->second.round->signature();
+      if (running->second.is_asked_about() && !word->signature.empty() &&
+          own.substr(0, kSignatureTextMax) != word->signature) {
         end_as_different(sent.round, sent.to, word->signature);
         return;
       }

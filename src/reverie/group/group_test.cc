@@ -374,6 +374,41 @@ TEST_F(GroupTest, DifferingArraysAreRefusedByName) {
   }
 }
 
+// Without a round before it, arrays wait until all members have told where they run, which members
+// do only for arrays.
+TEST_F(GroupTest, ARoundOfArraysDoesNotWaitForAnotherKindOfRoundOfItsName) {
+  const std::vector<float> some(10);
+  const auto begin_other = [](Group& group, const std::string& kind) {
+    if (kind == "values") return group.all_gather("x", "values", {});
+    if (kind == "empty") return sum(group, {}, "x");
+    return group.all_reduce("x", ReduceOp::kSum, {});  // its signature begins that of the others
+  };
+  for (const std::string kind : {"values", "empty", "nothing"}) {
+    for (std::size_t other = 0; other < 3; other += 2) {  // the first member, or the last one
+      std::vector<std::unique_ptr<Group>> groups;
+      for (std::size_t i = 0; i < 3; ++i) {
+        groups.push_back(join(format("m{}", i), static_cast<std::int64_t>(i)));
+      }
+      ASSERT_TRUE(test::eventually([&] {
+        return std::ranges::all_of(groups, [&](const auto& group) {
+          const Membership now = group->membership();
+          return now.members.size() == 3 && now.id == groups[0]->membership().id;
+        });
+      }));
+      std::vector<Group::RoundPtr> rounds;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        auto round = i == other ? begin_other(*groups[i], kind) : sum(*groups[i], some, "x");
+        ASSERT_TRUE(round.ok()) << round.status().to_string();
+        rounds.push_back(*round);
+      }
+      for (const auto& round : rounds) {
+        const Status ended = round->wait(soon());
+        EXPECT_EQ(ended.code(), StatusCode::kInvalidArgument) << kind << ": " << ended.to_string();
+      }
+    }
+  }
+}
+
 TEST_F(GroupTest, ACancelledOrLateRoundEndsOnAllMembers) {
   const auto groups = join_all(2);
   const std::vector<float> some(10);

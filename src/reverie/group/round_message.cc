@@ -7,8 +7,6 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kSignatureTextMax = std::size_t{64} << 10;
-
 constexpr auto kRoundFields = [](auto& fields, auto& message) {
   fields.number(message.kind, static_cast<std::uint64_t>(RoundMessageKind::kShare));
   fields.number(message.membership);

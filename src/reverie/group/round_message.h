@@ -26,6 +26,8 @@ namespace reverie {
 
 inline constexpr std::size_t kRoundNameMax = 512;
 inline constexpr std::size_t kHostNameMax = 512;
+// Of a longer signature the beginning is sent.
+inline constexpr std::size_t kSignatureTextMax = std::size_t{64} << 10;
 
 struct RoundKey {
   std::string name;
