@@ -26,11 +26,6 @@ std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
   return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
 }
 
-// An abstract Unix socket ends with the process that listens there.
-bool is_process_bound(const std::string& address) {
-  return address.starts_with("unix:@");
-}
-
 }  // namespace
 
 PeerCore::PeerCore(PeerOptions options, PeerEffects& effects)
@@ -205,7 +200,7 @@ void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, Tim
       if (wanted->second.calls.empty()) wanted_.erase(wanted);
     }
   }
-  finish(id, {kind, why, {}, {}, {}});
+  finish(id, {kind, why});
 }
 
 // --- Requests.
@@ -233,14 +228,10 @@ void PeerCore::answer(InboundId request, Payload payload, TimePoint now) {
   if (place == sessions_.end() || !end_request(place->second, request.call)) return;
   const FrameLimits limits;
   if (payload.head.size() > limits.head_bytes_max || payload.bulk_bytes() > limits.bulk_bytes_max) {
-    const RemoteError error{
-        StatusCode::kInvalidArgument, "",
-        format("the answer has {} bytes of values and {} of arrays; the bounds are {} and {}",
-               payload.head.size(), payload.bulk_bytes(), limits.head_bytes_max,
-               limits.bulk_bytes_max),
-        ""};
-    enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
-    return;
+    const Status why = invalid_argument(
+        "the answer has {} bytes of values and {} of arrays; the bounds are {} and {}",
+        payload.head.size(), payload.bulk_bytes(), limits.head_bytes_max, limits.bulk_bytes_max);
+    return enqueue_error(place->second, request.call, why, now);
   }
   enqueue_answer(place->second, request.call, std::move(payload), now);
 }
@@ -255,13 +246,17 @@ void PeerCore::enqueue_answer(Session& session, std::uint64_t call, Payload payl
     enqueue(session, FrameKind::kAnswer, call, std::move(message), now);
     return;
   }
-  const RemoteError error{
-      StatusCode::kResourceExhausted, "",
-      format("peer '{}' has {} bytes of answers that others have not read, {} of them for '{}', "
-             "and this one has {}; the bound is {} bytes: take results before calling again",
-             options_.name, answer_bytes_, session.answer_bytes, session.peer_name, size,
-             options_.held_bytes_max),
-      ""};
+  const Status why = resource_exhausted(
+      "peer '{}' has {} bytes of answers that others have not read, {} of them for '{}', and this "
+      "one has {}; the bound is {} bytes: take results before calling again",
+      options_.name, answer_bytes_, session.answer_bytes, session.peer_name, size,
+      options_.held_bytes_max);
+  enqueue_error(session, call, why, now);
+}
+
+void PeerCore::enqueue_error(Session& session, std::uint64_t call, const Status& why,
+                             TimePoint now) {
+  const RemoteError error{why.code(), "", why.message(), ""};
   enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
 }
 
@@ -299,8 +294,7 @@ void PeerCore::close(TimePoint now) {
   routes_.clear();
   wanted_.clear();
   while (!calls_.empty()) {
-    finish(calls_.begin()->first,
-           {CallResult::Kind::kFailed, cancelled("this peer was closed"), {}, {}, {}});
+    finish(calls_.begin()->first, {CallResult::Kind::kFailed, cancelled("this peer was closed")});
   }
   next_tick_ = TimePoint::max();
 }
@@ -382,10 +376,7 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
     finish(id, {CallResult::Kind::kFailed,
                 unavailable("'{}' was out of reach for so long that it forgot the call of '{}'; "
                             "the call may have been carried out",
-                            session.peer_name, call.message->name),
-                {},
-                {},
-                {}});
+                            session.peer_name, call.message->name)});
   }
 }
 
@@ -422,18 +413,15 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
     }
     finish(id, {kind,
                 why.with_context(format("the call of '{}' on '{}', which may have been carried out",
-                                        call->second.message->name, session.peer_name)),
-                {},
-                {},
-                {}});
+                                        call->second.message->name, session.peer_name))});
   }
 }
 
 void PeerCore::link_down(LinkId id, const Status& why, TimePoint now) {
   std::string gone;  // the peer whose run has ended
   const auto place = links_.find(id);
-  if (place != links_.end() && place->second.is_dialled &&
-      is_process_bound(place->second.address) && why.code() == StatusCode::kNotFound) {
+  if (place != links_.end() && place->second.is_dialled && is_abstract(place->second.address) &&
+      why.code() == StatusCode::kNotFound) {
     const auto route = routes_.find(place->second.address);
     const Session* const session =
         route == routes_.end() ? nullptr : session_of_name(route->second.peer);

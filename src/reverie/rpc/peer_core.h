@@ -70,6 +70,11 @@ struct RemoteError {
   std::string traceback;
 };
 
+// A Unix socket that ends with the process that listens there, and with which shared memory begins.
+inline bool is_abstract(std::string_view address) {
+  return address.starts_with("unix:@");
+}
+
 // How a call ended.
 struct CallResult {
   enum class Kind {
@@ -80,9 +85,9 @@ struct CallResult {
   };
   Kind kind = Kind::kFailed;
   Status status;
-  Payload payload;         // the answer
-  std::string error_type;  // of a remote error: its class and its traceback, for messages
-  std::string traceback;
+  Payload payload = {};         // the answer
+  std::string error_type = {};  // of a remote error: its class and its traceback, for messages
+  std::string traceback = {};
 };
 
 // The effects of the core. They must not call the core.
@@ -338,6 +343,7 @@ class PeerCore {
                         std::shared_ptr<const Message> message, TimePoint now);
   // Sends an error instead if the peer already has too much to read.
   void enqueue_answer(Session& session, std::uint64_t call, Payload payload, TimePoint now);
+  void enqueue_error(Session& session, std::uint64_t call, const Status& why, TimePoint now);
   void send_queued(Session& session, Session::Queued& queued, TimePoint now);
   void acknowledge(Session& session, TimePoint now);
   void start(CallId id, std::uint64_t key, TimePoint now);

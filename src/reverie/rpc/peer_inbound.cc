@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kUnacknowledgedMax = 64;
 constexpr std::size_t kUnacknowledgedBytesMax = std::size_t{1} << 20;
 
-std::shared_ptr<const Message> bare(Payload payload) {
-  return std::make_shared<const Message>(Message{{}, std::move(payload)});
-}
-
 }  // namespace
 
 void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
@@ -86,23 +82,18 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
     return;
   }
   if (function == kDeviceFunction ? !serves_devices_ : !functions_.contains(function)) {
-    const RemoteError error{StatusCode::kNotFound, "",
-                            format("peer '{}' has no function '{}'", options_.name, function), ""};
-    enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
-    return;
+    const Status why = not_found("peer '{}' has no function '{}'", options_.name, function);
+    return enqueue_error(session, call, why, now);
   }
   const std::size_t size = frame.message.size_bytes();
   if (session.running.size() >= options_.calls_max ||
       (request_bytes_ > 0 && request_bytes_ + size > options_.held_bytes_max)) {
-    const RemoteError error{
-        StatusCode::kResourceExhausted, "",
-        format("peer '{}' has {} calls of '{}' to answer, and {} bytes of arguments of all peers; "
-               "the bounds are {} calls and {} bytes",
-               options_.name, session.running.size(), session.peer_name, request_bytes_,
-               options_.calls_max, options_.held_bytes_max),
-        ""};
-    enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
-    return;
+    const Status why = resource_exhausted(
+        "peer '{}' has {} calls of '{}' to answer, and {} bytes of arguments of all peers; the "
+        "bounds are {} calls and {} bytes",
+        options_.name, session.running.size(), session.peer_name, request_bytes_,
+        options_.calls_max, options_.held_bytes_max);
+    return enqueue_error(session, call, why, now);
   }
   // Only the first call of a number is served: the answer would end all of them.
   if (!session.running.emplace(call, size).second) return;

@@ -16,11 +16,6 @@ namespace {
 // socket is dialled as soon as a link over TCP is open.
 constexpr Duration kHostProofMax = std::chrono::seconds(1);
 
-// An abstract Unix socket: shared memory begins with one.
-bool is_abstract(const std::string& address) {
-  return address.starts_with("unix:@");
-}
-
 // False if there is no memory.
 bool keep_bulk(Payload& payload) {
   for (BulkPiece& piece : payload.bulk) {
