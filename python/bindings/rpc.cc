@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <nanobind/stl/shared_ptr.h>
@@ -84,8 +85,10 @@ RpcPeer::RpcPeer(const Peer::Options& options, Pickle pickle)
           })),
       peer_(unwrap(Peer::make(options))),
       devices_(DeviceTensors::make(peer_, {.driver = &cuda_driver()})) {
-  peer_->set_withdrawn([tasks = tasks_, gatherers = all_gatherers_](InboundId request) {
-    if (!gatherers->withdraw(request)) tasks->withdraw(request);
+  peer_->set_withdrawn([tasks = tasks_, gatherers = all_gatherers_](const auto requests) {
+    std::set<InboundId> left(requests.begin(), requests.end());
+    gatherers->withdraw(left);
+    tasks->withdraw(std::move(left));
   });
   peer_->set_on_event([](Peer::EventKind kind, const std::string& text) {
     // It repeats while a peer does not exist.

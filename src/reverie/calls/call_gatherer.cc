@@ -17,9 +17,9 @@ bool CallGatherer::add(Request& request) {
   return may_be_batch && !std::exchange(has_server_, true);
 }
 
-bool CallGatherer::withdraw(InboundId request) {
+void CallGatherer::withdraw(std::set<InboundId>& requests) {
   MutexLock lock(mutex_);
-  return std::erase_if(calls_, [&](const Waiting& w) { return w.request.id == request; }) > 0;
+  std::erase_if(calls_, [&](const Waiting& w) { return requests.erase(w.request.id) > 0; });
 }
 
 void CallGatherer::notify_on_next() {

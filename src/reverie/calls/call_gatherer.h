@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "reverie/base/clock.h"
@@ -42,8 +43,9 @@ class CallGatherer {
   // Takes the request, unless the gatherer is closed. True: a thread must start serving it, since
   // none does; or, if `is_served` is false, the callers of notify_on_next() must be notified.
   bool add(Request& request);
-  // The caller no longer waits. False if the request does not wait here.
-  bool withdraw(InboundId request);
+  // The callers no longer wait. Takes those that wait here out of `requests`. One pass, since there
+  // may be many of both.
+  void withdraw(std::set<InboundId>& requests);
   void notify_on_next();
 
   std::size_t count() const;

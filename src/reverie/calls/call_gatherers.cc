@@ -1,6 +1,5 @@
 #include "reverie/calls/call_gatherers.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace reverie {
@@ -20,10 +19,10 @@ std::vector<std::shared_ptr<CallGatherer>> CallGatherers::all() {
   return found;
 }
 
-bool CallGatherers::withdraw(InboundId request) {
-  const auto gatherers = all();
-  return std::any_of(gatherers.begin(), gatherers.end(),
-                     [&](const auto& gatherer) { return gatherer->withdraw(request); });
+void CallGatherers::withdraw(std::set<InboundId>& requests) {
+  for (const auto& gatherer : all()) {
+    if (!requests.empty()) gatherer->withdraw(requests);
+  }
 }
 
 void CallGatherers::close() {

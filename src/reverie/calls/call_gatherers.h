@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "reverie/base/mutex.h"
@@ -15,8 +16,8 @@ namespace reverie {
 class CallGatherers {
  public:
   void add(const std::shared_ptr<CallGatherer>& gatherer);
-  // As CallGatherer::withdraw(), for the gatherer that has the request, if any.
-  bool withdraw(InboundId request);
+  // As CallGatherer::withdraw(), for all of them.
+  void withdraw(std::set<InboundId>& requests);
   // Closes all.
   void close();
 

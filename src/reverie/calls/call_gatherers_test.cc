@@ -1,6 +1,7 @@
 #include "reverie/calls/call_gatherers.h"
 
 #include <optional>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -25,13 +26,16 @@ TEST(CallGatherers, WithdrawARequestFromTheGathererThatHasIt) {
     Request request = request_of(call);
     (void)(call == 1 ? first : second)->add(request);
   }
-  EXPECT_FALSE(all.withdraw({1, 3}));
-  EXPECT_TRUE(all.withdraw({1, 2}));
-  EXPECT_FALSE(all.withdraw({1, 2}));
+  std::set<InboundId> gone = {{1, 2}, {1, 3}};
+  all.withdraw(gone);
+  EXPECT_EQ(gone, (std::set<InboundId>{{1, 3}})) << "what waits in no gatherer is left";
   EXPECT_EQ(first->count(), 1u);
   EXPECT_EQ(second->count(), 0u);
   second.reset();
-  EXPECT_TRUE(all.withdraw({1, 1})) << "one that has ended is left out";
+  gone = {{1, 1}, {1, 2}};
+  all.withdraw(gone);
+  EXPECT_EQ(gone, (std::set<InboundId>{{1, 2}})) << "one that has ended is left out";
+  EXPECT_EQ(first->count(), 0u);
 }
 
 TEST(CallGatherers, CloseEveryGatherer) {

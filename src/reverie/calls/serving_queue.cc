@@ -29,17 +29,19 @@ void ServingQueue::wake_locked(Waiter& waiter) {
   waiter.changed.notify_all();
 }
 
-void ServingQueue::withdraw(InboundId request) {
+void ServingQueue::withdraw(std::set<InboundId> requests) {
   MutexLock lock(mutex_);
-  const std::size_t gone = std::erase_if(tasks_, [&](const ServingTask& task) {
-    return !task.done && !task.gatherer && task.request.id == request;
+  std::erase_if(tasks_, [&](const ServingTask& task) {
+    return !task.done && !task.gatherer && requests.erase(task.request.id) > 0;
   });
   ready_.store(tasks_.size());
-  if (gone > 0 || !tells_withdrawn_) return;
-  ServingTask notice;
-  notice.request.id = request;
-  notice.is_withdrawn = true;
-  push_locked(std::move(notice));
+  if (!tells_withdrawn_) return;
+  for (const InboundId request : requests) {
+    ServingTask notice;
+    notice.request.id = request;
+    notice.is_withdrawn = true;
+    push_locked(std::move(notice));
+  }
 }
 
 void ServingQueue::tell_withdrawn() {

@@ -3,7 +3,9 @@
 //     I/O thread --push()--> [ request ][ done call ][ request ] --wait()--> serving threads
 //
 //     peer->define("policy", [queue](Request request) { queue->push({.request = request}); });
-//     peer->set_withdrawn([queue](InboundId request) { queue->withdraw(request); });
+//     peer->set_withdrawn([queue](std::span<const InboundId> requests) {
+//       queue->withdraw({requests.begin(), requests.end()});
+//     });
 //     while (std::optional<ServingTask> task = queue->wait(*peer)) serve(*task);
 // Threads are started as they are needed: a task says whether another thread should be started, and
 // a thread that finds enough other threads waiting, or more threads than are allowed, ends.
@@ -15,6 +17,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "reverie/base/mutex.h"
@@ -46,9 +49,10 @@ class ServingQueue {
   ServingQueue& operator=(const ServingQueue&) = delete;
 
   void push(ServingTask task);
-  // The caller of the request no longer waits, so the request is dropped. If a thread has taken it
-  // already, the threads are notified, once tell_withdrawn() was called.
-  void withdraw(InboundId request);
+  // The callers of these requests no longer wait, so the requests are dropped, in one pass. The
+  // threads are notified of those that one of them has taken already, once tell_withdrawn() was
+  // called.
+  void withdraw(std::set<InboundId> requests);
   void tell_withdrawn();
   // Puts a task that was taken back at the front.
   void give_back(ServingTask task);

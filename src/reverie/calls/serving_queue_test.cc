@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,8 +52,7 @@ TEST_F(ServingQueueTest, DoesNotHandOutAWithdrawnRequest) {
   queue_.push(request(1));
   queue_.push(request(2));
   queue_.tell_withdrawn();
-  queue_.withdraw({1, 1});
-  queue_.withdraw({9, 2});  // a request of another session
+  queue_.withdraw({{1, 1}, {9, 2}});  // and a request of another session
   EXPECT_EQ(take(), 2u);
   const std::optional<ServingTask> notice = queue_.take();
   ASSERT_TRUE(notice) << "it was not there: it must have been handed out";
@@ -64,7 +64,25 @@ TEST_F(ServingQueueTest, DoesNotHandOutAWithdrawnRequest) {
 TEST_F(ServingQueueTest, WithdrawingATakenRequestIsNotReportedUnlessAsked) {
   queue_.push(request(1));
   EXPECT_EQ(take(), 1u);
-  queue_.withdraw({1, 1});
+  queue_.withdraw({{1, 1}});
+  EXPECT_FALSE(queue_.take());
+}
+
+// As many as a peer may have called when it dies. A pass for each of them would take minutes.
+TEST_F(ServingQueueTest, WithdrawsManyRequestsInOnePass) {
+  constexpr std::uint64_t kCalls = 65'536;
+  std::set<InboundId> gone;
+  for (std::uint64_t call = 1; call <= kCalls; ++call) {
+    queue_.push(request(call));
+    if (call != kCalls / 2) gone.insert({1, call});
+  }
+  gone.insert({1, kCalls + 1});
+  gone.insert({1, kCalls + 2});
+  queue_.tell_withdrawn();
+  queue_.withdraw(std::move(gone));
+  EXPECT_EQ(take(), kCalls / 2);
+  EXPECT_EQ(take(), kCalls + 1) << "it was not there";
+  EXPECT_EQ(take(), kCalls + 2);
   EXPECT_FALSE(queue_.take());
 }
 

@@ -178,9 +178,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       MutexLock lock(mutex_);
       flush_dirty();
     }
-    for (const Withdrawn& on_withdrawn : withdrawn) {
-      for (const InboundId request : withdrawals) on_withdrawn(request);
-    }
+    for (const Withdrawn& on_withdrawn : withdrawn) on_withdrawn(withdrawals);
   }
 
   Status check_open() {
@@ -281,7 +279,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     withdrawn_.swap(withdrawn);  // what was there ends after the lock
   }
 
-  void add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn) {
+  void add_withdrawn(std::weak_ptr<const void> owner, std::function<void(InboundId)> withdrawn) {
     if (is_forked()) return;
     std::vector<OwnedWithdrawn> ended;  // after the lock
     MutexLock lock(mutex_);
@@ -290,7 +288,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
                        [](const OwnedWithdrawn& one) { return !one.first.expired(); });
     ended.assign(std::make_move_iterator(rest), std::make_move_iterator(more_withdrawn_.end()));
     more_withdrawn_.erase(rest, more_withdrawn_.end());
-    more_withdrawn_.emplace_back(std::move(owner), std::move(withdrawn));
+    more_withdrawn_.emplace_back(
+        std::move(owner), [each = std::move(withdrawn)](std::span<const InboundId> requests) {
+          for (const InboundId request : requests) each(request);
+        });
   }
 
   void set_on_event(OnEvent on_event) {
@@ -1017,7 +1018,8 @@ void Peer::set_on_event(OnEvent on_event) {
 Status Peer::set_ways(bool uses_unix, bool uses_tcp, bool uses_shared_memory, bool uses_ucx) {
   return impl_->set_ways(uses_unix, uses_tcp, uses_shared_memory, uses_ucx);
 }
-void Peer::add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn) {
+void Peer::add_withdrawn(std::weak_ptr<const void> owner,
+                         std::function<void(InboundId)> withdrawn) {
   impl_->add_withdrawn(std::move(owner), std::move(withdrawn));
 }
 Result<CallId> Peer::call(const std::string& peer, const std::string& function, Payload payload,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,8 +73,9 @@ class Peer {
   // Called on the I/O thread or a polling thread, under no lock. It passes the request on, or
   // answers it; it must not wait.
   using Handler = std::function<void(Request)>;
-  // Called when a request's caller has cancelled it. On any thread, under no lock.
-  using Withdrawn = std::function<void(InboundId)>;
+  // Called with requests whose callers no longer wait: very many if a peer is lost. On any thread,
+  // under no lock.
+  using Withdrawn = std::function<void(std::span<const InboundId>)>;
   // Called on the I/O thread, on a polling thread, or within a call of any method; under no lock.
   // It must not wait.
   using Done = std::function<void(CallResult)>;
@@ -106,8 +108,8 @@ class Peer {
   // False if it was not defined. Requests that were handed over can still be answered.
   bool undefine(const std::string& function);
   void set_withdrawn(Withdrawn withdrawn);
-  // Adds another callback, which may be dropped once `owner` has ended.
-  void add_withdrawn(std::weak_ptr<const void> owner, Withdrawn withdrawn);
+  // Adds a callback for each of them, which may be dropped once `owner` has ended.
+  void add_withdrawn(std::weak_ptr<const void> owner, std::function<void(InboundId)> withdrawn);
   // Until the peer is closed.
   void set_on_event(OnEvent on_event);
 

@@ -21,6 +21,7 @@
 //   most for `reach_timeout`.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,7 +52,7 @@ inline constexpr std::string_view kDeviceFunction = "reverie.device";
 struct InboundId {
   std::uint64_t session = 0;
   std::uint64_t call = 0;
-  friend bool operator==(const InboundId&, const InboundId&) = default;
+  friend auto operator<=>(const InboundId&, const InboundId&) = default;
 };
 
 // A received call.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <future>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -415,7 +416,7 @@ TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {
 TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
   std::atomic<bool> is_withdrawn{false};
   std::atomic<bool> has_arrived{false};
-  server_->set_withdrawn([&](InboundId) {
+  server_->set_withdrawn([&](std::span<const InboundId>) {
     is_withdrawn = true;
     is_withdrawn.notify_all();
   });
@@ -434,6 +435,29 @@ TEST_P(PeerSuite, AnAbandonedCallIsWithdrawnAtItsServer) {
   EXPECT_EQ(results.all()[0].status.code(), StatusCode::kCancelled);
   is_withdrawn.wait(false);
   server_->set_withdrawn(nullptr);
+}
+
+TEST_P(PeerSuite, TheCallsOfALostPeerAreWithdrawnTogether) {
+  constexpr int kCalls = 1000;
+  std::atomic<int> held{0};
+  std::atomic<int> told{0};
+  std::atomic<int> each{0};
+  ASSERT_TRUE(server_->define("hold", [&](const Request&) { ++held; }).ok());
+  server_->set_withdrawn([&](const auto requests) {
+    EXPECT_EQ(requests.size(), std::size_t{kCalls});
+    ++told;
+  });
+  const auto owner = std::make_shared<int>();
+  server_->add_withdrawn(owner, [&](InboundId) { ++each; });
+  Results results;
+  for (int i = 0; i < kCalls; ++i) {
+    ASSERT_TRUE(client_->call("server", "hold", {}, {}, results.next()).ok());
+  }
+  ASSERT_TRUE(test::eventually([&] { return held == kCalls; }));
+  client_->close();
+  EXPECT_TRUE(test::eventually([&] { return told == 1 && each == kCalls; }));
+  EXPECT_EQ(count_of(results.all(), StatusCode::kCancelled), std::size_t{kCalls});
+  server_->close();  // while its callbacks' counters are alive
 }
 
 // The server reads nothing until the caller has written to its array again.
@@ -503,7 +527,8 @@ TEST_P(PeerSuite, WithdrawnRequestsDoNotKeepACallFromBeingWrittenAtOnce) {
                              server_->answer(request.id, {});
                            })
                   .ok());
-  client_->set_withdrawn([&](InboundId) { ++withdrawn; });
+  client_->set_withdrawn(
+      [&](const auto requests) { withdrawn += static_cast<int>(requests.size()); });
   ASSERT_EQ(client_->sync("server", "double", number_payload(1), {}).kind,
             CallResult::Kind::kAnswer);
   Results cancelled;
@@ -867,7 +892,7 @@ TEST(Peer, KeepsNoCallbackOnceItIsClosed) {
   const auto peer = make_peer(named("a", "", /*uses_unix=*/false));
   const auto kept = std::make_shared<int>(1);
   ASSERT_TRUE(peer->define("f", [kept](const Request&) {}).ok());
-  peer->set_withdrawn([kept](InboundId) {});
+  peer->set_withdrawn([kept](std::span<const InboundId>) {});
   peer->add_withdrawn(kept, [kept](InboundId) {});
   peer->set_on_event([kept](Peer::EventKind, const std::string&) {});
   EXPECT_EQ(kept.use_count(), 5);
