@@ -1,6 +1,7 @@
 #include "python/bindings/rpc_batch.h"
 
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include <nanobind/stl/string.h>
@@ -60,8 +61,9 @@ RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> de
   calls_.reserve(requests.size());
   try {
     for (Request& request : requests) {
-      nb::object arguments = arguments_of(*peer_, request, pickle_, devices_.get());
-      if (arguments.is_valid()) calls_.push_back({request.id, std::move(arguments)});
+      Call call{request.id, arguments_of(*peer_, request, pickle_, devices_.get())};
+      if (!call.arguments.is_valid() || (options_->is_cat && !count_rows(call))) continue;
+      calls_.push_back(std::move(call));
     }
   } catch (const std::exception& error) {
     const RemoteError told = remote_error_of(error);
@@ -70,19 +72,37 @@ RpcBatch::RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> de
   }
 }
 
+bool RpcBatch::count_rows(Call& call) {
+  std::optional<std::size_t> first;
+  std::size_t other = 0;
+  try {
+    const bool are_equal = each_array(call.arguments.ptr(), 0, [&](PyObject*, std::size_t rows) {
+      if (!first) first = rows;
+      other = rows;
+      return rows == *first;
+    });
+    call.rows = first.value_or(1);
+    if (are_equal) return true;
+    peer_->fail(call.id, {StatusCode::kInvalidArgument, "",
+                          format("the arrays of a call of '{}' have {} and {} rows; each must have "
+                                 "as many as the others, since the rows of all callers are "
+                                 "concatenated: pad the shorter ones, or call once for each",
+                                 function_, call.rows, other),
+                          ""});
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+    peer_->fail(call.id, remote_error_of(error.value()));
+  }
+  return false;
+}
+
 nb::object RpcBatch::join() {
   if (calls_.empty()) return {};
   try {
     std::vector<PyObject*> nests;
     nests.reserve(calls_.size());
-    for (Call& call : calls_) {
+    for (const Call& call : calls_) {
       nests.push_back(call.arguments.ptr());
-      if (options_->is_cat) {
-        each_array(call.arguments.ptr(), 0, [&call](PyObject*, std::size_t rows) {
-          call.rows = rows;
-          return false;
-        });
-      }
       rows_ += call.rows;
     }
     const std::size_t padding =

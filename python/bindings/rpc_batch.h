@@ -46,8 +46,9 @@ struct RpcBatchOptions {
 // The interpreter's lock guards it.
 class RpcBatch {
  public:
-  // Calls whose arguments cannot be read are answered with that error, and left out. If it raises,
-  // which it does for Ctrl-C, all calls have failed.
+  // Calls whose arguments cannot be read, or with `is_cat` have arrays of differing row counts, are
+  // answered with that error, and left out. If it raises, which it does for Ctrl-C, all calls have
+  // failed.
   RpcBatch(std::shared_ptr<Peer> peer, std::shared_ptr<DeviceTensors> devices, Pickle pickle,
            std::shared_ptr<const RpcBatchOptions> options, std::vector<Request> requests);
 
@@ -70,6 +71,8 @@ class RpcBatch {
     nb::object arguments;  // until they are joined
     std::size_t rows = 1;
   };
+  // With `is_cat`. False if the call's arrays differ in that, which its caller is told.
+  bool count_rows(Call& call);
   void split(nb::handle value);
   void fail_all(const RemoteError& error);
 

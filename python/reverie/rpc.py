@@ -267,7 +267,8 @@ class Rpc(ProcessBound, Closing):
                 ``batch_size`` have come.
             dynamic_batching: do not wait: a batch is what has come while the one before ran.
             cat: callers bring batches, whose arrays are concatenated along their first dimension.
-            pad: repeat the last row until there are ``batch_size``.
+                A call whose arrays differ in their number of rows fails alone.
+            pad: repeat the last row until there are ``batch_size`` rows.
             device: where torch's tensors go, ``"cuda:0"``.
             is_ready: called with the number of calls that wait; True closes the batch.
 

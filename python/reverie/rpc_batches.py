@@ -37,10 +37,11 @@ class BatchOptions(NamedTuple):
     """How calls make a batch.
 
     Attributes:
-        size: the most calls in a batch; with ``cat``, the most rows.
+        size: the most calls in a batch, also with ``cat``; with ``pad``, the fewest rows.
         max_wait_s: how long the first call of a batch waits for others; None waits for ``size``.
         dynamic: takes what waits, without waiting: a batch is what arrived during the one before.
-        cat: callers send batches, which are concatenated; else each sends a row.
+        cat: callers send batches, which are concatenated; else each sends a row. The arrays of a
+            call must have equally many rows.
         pad: fills the batch up to ``size`` by repeating the last row.
         device: where torch's tensors go.
         is_ready: called with the number of calls that wait; True closes the batch.

@@ -103,6 +103,33 @@ def test_batches_are_concatenated_and_padded(pair):
     assert shapes == [(8,), (8,)]
 
 
+def test_a_call_whose_arrays_differ_in_rows_fails_alone(pair):
+    server, client = pair
+    shapes = []
+
+    def serve(x, nest):
+        shapes.append((x.shape, nest["y"].shape))
+        return x + nest["y"]
+
+    # Of the three calls together, both arguments have as many rows.
+    server.define("cat", serve, batch_size=3, max_wait_s=None, cat=True)
+    counts = [(3, 2), (2, 2), (2, 3)]
+    futures = [client.async_("server", "cat", np.arange(x), {"y": np.arange(y)}) for x, y in counts]
+    np.testing.assert_array_equal(futures[1].result(DEADLINE_S), [0, 2])
+    for future, (x, y) in [(futures[0], counts[0]), (futures[2], counts[2])]:
+        with pytest.raises(errors.InvalidArgumentError, match=f"'cat' have {x} and {y} rows"):
+            future.result(DEADLINE_S)
+    assert shapes == [((2,), (2,))]
+
+    queue = server.define_queue("ask", batch_size=2, max_wait_s=None, cat=True)
+    futures = [client.async_("server", "ask", np.zeros(n), np.zeros(2)) for n in (1, 2)]
+    answer, (x, _), _ = queue.get(DEADLINE_S)
+    answer(x)
+    assert futures[1].result(DEADLINE_S).shape == (2,)
+    with pytest.raises(errors.InvalidArgumentError, match="1 and 2 rows"):
+        futures[0].result(DEADLINE_S)
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [(lambda x: x[:-1], "array of 1"), (lambda _x: [1, 2, 3], "gave 3 values")],
