@@ -105,8 +105,9 @@ nb::object RpcBatch::join() {
       nests.push_back(call.arguments.ptr());
       rows_ += call.rows;
     }
-    const std::size_t padding =
-        options_->pads && rows_ < options_->size ? options_->size - rows_ : 0;
+    // Without a row there is none to repeat.
+    const bool is_padded = options_->pads && rows_ > 0 && rows_ < options_->size;
+    const std::size_t padding = is_padded ? options_->size - rows_ : 0;
     rows_ += padding;
     nb::object joined =
         RpcBatchJoiner(*options_, reader_, padding, helpers().join_leaves).join(nests, "");

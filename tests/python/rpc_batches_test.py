@@ -130,6 +130,14 @@ def test_a_call_whose_arrays_differ_in_rows_fails_alone(pair):
         futures[0].result(DEADLINE_S)
 
 
+def test_callers_without_rows_get_none_where_batches_are_padded(pair):
+    server, client = pair
+    server.define("pad", lambda x: 2 * x, batch_size=4, max_wait_s=0.01, cat=True, pad=True)
+    for rows in (0, 2, 5):
+        got = client.sync("server", "pad", np.ones((rows, 3)))
+        np.testing.assert_array_equal(got, np.full((rows, 3), 2.0))
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [(lambda x: x[:-1], "array of 1"), (lambda _x: [1, 2, 3], "gave 3 values")],
