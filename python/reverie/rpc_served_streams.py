@@ -220,6 +220,9 @@ class Streams:
         inbox._pool = answer._pool
         with self._lock:
             lost = self._take_unwatched()
+        for earlier in lost:  # whether this stream begins or not
+            run_logged(earlier.close)
+        with self._lock:
             number = self._next
             self._next += 1
             if takes_values:
@@ -244,8 +247,6 @@ class Streams:
             self._unwatched[number] = time.monotonic() + _WATCH_TIME_S
         answer.when_withdrawn(served.close)  # the caller gave up, so it will not watch the stream
         answer(number)
-        for earlier in lost:
-            run_logged(earlier.close)
 
     def serve(self, answer: DeferredReturn, stream: int, what: str, *rest: Any) -> None:  # noqa: ANN401
         """A caller's message about one of its streams."""

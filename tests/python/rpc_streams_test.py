@@ -411,6 +411,36 @@ def test_a_stream_that_is_not_watched_in_time_is_closed_once_others_begin(pair):
             client.sync("server", "reverie.streams", number, "next", 0)
 
 
+@pytest.mark.parametrize("next_one", ["same", "broken"])
+def test_a_lost_stream_is_closed_though_the_next_one_is_refused(pair, monkeypatch, next_one):
+    server, client = pair
+    monkeypatch.setattr(rpc_served_streams, "TAKING_STREAMS_MAX", 1)
+    closed = threading.Event()
+
+    def same(inbox):
+        try:
+            yield "ready"
+            yield from inbox
+        finally:
+            closed.set()
+
+    def broken():
+        raise ValueError("no such thing")
+
+    server.define_stream("same", same, takes_values=True)
+    server.define_stream("broken", broken)
+    lost = client.sync("server", "same")  # as a caller that is lost before it watches the stream
+    assert client.sync("server", "reverie.streams", lost, "next", 0) == (0, "ready")
+    for _ in range(2):  # it is marked, and then closed
+        server._streams._unwatched[lost] = 0.0
+        assert not closed.is_set()
+        with contextlib.suppress(errors.RemoteError):
+            client.stream("server", next_one, timeout_s=DEADLINE_S).close()
+    assert closed.wait(DEADLINE_S)
+    eventually(lambda: not server._streams._served)
+    client.stream("server", "same", timeout_s=DEADLINE_S).close()
+
+
 def test_a_stream_that_cannot_be_watched_is_closed(pair, monkeypatch):
     server, client = pair
     server.define_stream("endless", lambda: iter(int, 1))
