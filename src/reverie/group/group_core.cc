@@ -30,10 +30,11 @@ std::string group_function(const std::string& group) {
   return "reverie.group." + group;
 }
 
-GroupCore::GroupCore(MemberCore::Options options, ShareSource source)
+GroupCore::GroupCore(MemberCore::Options options, ShareSource source, std::size_t early_bytes_max)
     : member_(std::move(options)),
       function_(group_function(member_.options().group)),
-      source_(std::move(source)) {}
+      source_(std::move(source)),
+      early_bytes_max_(early_bytes_max) {}
 
 // --- Calls of the program.
 
@@ -165,7 +166,7 @@ void GroupCore::start_over_calls(const RoundKey& key, TimePoint now) {
 std::vector<GroupCore::Early> GroupCore::take_early(const RoundKey& key) {
   auto early = early_.extract(key);
   if (early.empty()) return {};
-  for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+  for (const Early& kept : early.mapped()) early_bytes_ -= kept.size_bytes;
   return std::move(early.mapped());
 }
 
@@ -248,7 +249,7 @@ void GroupCore::enter(const Membership& next) {
   aborted_.clear();
   failed_.clear();
   for (const auto& [key, kept] : early_) {
-    for (const Early& one : kept) early_bytes_ -= one.payload.bulk_bytes();
+    for (const Early& one : kept) early_bytes_ -= one.size_bytes;
   }
   early_.clear();
   reset_sharing();
@@ -256,14 +257,14 @@ void GroupCore::enter(const Membership& next) {
   if (auto node = futures_.extract(current_.id)) {
     for (Early& kept : node.mapped()) {
       const auto from = current_.index_of(kept.caller);
-      early_bytes_ -= kept.payload.bulk_bytes();
+      early_bytes_ -= kept.size_bytes;
       if (!from) continue;
       if (kept.message.kind == RoundMessageKind::kAbort) {
         on_abort(kept.message);
         continue;
       }
       kept.from = *from;
-      early_bytes_ += kept.payload.bulk_bytes();
+      early_bytes_ += kept.size_bytes;
       early_[kept.message.round].push_back(std::move(kept));
     }
   }
@@ -380,7 +381,7 @@ void GroupCore::tick(TimePoint now) {
       ++place;
       continue;
     }
-    for (const Early& kept : place->second) early_bytes_ -= kept.payload.bulk_bytes();
+    for (const Early& kept : place->second) early_bytes_ -= kept.size_bytes;
     place = futures_.erase(place);
   }
 }

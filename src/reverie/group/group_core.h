@@ -54,7 +54,7 @@ std::string group_function(const std::string& group);
 // Not thread-safe.
 class GroupCore {
  public:
-  // Bounds the parts that are kept for rounds that have not begun here.
+  // Bounds the messages that are kept for rounds that have not begun here. One of any size is kept.
   static constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 30;
 
   struct Outgoing {
@@ -93,7 +93,8 @@ class GroupCore {
         open;
   };
 
-  explicit GroupCore(MemberCore::Options options, ShareSource source = {});
+  explicit GroupCore(MemberCore::Options options, ShareSource source = {},
+                     std::size_t early_bytes_max = kEarlyBytesMax);
 
   // --- Calls of the program.
   void join(TimePoint now);
@@ -171,8 +172,9 @@ class GroupCore {
     std::size_t from = 0;
     std::string caller;
     RoundMessage message;
-    Payload payload;
+    Payload payload;  // without its head, which is decoded
     TimePoint came;
+    std::size_t size_bytes = 0;  // of the payload as it came, and of what keeps it
   };
   struct Failed {
     RoundKey round;
@@ -216,6 +218,9 @@ class GroupCore {
   void on_part_lost(const Sent& sent, const CallResult& result);
   void abort_on(const std::string& member, const RoundKey& key, const Status& status,
                 const std::string& lost);
+  // Answers the request, and returns the message to keep. Empty, and the request has failed, if
+  // there is no room for it.
+  std::optional<Early> keep(std::size_t from, RoundMessage message, Request request, TimePoint now);
   void keep_future(RoundMessage message, Request request, TimePoint now);
   void ask(const RoundKey& key, Running& running, TimePoint now);
   // Whether the round cannot go on if that member is out of reach.
@@ -258,12 +263,13 @@ class GroupCore {
   std::map<RoundKey, Ended> aborted_;                    // before the round has begun here
   std::deque<Failed> failed_;                            // for members that no abort has reached
   std::map<std::uint64_t, std::vector<Early>> futures_;  // of memberships that are not known yet
-  std::size_t early_bytes_ = 0;
+  std::size_t early_bytes_ = 0;                          // of early_ and futures_
   std::map<std::uint64_t, Sent> sent_;
   std::uint64_t next_ticket_ = 1;
   RoundId next_round_ = 1;
 
   const ShareSource source_;
+  const std::size_t early_bytes_max_;
   Sharing sharing_ = Sharing::kUnknown;
   std::size_t share_bytes_max_ = 0;
   bool is_share_requested_ = false;  // the first member was asked, or this is the first

@@ -1,6 +1,7 @@
 // Tested in tests/sim/groups_sim_test.cc.
 // GroupCore's messages: those that other members send, and the answers to those sent to them.
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kFuturesMax = 64;
+// A message that is kept, with its place in a map and the names in it.
+constexpr std::size_t kEarlyCost = 1024;
 constexpr std::size_t kAbortedMax = 4096;
 constexpr Duration kCompareMax = std::chrono::seconds(1);
 constexpr char kOtherData[] = "reverie.OtherData";
@@ -114,25 +117,35 @@ void GroupCore::on_request(Request request, TimePoint now) {
   on_part(*from, std::move(message), std::move(request), now);
 }
 
-void GroupCore::keep_future(RoundMessage message, Request request, TimePoint now) {
-  const std::size_t size = request.message.payload.bulk_bytes();
-  if (early_bytes_ + size > kEarlyBytesMax) {
+std::optional<GroupCore::Early> GroupCore::keep(std::size_t from, RoundMessage message,
+                                                Request request, TimePoint now) {
+  Payload& payload = request.message.payload;
+  const std::size_t size = kEarlyCost + payload.head.size() + payload.bulk_bytes();
+  if (early_bytes_ > 0 && early_bytes_ + size > early_bytes_max_) {
     fail(request.id, StatusCode::kResourceExhausted, "",
-         format("{} bytes wait for rounds that have not begun, which is the bound", early_bytes_));
-    return;
-  }
-  while (futures_.size() >= kFuturesMax && !futures_.contains(message.membership)) {
-    const auto oldest = std::min_element(
-        futures_.begin(), futures_.end(),
-        [](const auto& a, const auto& b) { return a.second.front().came < b.second.front().came; });
-    for (const Early& kept : oldest->second) early_bytes_ -= kept.payload.bulk_bytes();
-    futures_.erase(oldest);
+         format("{} bytes wait for rounds that have not begun, and this message takes {}; the "
+                "bound is {}",
+                early_bytes_, size, early_bytes_max_));
+    return std::nullopt;
   }
   answer(request.id);
   early_bytes_ += size;
-  Early early{0, std::move(request.caller), std::move(message), std::move(request.message.payload),
-              now};
-  futures_[early.message.membership].push_back(std::move(early));
+  payload.head = {};
+  return Early{from, std::move(request.caller), std::move(message), std::move(payload), now, size};
+}
+
+void GroupCore::keep_future(RoundMessage message, Request request, TimePoint now) {
+  std::optional<Early> early = keep(0, std::move(message), std::move(request), now);
+  if (!early) return;
+  const std::uint64_t membership = early->message.membership;
+  while (futures_.size() >= kFuturesMax && !futures_.contains(membership)) {
+    const auto oldest = std::min_element(
+        futures_.begin(), futures_.end(),
+        [](const auto& a, const auto& b) { return a.second.front().came < b.second.front().came; });
+    for (const Early& kept : oldest->second) early_bytes_ -= kept.size_bytes;
+    futures_.erase(oldest);
+  }
+  futures_[membership].push_back(*std::move(early));
 }
 
 void GroupCore::on_part(std::size_t from, RoundMessage message, Request request, TimePoint now) {
@@ -152,16 +165,8 @@ void GroupCore::on_part(std::size_t from, RoundMessage message, Request request,
     answer(request.id);
     return;
   }
-  const std::size_t size = request.message.payload.bulk_bytes();
-  if (early_bytes_ + size > kEarlyBytesMax) {
-    fail(request.id, StatusCode::kResourceExhausted, "",
-         format("{} bytes wait for rounds that have not begun, which is the bound", early_bytes_));
-    return;
-  }
-  answer(request.id);
-  early_bytes_ += size;
-  early_[key].push_back({from, std::move(request.caller), std::move(message),
-                         std::move(request.message.payload), now});
+  std::optional<Early> early = keep(from, std::move(message), std::move(request), now);
+  if (early) early_[key].push_back(*std::move(early));
 }
 
 void GroupCore::on_abort(const RoundMessage& message) {
