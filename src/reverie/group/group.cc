@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "reverie/base/fork.h"
 #include "reverie/base/random.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::size_t kKeptBuffers = 4;
 
+using MadeRound = Result<std::shared_ptr<Round>>;
+
 bool listens_by_tcp(const Peer& peer) {
   const std::vector<std::string> addresses = peer.addresses();
   return std::any_of(addresses.begin(), addresses.end(),
@@ -31,7 +34,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   Impl(Peer* peer, MemberCore::Options member, const Options& options)
       : turns_(peer),
         name_(member.group),
-        broker_(member.broker),
+        own_name_(member.self.name),
         share_(options.shared_bytes_max,
                [this](const std::vector<SharedRounds::Finished>& ends) { on_shared(ends); }),
         core_(std::move(member),
@@ -42,7 +45,6 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}
 
   const std::string& name() const { return name_; }
-  const std::string& broker() const { return broker_; }
   Status check_fork() const { return fork_guard_.check("group"); }
 
   // Handles an event under the lock, then its effects under no lock. Does nothing after close().
@@ -51,6 +53,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     const PeerTurn peer(turns_);
     if (!peer) return;
     std::vector<GroupCore::Outgoing> outgoing;
+    bool tells_broker = false;
     std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Ended>> ended;
     std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Shared>> shared;
     std::shared_ptr<SharedRounds> share;
@@ -64,7 +67,10 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       if (waiting_ > 0) core_.advance(now);
       event(core_, now);
       if (core_.next_tick() <= now) core_.tick(now);
-      outgoing = core_.take_outgoing();
+      for (GroupCore::Outgoing& out : core_.take_outgoing()) {
+        (out.function == kBrokerFunction ? to_broker_ : outgoing).push_back(std::move(out));
+      }
+      tells_broker = !to_broker_.empty() && !std::exchange(is_telling_broker_, true);
       for (GroupCore::Ended& end : core_.take_ended()) {
         const auto round = rounds_.find(end.id);
         if (round == rounds_.end()) continue;
@@ -90,6 +96,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       if (share && !is_good) share->forget(id);
     }
     for (const auto& [round, start] : shared) begin_shared(share, round, start);
+    if (tells_broker) tell_broker(peer);
     for (GroupCore::Outgoing& out : outgoing) send(peer, std::move(out));
     for (const auto& [id, changed] : listeners) changed();
     if (next < TimePoint::max()) alarm_.set(next);
@@ -151,21 +158,18 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     while (true) {
       const Membership now = membership();
       if (only != 0 && now.id != only) return unavailable("the membership has changed");
-      const std::string own = own_name();
       auto round = std::make_shared<GroupRound>();
-      std::shared_ptr<Round> logic;
       for (const Member& member : now.members) round->members_.push_back(member.name);
-      if (const auto index = now.index_of(own)) {
+      if (const auto index = now.index_of(own_name_)) {
         round->member_index_ = *index;
-        Result<std::shared_ptr<Round>> made = make(now, *round);
+        MadeRound made = make(now, *round);
         if (!made.ok()) return made.status();
-        logic = std::move(*made);
+        round->round_ = std::move(*made);
       }
-      round->round_ = logic;
       Result<RoundId> id = failed_precondition("this member has left group '{}'", name_);
       turn([&](GroupCore& core, TimePoint time) {
         mutex_.assert_held();
-        id = core.begin(name, now.id, logic, deadline, time);
+        id = core.begin(name, now.id, round->round_, deadline, time);
         if (!id.ok()) return;
         round->cancel_ = [weak = weak_from_this(), at = *id] {
           if (const auto impl = weak.lock()) impl->cancel(at);
@@ -215,31 +219,23 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       changed_.notify_all();
     });
     turns_.undefine(group_function(name_));
+    close();
   }
 
-  // A turn that was in progress may have asked the broker to keep this member, after leave() had
-  // told it otherwise. So the first call returns what to tell it last.
-  std::optional<Payload> close() {
+  void close() {
     turns_.close();
     timers_.stop();
     share_.close();
     // Rounds that no later turn ends.
     std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds;
-    std::optional<Payload> farewell;
     {
       MutexLock lock(mutex_);
       rounds.swap(rounds_);
-      if (!std::exchange(is_closed_, true)) farewell = core_.member().farewell();
     }
     for (auto& [id, round] : rounds) finish(*round, {id, cancelled("the group was left"), {}});
-    return farewell;
   }
 
   const std::shared_ptr<BatchMemory>& memory() const { return memory_; }
-  std::string own_name() const {
-    MutexLock lock(mutex_);
-    return core_.member().options().self.name;
-  }
 
  private:
   Status members_by(std::size_t count, TimePoint deadline) const REVERIE_REQUIRES(mutex_) {
@@ -262,6 +258,21 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         core.on_shared(end.id, end.status, end.differs_with, now);
       }
     });
+  }
+
+  // What the broker hears last holds, so messages to it leave in the order in which the core made
+  // them: one turn at a time sends them, and others, also those within it, only add theirs.
+  void tell_broker(const PeerTurn& peer) {
+    while (true) {
+      std::vector<GroupCore::Outgoing> next;
+      {
+        MutexLock lock(mutex_);
+        next.swap(to_broker_);
+        is_telling_broker_ = !next.empty();
+      }
+      if (next.empty()) return;
+      for (GroupCore::Outgoing& out : next) send(peer, std::move(out));
+    }
   }
 
   void send(const PeerTurn& peer, GroupCore::Outgoing out) {
@@ -300,18 +311,19 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   Clock& clock_ = Clock::system();
   PeerTurns turns_;
   const std::string name_;
-  const std::string broker_;
+  const std::string own_name_;
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
   mutable Mutex mutex_;
   mutable CondVar changed_;
   GroupShare share_;  // changes under the lock
   GroupCore core_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<GroupCore::Outgoing> to_broker_ REVERIE_GUARDED_BY(mutex_);
+  bool is_telling_broker_ REVERIE_GUARDED_BY(mutex_) = false;  // a turn sends these
   std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   // Threads of the program in wait_members(): it does not stall meanwhile.
   std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_left_ REVERIE_GUARDED_BY(mutex_) = false;
-  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, std::function<void()>> listeners_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t last_listener_ REVERIE_GUARDED_BY(mutex_) = 0;
   TimerQueue timers_;
@@ -424,17 +436,15 @@ std::string Group::why_waiting() const {
 Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
                                           std::span<const ReduceLeaf> leaves, TimePoint deadline) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  return impl_->begin(
-      name, deadline,
-      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
-        const std::size_t count = membership.members.size();
-        REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
-        REVERIE_ASSIGN_OR_RETURN(
-            const SumSpace space,
-            sum_space(membership.id, std::make_shared<const ReduceLayout>(std::move(layout))));
-        space.layout().load(leaves, space.bytes());
-        return round_in(space, round, /*is_awaited=*/true);
-      });
+  return impl_->begin(name, deadline, [&](const Membership& now, GroupRound& round) -> MadeRound {
+    const std::size_t count = now.members.size();
+    REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
+    REVERIE_ASSIGN_OR_RETURN(
+        const SumSpace space,
+        sum_space(now.id, std::make_shared<const ReduceLayout>(std::move(layout))));
+    space.layout().load(leaves, space.bytes());
+    return round_in(space, round, /*is_awaited=*/true);
+  });
 }
 
 Result<SumSpace> Group::sum_space(std::uint64_t membership,
@@ -452,7 +462,7 @@ Result<Group::RoundPtr> Group::sum_in(std::uint64_t membership, const std::strin
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
   return impl_->begin(
       name, TimePoint::max(),
-      [&](const Membership&, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+      [&](const Membership&, GroupRound& round) -> MadeRound {
         return round_in(space, round, /*is_awaited=*/false);
       },
       membership);
@@ -461,39 +471,30 @@ Result<Group::RoundPtr> Group::sum_in(std::uint64_t membership, const std::strin
 Result<Group::RoundPtr> Group::all_gather(const std::string& name, const std::string& what,
                                           Payload value, TimePoint deadline) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  return impl_->begin(
-      name, deadline,
-      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
-        return std::shared_ptr<Round>(std::make_shared<GatherRound>(
-            what, value, 0, round.member_index_, membership.members.size()));
-      });
+  return impl_->begin(name, deadline, [&](const Membership& now, GroupRound& round) -> MadeRound {
+    return std::shared_ptr<Round>(
+        std::make_shared<GatherRound>(what, value, 0, round.member_index_, now.members.size()));
+  });
 }
 
 Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::string& source,
                                          std::optional<Payload> value, TimePoint deadline) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  return impl_->begin(
-      name, deadline,
-      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
-        const auto root = membership.index_of(source);
-        if (!root) {
-          return not_found("source is '{}', which is not a member of group '{}'; ask its members",
-                           source, impl_->name());
-        }
-        const bool is_source = *root == round.member_index_;
-        return std::shared_ptr<Round>(std::make_shared<GatherRound>(
-            "broadcast of '" + source + "'", is_source ? value : std::nullopt, *root,
-            round.member_index_, membership.members.size()));
-      });
+  return impl_->begin(name, deadline, [&](const Membership& now, GroupRound& round) -> MadeRound {
+    const auto root = now.index_of(source);
+    if (!root) {
+      return not_found("source is '{}', which is not a member of group '{}'; ask its members",
+                       source, impl_->name());
+    }
+    const bool is_source = *root == round.member_index_;
+    return std::shared_ptr<Round>(std::make_shared<GatherRound>(
+        "broadcast of '" + source + "'", is_source ? value : std::nullopt, *root,
+        round.member_index_, now.members.size()));
+  });
 }
 
 void Group::leave() {
-  if (!impl_->check_fork().ok()) return;
-  impl_->leave();
-  std::optional<Payload> farewell = impl_->close();
-  if (!farewell) return;
-  (void)peer_->call(impl_->broker(), kBrokerFunction, *std::move(farewell), {},
-                    [](const CallResult&) {});
+  if (impl_->check_fork().ok()) impl_->leave();
 }
 
 }  // namespace reverie

@@ -552,22 +552,37 @@ TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
   }
 }
 
-// While a member leaves, another of its threads may be about to send what its group decided before:
-// that the broker should keep it.
-TEST_F(GroupTest, AMemberTellsTheBrokerAgainThatItLeavesOnceItsTurnsAreOver) {
-  broker_.reset();
-  const auto leaves = std::make_shared<std::atomic<int>>(0);
-  const auto count = [leaves, peer = broker_peer_.get()](const Request& request) {
-    const Result<BrokerRequest> read = decode_broker_request(request.message.payload);
-    if (!read.ok() || read->ask != BrokerRequestKind::kLeave) return;
-    ++*leaves;
-    peer->answer(request.id, {});
+// Two threads send: this one, and the one that reads the answers, each of which has the member ask
+// again. The broker keeps what it hears last, and a member that has left tells it nothing more.
+TEST_F(GroupTest, TheBrokerHearsAMemberInTheOrderInWhichItDecided) {
+  constexpr std::int64_t kOrders = 20'000;
+  struct Heard {
+    std::atomic<std::int64_t> sort_order{0};
+    std::atomic<int> leaves{0};
+    std::atomic<int> late{0};
   };
-  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, count).ok());
+  broker_.reset();
+  const auto heard = std::make_shared<Heard>();
+  const auto answer = [heard, peer = broker_peer_.get()](const Request& request) {
+    const Result<BrokerRequest> read = decode_broker_request(request.message.payload);
+    if (!read.ok()) return;
+    if (read->ask == BrokerRequestKind::kLeave) {
+      ++heard->leaves;
+      return peer->answer(request.id, {});
+    }
+    const std::int64_t order = read->self.sort_order;
+    if (order < heard->sort_order.exchange(order) || heard->leaves > 0) ++heard->late;
+    peer->answer(request.id, encode(Membership{1, 1, {read->self}}));
+  };
+  ASSERT_TRUE(broker_peer_->define(kBrokerFunction, answer).ok());
   const auto group = join("m");
+  ASSERT_TRUE(group->wait_members(1, soon()).ok());
+  for (std::int64_t order = 1; order <= kOrders; ++order) group->set_sort_order(order);
   group->leave();
   group->leave();
-  EXPECT_TRUE(test::eventually([&] { return *leaves == 2; }));
+  EXPECT_TRUE(test::eventually([&] { return heard->leaves == 1; }));
+  EXPECT_EQ(heard->sort_order, kOrders);
+  EXPECT_EQ(heard->late, 0);
 }
 
 TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {

@@ -51,18 +51,14 @@ void MemberCore::drop_membership() {
   index_ = 0;
 }
 
-Payload MemberCore::farewell() const {
+void MemberCore::leave() {
+  is_stalled_ = false;
+  if (!std::exchange(is_joined_, false)) return;
   BrokerRequest request;
   request.ask = BrokerRequestKind::kLeave;
   request.group = options_.group;
   request.self = options_.self;
-  return encode(request);
-}
-
-void MemberCore::leave() {
-  is_stalled_ = false;
-  if (!std::exchange(is_joined_, false)) return;
-  calls_.push_back({0, farewell()});
+  calls_.push_back({0, encode(request)});
   watch_ticket_ = 0;
   retry_at_ = TimePoint::max();
   drop_membership();

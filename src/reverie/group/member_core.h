@@ -54,8 +54,6 @@ class MemberCore {
 
   // --- State.
   const Options& options() const { return options_; }
-  // What the broker is told when this member leaves.
-  Payload farewell() const;
   // Epoch 0 while there is none, and after leave() or a stall.
   const Membership& membership() const { return membership_; }
   std::size_t index() const { return index_; }
