@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
+import numpy as np
+
 from reverie import _checks, _model_arrays, groups
 from reverie._process_bound import ProcessBound
 from reverie.accumulator import Accumulator as _Accumulator
@@ -25,6 +27,17 @@ def _translated(error: ReverieError) -> RpcError:
     if isinstance(error, CancelledError):
         return RpcError("The operation was cancelled")
     return RpcError(str(error))
+
+
+def _copied(state: Any) -> Any:  # noqa: ANN401
+    """A state as it is now: its containers and arrays are copied, tensors to the CPU."""
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return getattr(state, "_make", type(state))([_copied(value) for value in state])
+    if isinstance(state, np.ndarray):
+        return state.copy()
+    return state.detach().to("cpu", copy=True) if _model_arrays.is_torch(state) else state
 
 
 class AllReduce(ProcessBound):
@@ -265,10 +278,26 @@ class Accumulator(_Accumulator):
         for parameter in self._parameters:  # a program may clip or read them at once
             if getattr(parameter, "requires_grad", False) and parameter.grad is None:
                 parameter.grad = parameter.detach().new_zeros(parameter.shape)
+        self._kept: tuple[Any] | None = None  # the last state, which came or was given
 
     def connect(self, address: str) -> None:
         """Connect its ``Rpc`` to the broker, at an address as ``Rpc.connect`` takes it."""
         called(super().connect, addresses_of(address)[-1])
+
+    def set_state(self, state: Any = None) -> None:  # noqa: ANN401
+        """Give the model, the buffers and ``state`` to the members that need them.
+
+        Args:
+            state: as in ``reverie.Accumulator``; ``state()`` returns a copy of it afterwards.
+        """
+        super().set_state(state)
+        self._kept = (_copied(state),)
+
+    def state(self) -> Any:  # noqa: ANN401
+        """The last state that came with the model, or that ``set_state`` gave; again and again."""
+        if self.has_new_state() or self._kept is None:
+            self._kept = (super().state(),)
+        return self._kept[0]
 
     def zero_gradients(self, parameters: Any = None) -> None:  # noqa: ANN401
         """Set gradients to zero; after a step, continue with the next round.

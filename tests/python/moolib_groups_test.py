@@ -114,7 +114,7 @@ def test_a_training_loop_written_for_moolib_runs(connected):
             if accumulator.wants_state():
                 accumulator.set_state({"steps": 1})
             if accumulator.has_new_state():
-                assert accumulator.state() == {"steps": 1}
+                assert accumulator.state() == accumulator.state() == {"steps": 1}
             if accumulator.has_gradients():
                 parameters[0] -= accumulator.gradients()[0]
                 accumulator.zero_gradients()
@@ -130,6 +130,37 @@ def test_a_training_loop_written_for_moolib_runs(connected):
     assert members[0][1][0].tobytes() == members[1][1][0].tobytes()
     for _, _, accumulator in members:
         assert accumulator.get_gradient_stats()["batch_size"] >= 4
+        accumulator.close()
+
+
+def test_a_state_can_be_read_again_and_again_on_both_sides(connected):
+    members = []
+    for i in range(2):
+        group = moolib.Group(connected(f"m{i}"), "g")
+        members.append((group, moolib.Accumulator("model", [np.full(4, float(i))], [], group)))
+    with pytest.raises(RuntimeError, match="no new state"):
+        members[0][1].state()
+    state = {"steps": 1, "moments": [np.ones(2), (2.5, None)]}
+
+    def turn():
+        for group, accumulator in members:
+            group.update()
+            accumulator.update()
+            if accumulator.wants_state():
+                accumulator.set_state(state)
+        return any(accumulator.has_new_state() for _, accumulator in members)
+
+    eventually(turn)
+    state["moments"][0][:] = 7.0
+    state["steps"] = 2
+    for _ in range(2):
+        for _, accumulator in members:
+            got = accumulator.state()
+            assert got["steps"] == 1
+            assert got["moments"][0].tolist() == [1.0, 1.0]
+            assert got["moments"][1] == (2.5, None)
+            assert not accumulator.has_new_state()
+    for _, accumulator in members:
         accumulator.close()
 
 
