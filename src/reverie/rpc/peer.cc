@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <span>
 #include <system_error>
 #include <unordered_map>
@@ -457,7 +456,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(link);
     if (place == links_.end()) return;
     if (!io_.loop(0).is_current() && !place->second->connection().can_write_on_any_thread()) {
-      // The loop's thread may be reading it now.
+      // The loop's thread may be reading it now. Callers may change their arrays before it writes.
+      place->second->keep_arrays();
       io_.loop(0).post([this, link] {
         turn([&](TimePoint) {
           mutex_.assert_held();
@@ -811,7 +811,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       if (link != links_.end()) arena = link->second->arena_for(size, clock_.now());
     }
     if (arena && write_to_arena(*arena, size, payload)) return {};
-    return copies ? copy_bulk(payload) : Status();
+    return copies ? keep_bulk(payload, *memory_) : Status();
   }
 
   // False where the arena has no room.
@@ -828,17 +828,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     payload.bulk.push_back({(*block)->bytes(), *block});
     payload.block = *block;
     return true;
-  }
-
-  Status copy_bulk(Payload& payload) {
-    for (BulkPiece& piece : payload.bulk) {
-      if (!piece.may_change) continue;
-      REVERIE_ASSIGN_OR_RETURN(Buffer buffer, memory_->allocate(piece.bytes.size()));
-      const auto copy = std::make_shared<Buffer>(std::move(buffer));
-      std::memcpy(copy->data(), piece.bytes.data(), piece.bytes.size());
-      piece = {copy->bytes(), copy, false};
-    }
-    return {};
   }
 
   // Loop thread only: returns the ranges that the link's arrays have released.

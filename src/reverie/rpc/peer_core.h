@@ -39,6 +39,7 @@
 #include "reverie/rpc/frame.h"
 #include "reverie/rpc/handshake.h"
 #include "reverie/rpc/session.h"
+#include "reverie/tensor/buffer.h"
 
 namespace reverie {
 
@@ -90,6 +91,9 @@ struct CallResult {
   std::string error_type = {};  // of a remote error: its class and its traceback, for messages
   std::string traceback = {};
 };
+
+// Copies the bulk that may change to `memory`.
+Status keep_bulk(Payload& payload, Allocator& memory);
 
 // The effects of the core. They must not call the core.
 class PeerEffects {

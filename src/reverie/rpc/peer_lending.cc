@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "reverie/rpc/peer_core.h"
-#include "reverie/tensor/buffer.h"
 
 namespace reverie {
 namespace {
@@ -16,24 +15,22 @@ namespace {
 // socket is dialled as soon as a link over TCP is open.
 constexpr Duration kHostProofMax = std::chrono::seconds(1);
 
-// False if there is no memory.
-bool keep_bulk(Payload& payload) {
+}  // namespace
+
+Status keep_bulk(Payload& payload, Allocator& memory) {
   for (BulkPiece& piece : payload.bulk) {
     if (!piece.may_change) continue;
-    Result<Buffer> buffer = Allocator::heap().allocate(piece.bytes.size());
-    if (!buffer.ok()) return false;
-    const auto copy = std::make_shared<Buffer>(std::move(*buffer));
+    REVERIE_ASSIGN_OR_RETURN(Buffer buffer, memory.allocate(piece.bytes.size()));
+    const auto copy = std::make_shared<Buffer>(std::move(buffer));
     std::copy(piece.bytes.begin(), piece.bytes.end(), copy->data());
     piece = {copy->bytes(), copy, false};
   }
-  return true;
+  return {};
 }
-
-}  // namespace
 
 void PeerCore::keep_arrays(const Session& session, Session::Queued& queued, const Call& call,
                            TimePoint now) {
-  if (keep_bulk(call.message->payload)) return;
+  if (keep_bulk(call.message->payload, Allocator::heap()).ok()) return;
   // A frame that is sent in part ends with its connection, and is not sent again.
   queued.header.kind = FrameKind::kCancel;
   queued.message = std::make_shared<const Message>();

@@ -1,4 +1,5 @@
 // Peers with TLS: which peers are accepted, and the errors of peers without TLS.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "reverie/tensor/value_writer.h"
 #include "tests/support/certificates.h"
 #include "tests/support/cutting_proxy.h"
+#include "tests/support/eventually.h"
 #include "tests/support/number_values.h"
 
 namespace reverie {
@@ -107,6 +109,79 @@ TEST(PeerTls, LargeMessagesAndManyCallsPass) {
                             token->bytes.size()) == text)
         << size;
   }
+}
+
+// The client's loop, the one thread that writes to such a link, is busy while another thread closes
+// the client. So its calls end before all of their frames are written.
+TEST(PeerTls, CallsThatEndWhileTheirFramesWaitSendTheirArraysAsTheyWere) {
+  constexpr int kCalls = 400;
+  std::vector<std::byte> array(std::size_t{64} << 10, std::byte{1});
+  std::atomic<bool> is_blocked{false};
+  std::atomic<bool> may_read{false};
+  std::atomic<bool> is_busy{false};
+  std::atomic<bool> may_write{false};
+  std::atomic<int> taken{0};
+  std::atomic<int> changed{0};
+  const auto made = [](const std::string& name) {
+    Peer::Options options;
+    options.name = name;
+    options.uses_unix = false;
+    options.tls = peer_tls();
+    options.dead_after = kCallMax;  // their threads are blocked on purpose
+    Result<std::unique_ptr<Peer>> peer = Peer::make(options);
+    EXPECT_TRUE(peer.ok()) << peer.status().to_string();
+    return std::move(peer).value();
+  };
+  const auto server = made("server");
+  const auto other = made("other");
+  const auto client = made("client");
+  const auto block = [&](const Request&) {
+    is_blocked = true;
+    EXPECT_TRUE(test::eventually([&] { return may_read.load(); }));
+  };
+  ASSERT_TRUE(server->define("block", block).ok());
+  const auto take = [&](const Request& request) {
+    const auto bytes = request.message.payload.bulk.front().bytes;
+    if (std::ranges::count(bytes, std::byte{1}) != std::ssize(bytes)) ++changed;
+    ++taken;
+  };
+  ASSERT_TRUE(server->define("take", take).ok());
+  const auto be_busy = [&](const Request&) {
+    is_busy = true;
+    EXPECT_TRUE(test::eventually([&] { return may_write.load(); }));
+  };
+  ASSERT_TRUE(client->define("be_busy", be_busy).ok());
+  for (const auto& peer : {server.get(), other.get()}) {
+    const Result<std::string> address = peer->listen("127.0.0.1:0");
+    ASSERT_TRUE(address.ok()) << address.status().to_string();
+    ASSERT_TRUE(client->connect(*address).ok());
+    const CallResult reached = client->sync(peer->name(), std::string(kPingFunction), {}, {});
+    ASSERT_TRUE(reached.status.ok()) << reached.status.to_string();
+  }
+  ASSERT_TRUE(client->call("server", "block", {}, {}, [](const CallResult&) {}).ok());
+  ASSERT_TRUE(test::eventually([&] { return is_blocked.load(); }));
+  std::atomic<bool> has_changed{false};
+  const auto change = [&](const CallResult& result) {
+    EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status.to_string();
+    if (has_changed.exchange(true)) return;
+    std::ranges::fill(array, std::byte{2});  // the call has ended
+    may_read = true;
+    EXPECT_TRUE(test::eventually([&] { return taken > 0; }));
+    may_write = true;
+  };
+  const std::int64_t shape[] = {std::ssize(array)};
+  for (int i = 0; i < kCalls; ++i) {
+    Payload payload;
+    ValueWriter(payload).lent_tensor(DType::kUInt8, shape, array, TensorMaker::kNumpy, nullptr,
+                                     /*may_change=*/true);
+    ASSERT_TRUE(client->call("server", "take", std::move(payload), {}, change).ok());
+  }
+  ASSERT_TRUE(other->call("client", "be_busy", {}, {}, [](const CallResult&) {}).ok());
+  ASSERT_TRUE(test::eventually([&] { return is_busy.load(); }));
+  client->close();
+  EXPECT_TRUE(test::eventually(
+      [&] { return std::ranges::none_of(server->peers(), &PeerInfo::is_connected); }));
+  EXPECT_EQ(changed, 0);
 }
 
 TEST(PeerTls, AStrangersCertificateIsRefusedWithItsReason) {

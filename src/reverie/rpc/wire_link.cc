@@ -112,6 +112,15 @@ void WireLink::end() {
   if (bulk_out_) bulk_out_->end();
 }
 
+void WireLink::keep_arrays() {
+  for (Out& out : out_) {
+    if (std::ranges::none_of(out.message->payload.bulk, &BulkPiece::may_change)) continue;
+    const auto kept = std::make_shared<Message>(*out.message);
+    if (!keep_bulk(kept->payload, Allocator::heap()).ok()) return void(take_unsent());
+    out.message = kept;
+  }
+}
+
 void WireLink::use_ucx(bool is_dialler, const UcxOptions& options) {
   REVERIE_CHECK(!has_output() && connection_->loop().is_current());
   connection_ = make_ucx_connection(std::move(connection_), /*is_first=*/is_dialler, options);

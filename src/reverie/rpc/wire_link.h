@@ -81,6 +81,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // Writes what can be written now. False: the rest waits for room; the caller must ask a socket
   // for a notification, and poll a ring.
   bool flush();
+  // Copies what is queued and may change, since its calls end; nothing more is written if there is
+  // no memory for that.
+  void keep_arrays();
   // There are no further events, and nothing more is written.
   void end();
   // After end(): the frames that were not written, which the link no longer holds. There may be
