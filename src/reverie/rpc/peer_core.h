@@ -282,8 +282,8 @@ class PeerCore {
     std::vector<CallId> calls;
     TimePoint since;
     TimePoint last_asked;
-    bool was_asked = false;
     std::vector<std::uint64_t> to_answer;  // sessions whose answer is awaited
+    std::string known_by;                  // the last one that is connected to it
   };
 
   void dial(const std::string& address, TimePoint now);

@@ -24,7 +24,6 @@ void PeerCore::ask_for(const std::string& name, Wanted& wanted, TimePoint now) {
   for (auto& [key, session] : sessions_) {
     if (session.link == 0) continue;
     if (wanted.to_answer.size() >= kAskedMax) break;
-    wanted.was_asked = true;
     wanted.to_answer.push_back(key);
     enqueue(session, FrameKind::kFind, 0, std::make_shared<const Message>(Message{name, {}}), now);
   }
@@ -81,7 +80,14 @@ void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
   const auto place = wanted_.find(frame.message.name);
   if (place == wanted_.end() || std::erase(place->second.to_answer, key) == 0) return;
   Result<FoundPeer> found = decode_found(frame.message);
-  if (!found.ok() || found->addresses.empty()) return;
+  if (!found.ok()) return;
+  std::string& known_by = place->second.known_by;
+  if (!found->addresses.empty() || !found->host.empty()) {
+    known_by = teller.peer_name;
+  } else if (known_by == teller.peer_name) {
+    known_by.clear();
+  }
+  if (found->addresses.empty()) return;
   for (std::string& address : found->addresses) {
     address = without_wildcard(address, links_.at(teller.link).remote);
   }
@@ -153,9 +159,15 @@ Status PeerCore::unknown_reason(const std::string& name, const Wanted& wanted,
         "knows it",
         name, options_.name);
   }
+  if (!wanted.known_by.empty()) {
+    return not_found(
+        "'{}' is connected to '{}', which told no address of it that '{}' can reach: it does not "
+        "listen, or only for its own host",
+        name, wanted.known_by, options_.name);
+  }
   return not_found(
-      "no peer '{}' is known to '{}', and those it is connected to told no address of it that can "
-      "be reached from here: {}; see that it has connected to one of them, and listens",
+      "no peer '{}' is known to '{}', nor to those it is connected to: {}; see that it runs, and "
+      "has connected to one of them",
       name, options_.name, known);
 }
 

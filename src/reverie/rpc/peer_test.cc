@@ -911,6 +911,25 @@ TEST(Peer, DropsTheCallbacksOfOwnersThatHaveEnded) {
   EXPECT_EQ(kept.use_count(), 3);  // of `stays`, and the last
 }
 
+TEST(Peer, SaysWhetherAPeerIsUnknownOrCannotBeReached) {
+  const auto broker = make_peer(named("broker", "", /*uses_unix=*/false));
+  const std::string address = listening(*broker, "127.0.0.1:0");
+  const auto hidden = make_peer(named("hidden", "", /*uses_unix=*/false));
+  const auto client = make_peer(named("client", "", /*uses_unix=*/false));
+  for (const auto& peer : {hidden.get(), client.get()}) {
+    ASSERT_TRUE(peer->connect(address).ok());
+    const CallResult reached = peer->sync("broker", std::string(kPingFunction), {}, {});
+    ASSERT_TRUE(reached.status.ok()) << reached.status.to_string();
+  }
+  expect_refused(client->sync("hidden", "f", {}, {}).status, StatusCode::kNotFound,
+                 {"'hidden' is connected to 'broker'", "does not listen"});
+  expect_refused(client->sync("absent", "f", {}, {}).status, StatusCode::kNotFound,
+                 {"no peer 'absent' is known to 'client'", "'broker'", "has connected to one"});
+  listening(*hidden, "127.0.0.1:0");
+  const CallResult found = client->sync("hidden", std::string(kPingFunction), {}, {});
+  EXPECT_TRUE(found.status.ok()) << found.status.to_string();
+}
+
 TEST(Peer, IsNotMadeWithoutAThread) {
   {
     const test::NoNewThreads none;
