@@ -87,6 +87,14 @@ class CallingPeer final : public SimPeer {
     calls_[*id] = number;
     settle();
   }
+  // UCX carries what arrives here, and loses what is sent.
+  bool loses_ucx = false;
+  void use_ucx(LinkId link, bool) override { ucx_links_.insert(link); }
+  void send(LinkId link, const FrameHeader& header,
+            std::shared_ptr<const Message> message) override {
+    if (loses_ucx && ucx_links_.contains(link)) return;
+    SimPeer::send(link, header, std::move(message));
+  }
 
  private:
   Payload lending_payload(std::int64_t number, std::uint64_t session) {
@@ -151,6 +159,7 @@ class CallingPeer final : public SimPeer {
 
   Oracle& oracle_;
   std::map<CallId, std::int64_t> calls_;
+  std::set<LinkId> ucx_links_;
 };
 
 // Gives all its calls the same number.
@@ -700,6 +709,31 @@ TEST(PeersOnASimulatedNetwork, FindAPeerOfTheBrokersHostThatListensAtAWildcard) 
       go_on_for(network, std::chrono::seconds(3));
       EXPECT_EQ(oracle.answers, 1);
     }
+  }
+}
+
+// The side that hears nothing declares the other one dead, and says no to UCX from then on, whether
+// it dials or accepts.
+TEST(PeersOnASimulatedNetwork, DoWithoutUcxWhereItCarriesOneWayOnly) {
+  for (const bool loses_caller : {true, false}) {
+    sim::Network network(1, {});
+    Oracle oracle;
+    PeerOptions options;
+    options.uses_ucx = true;
+    for (int i = 0; i < 2; ++i) network.add(nullptr);
+    CallingPeer server(network, oracle, 0, name_of(0), "secret", options);
+    CallingPeer caller(network, oracle, 1, name_of(1), "secret", options);
+    (loses_caller ? caller : server).loses_ucx = true;
+    network.replace(0, &server);
+    network.replace(1, &caller);
+    server.listen(address_of(0));
+    caller.connect(address_of(0));
+    for (int i = 0; i < 10; ++i) {
+      caller.call(name_of(0), false);
+      go_on_for(network, std::chrono::seconds(1));
+    }
+    EXPECT_GE(oracle.answers, 5) << loses_caller;
+    EXPECT_EQ(oracle.wrong, "");
   }
 }
 

@@ -347,6 +347,7 @@ void PeerCore::acknowledge(Session& session, TimePoint now) {
 
 void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
   Session& session = sessions_.at(key);
+  if (session.link != 0) drop_link(session.link, unavailable("replaced"), now);
   withdraw_all(key, session);
   session.last_received = 0;
   session.life = std::make_shared<char>();

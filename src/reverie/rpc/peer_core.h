@@ -261,6 +261,7 @@ class PeerCore {
   struct Route {
     bool is_explicit = false;
     std::string peer;  // empty until it has answered
+    RunId run;         // that answered there last
     LinkId link = 0;
     TimePoint next_try;
     Duration pause{};
@@ -324,7 +325,7 @@ class PeerCore {
   std::uint64_t key_of_run(const Greeting& theirs, TimePoint now);
   bool should_replace(const Session& session, const Link& link) const;
   void open(LinkId id, std::uint64_t key, std::uint64_t received, TimePoint now);
-  // The other side has lost its state: what was sent to it is lost.
+  // The other side has lost its state: what was sent to it is lost. Ends their link.
   void forget_sent(std::uint64_t key, TimePoint now);
   void end_call(CallId id, const Status& why, CallResult::Kind kind, TimePoint now);
   // Copies what the caller may change once its call has ended: the rest of its frame is sent later,
@@ -372,7 +373,7 @@ class PeerCore {
   std::size_t answer_bytes_ = 0;   // of answers that others have not received
   std::map<std::string, Wanted> wanted_;
   std::set<std::string> functions_;
-  std::set<RunId> without_ucx_;  // runs that UCX did not reach
+  std::set<RunId> without_ucx_;  // runs of which nothing came by UCX
   LinkId next_link_ = 1;
   std::uint64_t next_session_ = 1;
   CallId next_call_ = 1;

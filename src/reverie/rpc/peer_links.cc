@@ -151,7 +151,8 @@ void PeerCore::link_up(LinkId id, const std::string& remote, TimePoint now) {
   link.heard = now;
   link.mine = {options_.name, options_.run, {}, options_.host, addresses_, {}};
   for (std::uint64_t& part : link.mine.nonce) part = options_.random();
-  link.uses_ucx = options_.uses_ucx && !is_unix(link.address);
+  link.uses_ucx = options_.uses_ucx && !is_unix(link.address) &&
+                  !without_ucx_.contains(routes_.at(link.address).run);
   send(id, {FrameKind::kHello, 0, 0, link.uses_ucx}, shared(encode(link.mine)), now);
 }
 
@@ -350,6 +351,7 @@ void PeerCore::on_welcome(LinkId id, Link& link, const Frame& frame, TimePoint n
   const Status claim = claim_name(link.theirs, now);
   if (!claim.ok()) return drop_link(id, claim.with_context(link.address), now);
   routes_.at(link.address).peer = link.theirs.name;
+  routes_.at(link.address).run = link.theirs.run;
   const std::uint64_t key = key_of_run(link.theirs, now);
   const Session& session = sessions_.at(key);
   if (session.link != 0 && links_.at(session.link).is_dialled &&
@@ -410,7 +412,6 @@ void PeerCore::on_resume(LinkId id, Link& link, const Message& message, TimePoin
       (session.peer_nonce == 0 || session.peer_nonce == theirs->session) &&
       (theirs->receiver_session == 0 || theirs->receiver_session == session.nonce);
   if (!is_resumed) {
-    if (session.link != 0) drop_link(session.link, unavailable("replaced"), now);
     forget_sent(key, now);
     session.nonce = 0;
     while (session.nonce == 0) session.nonce = options_.random();
@@ -436,10 +437,7 @@ void PeerCore::on_resumed(LinkId id, Link& link, const Message& message, TimePoi
   Session& session = sessions_.at(key);
   if (!should_replace(session, link)) return drop_link(id, {}, now);
   const bool is_resumed = session.peer_nonce == 0 || session.peer_nonce == theirs->session;
-  if (!is_resumed) {
-    if (session.link != 0) drop_link(session.link, unavailable("replaced"), now);
-    forget_sent(key, now);
-  }
+  if (!is_resumed) forget_sent(key, now);
   session.peer_nonce = theirs->session;
   open(id, key, is_resumed ? theirs->received : 0, now);
 }
