@@ -54,12 +54,15 @@ class CuttingProxy {
 
   // Pieces that begin with it are not forwarded. Before the first connection.
   void withhold(std::string begin) { withheld_ = std::move(begin); }
+  // Pieces are forwarded in two halves, with a pause between them. Before the first connection.
+  void halve() { is_halving_ = true; }
 
   std::uint16_t port() const { return port_; }
   std::uint64_t pieces() const { return pieces_; }
   std::uint64_t cuts() const { return cuts_; }
 
  private:
+  static constexpr int kPauseMs = 20;
   struct Pair {
     int client;
     int server;
@@ -139,7 +142,10 @@ class CuttingProxy {
       size = std::uniform_int_distribution<std::size_t>(0, size)(rng_);
     }
     for (std::size_t sent = 0; sent < size;) {
-      const ssize_t n = ::send(to, buffer_.data() + sent, size - sent, MSG_NOSIGNAL);
+      pollfd stop{stop_[0], POLLIN, 0};
+      if (is_halving_ && sent > 0) (void)::poll(&stop, 1, kPauseMs);
+      const std::size_t part = is_halving_ && sent == 0 ? (size + 1) / 2 : size - sent;
+      const ssize_t n = ::send(to, buffer_.data() + sent, part, MSG_NOSIGNAL);
       if (n <= 0) return false;
       sent += static_cast<std::size_t>(n);
     }
@@ -150,6 +156,7 @@ class CuttingProxy {
   const double cut_share_;
   std::mt19937_64 rng_;
   std::string withheld_;
+  bool is_halving_ = false;
   int listener_ = -1;
   std::uint16_t port_ = 0;
   std::array<int, 2> stop_{};

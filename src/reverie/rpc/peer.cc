@@ -793,6 +793,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     MutexLock lock(mutex_);
     const auto place = links_.find(id);
     if (place == links_.end() || is_closed_) return true;  // it is over: it is not read again
+    // A handshake may end with a change to UCX, on the loop's thread.
+    if (core_.link_to(place->second->peer_name) != id) return false;
     const Status adopted = polls_.adopt(place->second, io_.loop(0));
     if (adopted.ok() && place->second->is_flush_posted) polls_.want_write(*place->second);
     return adopted.ok();

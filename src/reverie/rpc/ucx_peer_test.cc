@@ -1,7 +1,9 @@
 // Peers over UCX. What every transport does is in tests/conformance/transport_suite.h.
+#include <atomic>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -118,6 +120,27 @@ TEST(UcxPeer, CallsOverCutConnectionsRunOnceAndAreAnswered) {
   EXPECT_EQ(twice, 0);
   EXPECT_EQ(ran.size(), static_cast<std::size_t>(kCalls));
   EXPECT_GT(proxy.cuts(), 0u);
+}
+
+// A thread of the client that waits for messages reads the sockets of open links. One in its
+// handshake is left to the loop's thread, the one that may change it to UCX.
+TEST(UcxPeer, AHandshakeThatArrivesInPiecesChangesToUcxThoughAnotherThreadReads) {
+  const auto plain = make_ucx_peer("plain", "");
+  const auto server = make_ucx_peer("server", "tcp");
+  const std::string address = server->listen("127.0.0.1:0").value();
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  testing::CuttingProxy proxy(port, 0.0, /*seed=*/7);
+  proxy.halve();
+  const auto client = make_ucx_peer("client", "tcp");
+  ASSERT_TRUE(client->connect(plain->listen("127.0.0.1:0").value()).ok());
+  ASSERT_EQ(client->sync("plain", "echo", number_payload(1), {}).kind, CallResult::Kind::kAnswer);
+  std::atomic<bool> is_over{false};
+  std::thread reader([&] { client->wait([&] { return is_over.load(); }, TimePoint::max()); });
+  EXPECT_TRUE(client->connect(format("127.0.0.1:{}", proxy.port())).ok());
+  (void)link_after_calls(*client, "UCX");
+  is_over = true;
+  client->wake();
+  reader.join();
 }
 
 // UCX waits for an answer for a second, and a peer may be silent for less than that.
