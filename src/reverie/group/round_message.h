@@ -26,7 +26,7 @@ namespace reverie {
 
 inline constexpr std::size_t kRoundNameMax = 512;
 inline constexpr std::size_t kHostNameMax = 512;
-// Of a longer signature the beginning is sent.
+// A longer signature is sent up to there.
 inline constexpr std::size_t kSignatureTextMax = std::size_t{64} << 10;
 
 struct RoundKey {
