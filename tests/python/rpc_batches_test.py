@@ -111,7 +111,7 @@ def test_a_call_whose_arrays_differ_in_rows_fails_alone(pair):
         shapes.append((x.shape, nest["y"].shape))
         return x + nest["y"]
 
-    # Of the three calls together, both arguments have as many rows.
+    # Both arguments have as many rows in the three calls together.
     server.define("cat", serve, batch_size=3, max_wait_s=None, cat=True)
     counts = [(3, 2), (2, 2), (2, 3)]
     futures = [client.async_("server", "cat", np.arange(x), {"y": np.arange(y)}) for x, y in counts]
