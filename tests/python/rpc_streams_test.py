@@ -434,11 +434,15 @@ def test_a_lost_stream_is_closed_though_the_next_one_is_refused(pair, monkeypatc
     for _ in range(2):  # it is marked, and then closed
         server._streams._unwatched[lost] = 0.0
         assert not closed.is_set()
-        with contextlib.suppress(errors.RemoteError):
-            client.stream("server", next_one, timeout_s=DEADLINE_S).close()
+        with (
+            contextlib.suppress(errors.RemoteError),
+            client.stream("server", next_one, timeout_s=DEADLINE_S),
+        ):
+            eventually(lambda: not server._streams._unwatched)
     assert closed.wait(DEADLINE_S)
     eventually(lambda: not server._streams._served)
-    client.stream("server", "same", timeout_s=DEADLINE_S).close()
+    with client.stream("server", "same", timeout_s=DEADLINE_S) as stream:
+        assert next(stream) == "ready"
 
 
 def test_a_stream_that_cannot_be_watched_is_closed(pair, monkeypatch):
