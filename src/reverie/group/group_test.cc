@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -552,12 +553,12 @@ TEST_F(GroupTest, AMemberThatHasJoinedAgainOutlivesItsOldGroup) {
   }
 }
 
-// Two threads send: this one, and the one that reads the answers, each of which has the member ask
-// again. The broker keeps what it hears last, and a member that has left tells it nothing more.
+// The thread that reads the broker's answer decides to ask again, then ends all rounds, and only
+// then sends. So this thread, which waits for the first one, decides to leave before that.
 TEST_F(GroupTest, TheBrokerHearsAMemberInTheOrderInWhichItDecided) {
-  constexpr std::int64_t kOrders = 20'000;
   struct Heard {
-    std::atomic<std::int64_t> sort_order{0};
+    std::promise<std::pair<InboundId, Member>> second;
+    std::atomic<int> watches{0};
     std::atomic<int> leaves{0};
     std::atomic<int> late{0};
   };
@@ -570,19 +571,29 @@ TEST_F(GroupTest, TheBrokerHearsAMemberInTheOrderInWhichItDecided) {
       ++heard->leaves;
       return peer->answer(request.id, {});
     }
-    const std::int64_t order = read->self.sort_order;
-    if (order < heard->sort_order.exchange(order) || heard->leaves > 0) ++heard->late;
-    peer->answer(request.id, encode(Membership{1, 1, {read->self}}));
+    if (heard->leaves > 0) ++heard->late;
+    const int n = ++heard->watches;
+    if (n == 1) peer->answer(request.id, encode(Membership{1, 1, {read->self, {"other", 2, 0}}}));
+    if (n == 2) heard->second.set_value({request.id, read->self});
   };
   ASSERT_TRUE(broker_peer_->define(kBrokerFunction, answer).ok());
   const auto group = join("m");
-  ASSERT_TRUE(group->wait_members(1, soon()).ok());
-  for (std::int64_t order = 1; order <= kOrders; ++order) group->set_sort_order(order);
+  ASSERT_TRUE(group->wait_members(2, soon()).ok());
+  const std::pair<InboundId, Member> second = heard->second.get_future().get();
+  std::vector<Group::RoundPtr> rounds;
+  for (int i = 0; i < 5'000; ++i) {
+    auto round = group->all_gather(format("{:04}", i), "values", {});
+    ASSERT_TRUE(round.ok()) << round.status().to_string();
+    rounds.push_back(*round);
+  }
+  broker_peer_->answer(second.first, encode(Membership{2, 2, {second.second, {"third", 3, 0}}}));
+  const Status ended = rounds.front()->wait(soon());
+  EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended.to_string();
   group->leave();
   group->leave();
   EXPECT_TRUE(test::eventually([&] { return heard->leaves == 1; }));
-  EXPECT_EQ(heard->sort_order, kOrders);
-  EXPECT_EQ(heard->late, 0);
+  EXPECT_EQ(heard->watches, 3);
+  EXPECT_EQ(heard->late, 0) << "the member asks to be kept after it has left";
 }
 
 TEST_F(GroupTest, ABrokerThatIsMadeAnewOutlivesTheOldOne) {
