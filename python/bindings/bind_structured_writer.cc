@@ -59,11 +59,14 @@ std::vector<ItemPattern> patterns_of(const std::vector<ConfigTuple>& configs) {
 
 class PyStructuredWriter {
  public:
+  // `explain`: None, or a function that is called with an error of append() and None, and returns
+  // the error to raise; see bind_writer.cc.
   PyStructuredWriter(const ClientHandle& client, std::vector<ItemPattern> patterns,
-                     const TrajectoryWriterOptions& options)
+                     const TrajectoryWriterOptions& options, nb::object explain)
       : service_(client.service()),
         table_(patterns.empty() ? std::string() : patterns.front().table),
         writer_(unwrap(StructuredWriter::open(service_, std::move(patterns), options))),
+        explain_(std::move(explain)),
         waiting_(*service_, table_),
         wait_(waiting_.options()) {}
   PyStructuredWriter(const PyStructuredWriter&) = delete;
@@ -71,6 +74,15 @@ class PyStructuredWriter {
   ~PyStructuredWriter() { abandon(*writer_, fork_guard_); }
 
   void append(nb::handle step, nb::handle partial_step, nb::handle timeout_s) {
+    try {
+      append_step(step, partial_step, timeout_s);
+    } catch (const nb::python_error& error) {
+      if (explain_.is_none()) throw;
+      raise_object(explain_(error.value(), nb::none()));
+    }
+  }
+
+  void append_step(nb::handle step, nb::handle partial_step, nb::handle timeout_s) {
     const InUse in_use(calls_);
     const bool is_partial = flag_argument("partial_step", partial_step);
     const LeavesOfCall leaves(leaves_);
@@ -136,6 +148,7 @@ class PyStructuredWriter {
   std::shared_ptr<ReplayService> service_;
   std::string table_;  // of the first configuration, to report on a long wait
   std::unique_ptr<StructuredWriter> writer_;
+  nb::object explain_;
   ForkGuard fork_guard_;
   Waiting waiting_;
   WaitOptions wait_;
@@ -148,7 +161,7 @@ class PyStructuredWriter {
 
 void init_writer(PyStructuredWriter* self, const ClientHandle& client,
                  const std::vector<ConfigTuple>& configs, nb::handle chunk_length,
-                 nb::handle max_in_flight_items, nb::handle codec) {
+                 nb::handle max_in_flight_items, nb::handle codec, nb::object explain) {
   unwrap(client.check());
   TrajectoryWriterOptions options;
   options.chunks.codec = codec_argument(codec);
@@ -160,7 +173,7 @@ void init_writer(PyStructuredWriter* self, const ClientHandle& client,
   Waiting waiting(*client.service(), "");
   const WaitOptions wait = waiting.options();
   options.seed = unwrap(without_gil([&] { return client.next_seed(wait); }));
-  new (self) PyStructuredWriter(client, patterns_of(configs), options);
+  new (self) PyStructuredWriter(client, patterns_of(configs), options, std::move(explain));
 }
 
 }  // namespace
@@ -170,11 +183,14 @@ void bind_structured_writer(nb::module_& m) {
   nb::class_<PyStructuredWriter> type(m, "StructuredWriter", "See ``reverie.structured``.");
   type.def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
            "chunk_length"_a = nb::none(), "max_in_flight_items"_a.none() = 1000,
-           "codec"_a.none() = "auto",
+           "codec"_a.none() = "auto", "explain"_a = nb::none(),
            nb::sig("def __init__(self, client: Client, "
                    "configs: collections.abc.Sequence[tuple[typing.Any, ...]], *, "
                    "chunk_length: int | None = None, max_in_flight_items: int = 1000, "
-                   "codec: str = 'auto') -> None"))
+                   "codec: str = 'auto', "
+                   "explain: collections.abc.Callable[[BaseException, typing.Any], BaseException]"
+                   " | None = None"
+                   ") -> None"))
       .def("append", &PyStructuredWriter::append, "data"_a.none(), nb::kw_only(),
            "partial_step"_a.none() = false, "timeout_s"_a = nb::none(),
            nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False, "

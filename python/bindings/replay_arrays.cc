@@ -46,8 +46,7 @@ nb::object get(nb::handle dict, nb::handle key, bool may_be_missing) {
   if (found != nullptr) return nb::borrow(found);
   if (PyErr_Occurred() != nullptr) raise_pending();
   if (may_be_missing) return nb::none();
-  raise(
-      invalid_argument("out has no '{}'; give it a batch of this buffer, or None", str_of(key)));
+  raise(invalid_argument("out has no '{}'; give it a batch of this buffer, or None", str_of(key)));
 }
 
 // Whether `array` is a writable, row-major array of that type and shape.
@@ -108,9 +107,7 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict, const ReplayStructur
   }
   std::vector<nb::object> arrays;
   arrays.reserve(specs().size());
-  const auto add = [&](Key key) {
-    arrays.push_back(get(dict, key_object(key), makes_missing));
-  };
+  const auto add = [&](Key key) { arrays.push_back(get(dict, key_object(key), makes_missing)); };
   const auto add_nest = [&](Key key, const std::string& structure, std::size_t count) {
     nb::object nest = get(dict, key_object(key), makes_missing);
     if (key == kAction && !structures.extra.empty()) {

@@ -450,7 +450,7 @@ class TrajectoryWriter:
 class StructuredWriter:
     """See ``reverie.structured``."""
 
-    def __init__(self, client: Client, configs: Sequence[tuple[Any, ...]], *, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto') -> None: ...
+    def __init__(self, client: Client, configs: Sequence[tuple[Any, ...]], *, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto', explain: Callable[[BaseException, Any], BaseException] | None = None) -> None: ...
 
     def append(self, data: Any, *, partial_step: bool = False, timeout_s: float | None = None) -> None:
         """

@@ -16,7 +16,7 @@ from the newest step: ``[-3:]`` are the last three, ``[-3:-1]`` the two before t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from reverie import _checks, _reverie
 from reverie._closing import Flushing
@@ -256,6 +256,8 @@ class StructuredWriter(ProcessBound, _reverie.StructuredWriter, Flushing):
         "a StructuredWriter cannot be pickled; open one in the other process, with a client of "
         "its own"
     )
+    # As `TrajectoryWriter._explain`, of append.
+    _explain: ClassVar[Callable[[BaseException, Any], BaseException] | None] = None
 
     def __init__(
         self,
@@ -272,6 +274,7 @@ class StructuredWriter(ProcessBound, _reverie.StructuredWriter, Flushing):
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
             codec=codec,
+            explain=type(self)._explain,
         )
 
 

@@ -152,8 +152,12 @@ def test_a_batch_that_transforms_have_changed_is_filled_again():
     def renamed(batch):
         return {**batch, "extra": batch.pop("reward"), "obs": {"all": batch["obs"]}}
 
-    for transforms in ([rt.NormalizeObs()], [renamed], [rt.ScaleReward(), rt.NormalizeObs()]):
-        ours, theirs = (filled(count=500, dtype=np.int32, transforms=transforms) for _ in range(2))
+    for make in (
+        lambda: [rt.NormalizeObs()],
+        lambda: [renamed],
+        lambda: [rt.ScaleReward(), rt.NormalizeObs()],
+    ):
+        ours, theirs = (filled(count=500, dtype=np.int32, transforms=make()) for _ in range(2))
         batch = ours.sample(8)
         theirs.sample(8)
         for _ in range(3):

@@ -188,7 +188,7 @@ class TransitionBuffer:
                 "make the buffer with handle_timeout_termination=False and give terminations alone"
             )
         limits = np.asarray(infos["TimeLimit.truncated"], bool)
-        return self._batched("infos['TimeLimit.truncated']", limits, ()).tolist()
+        return list(self._batched("infos['TimeLimit.truncated']", limits, ()))
 
     def _check_stack(self) -> None:
         shape = self._shape

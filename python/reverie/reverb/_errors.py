@@ -50,6 +50,11 @@ def explained(error: BaseException, trajectory: Any = None) -> BaseException:  #
     return with_words(words, error) if words else error
 
 
+def in_its_class(error: BaseException, _trajectory: Any = None) -> BaseException:  # noqa: ANN401
+    """A time limit as Reverb's class; any other error as it is."""
+    return explained(error) if isinstance(error, errors.DeadlineExceededError) else error
+
+
 def with_words(words: str, error: BaseException) -> BaseException:
     """The same error with Reverb's words in front of its text."""
     text = str(error)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from reverie import _checks, _reverie, structured
-from reverie.errors import DeadlineExceededError, InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.reverb import _messages
-from reverie.reverb._errors import ReverbEnds, explained
+from reverie.reverb._errors import ReverbEnds, in_its_class
 from reverie.reverb._specs import shown_signature
 from reverie.structured import ReferenceNode
 
@@ -150,18 +150,7 @@ class StructuredWriter(ReverbEnds, structured.StructuredWriter):
 
     __slots__ = ()
 
-    def append(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        partial_step: bool = False,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Appends a step; see ``reverie.structured.StructuredWriter.append``."""
-        try:
-            super().append(data, partial_step=partial_step, timeout_s=timeout_s)
-        except DeadlineExceededError as error:
-            raise explained(error) from None
+    _explain = staticmethod(in_its_class)
 
 
 def native_configs(configs: Any) -> list[structured.Config]:  # noqa: ANN401

@@ -168,12 +168,12 @@ Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan, const std:
 
 Status load_policy(Trainer& trainer, const std::string& folder, FileSystem& files) {
   std::string newest;
-  REVERIE_ASSIGN_OR_RETURN(
-      const checkpoint::Manifest manifest,
-      checkpoint::read_newest(files, folder, [&](const std::string& found) {
-        newest = found;
-        return checkpoint::read_manifest(files, join_path(found, checkpoint::kManifestName));
-      }));
+  REVERIE_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                           checkpoint::read_newest(files, folder, [&](const std::string& found) {
+                             newest = found;
+                             return checkpoint::read_manifest(
+                                 files, join_path(found, checkpoint::kManifestName));
+                           }));
   return trainer.load_policy(manifest.payload).with_context(format("checkpoint '{}'", newest));
 }
 

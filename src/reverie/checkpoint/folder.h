@@ -51,8 +51,8 @@ Result<Place> place_of(FileSystem& files, const std::string& path);
 // The checkpoint at `path`, or the newest in that folder. NOT_FOUND if there is none.
 Result<std::string> newest_checkpoint(FileSystem& files, const std::string& path);
 
-// What `read(folder)` returns of the newest checkpoint. A process that saves there may remove it once the
-// next one is written: then that one is read.
+// What `read(folder)` returns of the newest checkpoint. A process that saves there may remove it
+// once the next one is written: then that one is read.
 template <typename Read>
 auto read_newest(FileSystem& files, const std::string& path, const Read& read)
     -> decltype(read(path)) {

@@ -122,7 +122,8 @@ class RatioGate {
   // actors do not wait for batches. It is called under the gate's lock. Call this before any wait.
   void hold_batches_until(std::function<bool()> has_items);
 
-  // Sets how many threads call begin_...(): wait_for_rest() waits for these. Ended threads do not count.
+  // Sets how many threads call begin_...(): wait_for_rest() waits for these. Ended threads do not
+  // count.
   void attach(std::size_t threads);
   void detach();
   // Blocks every thread before its next step or batch. False if it is stopped: its threads are
