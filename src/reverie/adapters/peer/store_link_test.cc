@@ -75,6 +75,20 @@ struct LinkEnd {
   std::size_t sent_count = 0;
 };
 
+// Each end shares its memory before it reads of the other's.
+void share_memory(LinkEnd& writer, LinkEnd& reader) {
+  std::atomic<bool> have_offered{false};
+  writer.block(have_offered);
+  reader.block(have_offered);
+  writer.send(1);
+  reader.send(1);
+  have_offered = true;
+  ASSERT_TRUE(eventually([&] {
+    return writer.link->transport() == "shared memory" &&
+           reader.link->transport() == "shared memory";
+  }));
+}
+
 // Through the socket, and through shared memory.
 TEST(StoreLink, TellsTheOtherSideThatItsFrameIsTooLarge) {
   for (const bool is_shared : {false, true}) {
@@ -83,14 +97,7 @@ TEST(StoreLink, TellsTheOtherSideThatItsFrameIsTooLarge) {
     ConnectionPair pair = make_connection_pair(writer.loop(), reader.loop()).value();
     writer.open(std::move(pair.first));
     reader.open(std::move(pair.second), {.head_bytes_max = 1000});
-    if (is_shared) {
-      ASSERT_TRUE(eventually([&] {
-        writer.send(1);
-        reader.send(1);
-        return writer.link->transport() == "shared memory" &&
-               reader.link->transport() == "shared memory";
-      }));
-    }
+    if (is_shared) share_memory(writer, reader);
     writer.send(std::size_t{8} << 20);
     EXPECT_TRUE(
         eventually([&] { return reader.events->lost_with == StatusCode::kResourceExhausted; }));
@@ -108,16 +115,7 @@ TEST(StoreLink, ReportsRoomThatAnotherThreadMakesBySending) {
   ConnectionPair pair = make_connection_pair(writer.loop(), reader.loop()).value();
   writer.open(std::move(pair.first));
   reader.open(std::move(pair.second));
-  std::atomic<bool> have_offered{false};  // each shares its memory before it reads of the other's
-  writer.block(have_offered);
-  reader.block(have_offered);
-  writer.send(1);
-  reader.send(1);
-  have_offered = true;
-  ASSERT_TRUE(eventually([&] {
-    return writer.link->transport() == "shared memory" &&
-           reader.link->transport() == "shared memory";
-  }));
+  share_memory(writer, reader);
   writer.send(1);
   reader.send(1);
   ASSERT_TRUE(eventually(
