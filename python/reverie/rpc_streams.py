@@ -119,9 +119,8 @@ class Stream(ProcessBound, Closing):
             made._is_over = False
             made._ask_for_all()
         except BaseException:  # more calls than may be under way
+            made._is_over = False
             made.close()
-            with contextlib.suppress(ReverieError):  # the server may never see the watch
-                made._call_server("close")
             raise
         return made
 
@@ -174,7 +173,7 @@ class Stream(ProcessBound, Closing):
                 raise
             if kind == END:
                 self.result = value
-                self.close()
+                self._cancel()
                 raise StopIteration
             if not self._is_over:
                 # Where too many calls are under way now, the value has arrived all the same.
@@ -220,20 +219,28 @@ class Stream(ProcessBound, Closing):
 
     def close(self) -> None:
         """End the stream; the function's iterator is closed. Idempotent."""
+        if self._cancel():
+            with contextlib.suppress(ReverieError):  # the server may never see the watch
+                self._call_server("close")
+
+    def _cancel(self) -> bool:
+        """Withdraw the calls. False if that was done before, or they are another process's."""
         if self._is_over:
-            return
+            return False
         self._is_over = True
         wanted, self._wanted = self._wanted, deque()
         unread, self._unread = self._unread, deque()
         if not self._fork_guard.is_here():
-            return  # the calls are the parent's
-        for future in (*wanted.copy(), *unread.copy(), self._watch):
+            return False
+        watch = getattr(self, "_watch", None)
+        for future in (*wanted.copy(), *unread.copy(), *([watch] if watch else [])):
             if not future.done():
                 self._rpc._native.cancel(future)
+        return True
 
     def __del__(self) -> None:
         if getattr(self, "_is_over", True) is False:
-            close_in_del(self.close)
+            close_in_del(self._cancel)
 
 
 __all__ = ["Stream"]

@@ -445,6 +445,14 @@ def test_a_lost_stream_is_closed_though_the_next_one_is_refused(pair, monkeypatc
         assert next(stream) == "ready"
 
 
+def test_streams_that_are_closed_at_once_are_closed_at_their_server(pair):
+    server, client = pair
+    server.define_stream("endless", lambda: iter(int, 1))
+    for _ in range(50):  # the server may see the calls withdrawn before it has served them
+        client.stream("server", "endless", timeout_s=DEADLINE_S).close()
+    eventually(lambda: not server._streams._served)
+
+
 def test_a_stream_that_cannot_be_watched_is_closed(pair, monkeypatch):
     server, client = pair
     server.define_stream("endless", lambda: iter(int, 1))
