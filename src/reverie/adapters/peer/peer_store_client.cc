@@ -36,8 +36,7 @@ Result<std::shared_ptr<PeerStoreClient>> PeerStoreClient::open(LinkLoops& loops,
 }
 
 void PeerStoreClient::end(PeerStoreClient* client) {
-  const bool is_own_thread =
-      client->loop_.is_current() || client->timer_thread_.load() == std::this_thread::get_id();
+  const bool is_own_thread = client->loop_.is_current() || client->timers_.is_own_thread();
   if (!is_own_thread || !client->fork_guard_.check("client").ok()) return delete client;
   client->loops_.io_threads().ending().end("a client", [client] { delete client; });
 }

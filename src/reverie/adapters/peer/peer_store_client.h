@@ -11,7 +11,6 @@
 // permanent error, such as a refused token, fails at once.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "reverie/adapters/peer/insert_pump.h"
@@ -192,7 +190,6 @@ class PeerStoreClient final : public ReplayService,
   bool is_logged_ REVERIE_GUARDED_BY(mutex_) = false;
   Status last_failure_ REVERIE_GUARDED_BY(mutex_);
 
-  std::atomic<std::thread::id> timer_thread_{std::thread::id()};
   TimerQueue timers_;
   Alarm alarm_;  // after timers_, so that it is stopped first
 };

@@ -49,7 +49,6 @@ void PeerStoreClient::send_cancel(Session& session, RequestId id) {
 
 // Ends late requests, connects when that is due, and sets the alarm for the next deadline.
 void PeerStoreClient::sweep() {
-  timer_thread_ = std::this_thread::get_id();
   Outcome outcome;
   std::vector<std::shared_ptr<InsertPump>> all;
   Status why;

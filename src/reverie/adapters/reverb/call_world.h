@@ -3,12 +3,10 @@
 // that a seed drives the decisions about retries (tests/sim/store_sim_test.cc).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "reverie/base/clock.h"
@@ -44,20 +42,14 @@ class GrpcWorld final : public CallWorld {
   }
   void post(std::function<void()> work) override { client_.loop().post(std::move(work)); }
   std::uint64_t schedule(TimePoint when, std::function<void()> run) override {
-    return timers_.schedule(when, [this, run = std::move(run)] {
-      timer_thread_ = std::this_thread::get_id();
-      run();
-    });
+    return timers_.schedule(when, std::move(run));
   }
   void cancel(std::uint64_t timer, TimePoint when) override { timers_.cancel(timer, when); }
   TimePoint now() const override { return clock_.now(); }
   // Whether the caller is the thread of what was scheduled, or of the events of calls.
-  bool is_own_thread() const {
-    return client_.loop().is_current() || timer_thread_ == std::this_thread::get_id();
-  }
+  bool is_own_thread() const { return client_.loop().is_current() || timers_.is_own_thread(); }
 
  private:
-  std::atomic<std::thread::id> timer_thread_{std::thread::id()};
   GrpcClient& client_;
   TimerQueue& timers_;
   Clock& clock_;
