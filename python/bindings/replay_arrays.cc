@@ -100,7 +100,8 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
 }
 
 std::vector<nb::object> ReplayArrays::find(nb::handle dict, const ReplayStructures& structures,
-                                           bool makes_missing) const {
+                                           bool* has_made) const {
+  const bool makes_missing = has_made != nullptr;
   if (!PyDict_Check(dict.ptr())) {
     raise_type_error(
         format("out is {}; it must be a batch of an earlier call, or None", shown(dict)));
@@ -152,6 +153,7 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict, const ReplayStructur
     }
     if (makes_missing) {
       arrays[i] = new_array(specs()[i].dtype, specs()[i].shape);
+      *has_made = true;
       continue;
     }
     raise(invalid_argument(

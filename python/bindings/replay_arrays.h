@@ -36,10 +36,10 @@ class ReplayArrays {
   // New arrays, and the dict around them.
   std::vector<nb::object> make() const;
   nb::object fold(const ReplayStructures& structures, std::span<const nb::object> arrays) const;
-  // The arrays of a dict from an earlier call. If one does not match, raises, or makes a new one:
-  // `makes_missing` is for batches that transforms may have changed.
+  // The arrays of a dict from an earlier call. If one does not match, raises; or, if `has_made` is
+  // given, for batches that transforms may have changed, makes a new one and sets it.
   std::vector<nb::object> find(nb::handle dict, const ReplayStructures& structures,
-                               bool makes_missing) const;
+                               bool* has_made = nullptr) const;
 
  private:
   ReplayBatchLayout layout_;

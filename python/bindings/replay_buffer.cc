@@ -296,17 +296,21 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   // Copied, since another thread may sample while arrays are made, and replace it by one of another
   // size.
   const std::shared_ptr<const ReplayArrays> sizes = arrays_;
-  std::vector<nb::object> arrays =
-      out.is_none() ? sizes->make() : sizes->find(out, structures_, is_finished_);
   nb::object batch = nb::borrow(out);
-  if (out.is_none() || is_finished_) {
+  std::optional<FillMark> mark;
+  std::vector<nb::object> arrays;
+  if (out.is_none()) {
+    arrays = sizes->make();
     batch = sizes->fold(structures_, arrays);
-    if (!out.is_none()) {  // its arrays may be those of transforms
-      if (PyDict_Update(out.ptr(), batch.ptr()) < 0) raise_pending();
-      batch = nb::borrow(out);
+    mark.emplace(*this, batch);
+  } else {
+    mark.emplace(*this, batch);  // before another call's arrays are replaced
+    bool has_made = false;
+    arrays = sizes->find(out, structures_, is_finished_ ? &has_made : nullptr);
+    if (has_made && PyDict_Update(out.ptr(), sizes->fold(structures_, arrays).ptr()) < 0) {
+      raise_pending();
     }
   }
-  const FillMark mark(*this, batch);
   std::vector<std::byte*> places;
   places.reserve(arrays.size());
   for (const nb::object& array : arrays) places.push_back(array_data(array));

@@ -167,6 +167,25 @@ def test_a_batch_that_transforms_have_changed_is_filled_again():
                 np.testing.assert_equal(batch[name], value)
 
 
+def test_a_batch_in_use_is_not_touched_by_a_call_that_is_refused():
+    refused = []
+
+    def again(batch):
+        if "half" in batch:  # it is being finished: another thread would come here
+            with pytest.raises(reverie.errors.FailedPreconditionError, match="in use"):
+                buffer.sample(8, out=batch)
+            refused.append(batch["obs"])
+        batch["half"] = batch["obs"] = batch["obs"] / 2
+        return batch
+
+    buffer = filled(dtype=np.int32, transforms=[rt.ScaleReward(), again])
+    batch = buffer.sample(8)
+    given = buffer.sample(8, out=batch)
+    assert given is batch
+    assert refused[0].dtype == np.int32  # made again by the call that was accepted
+    np.testing.assert_array_equal(batch["obs"], refused[0] / 2)
+
+
 def test_moments_of_sequences_are_those_of_their_steps():
     norm = rt.NormalizeObs(clip=100)
     buffer = reverie.ReplayBuffer(

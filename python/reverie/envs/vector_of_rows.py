@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,10 @@ class RowsEngine:
                 self._end_late()
             if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
                 actions = _as_actions(actions, self._dtype)
-            with _own_remedies():
+            try:
                 nest = self._pool.step(actions).result().observation
+            except (EnvError, DeadlineExceededError) as error:
+                raise _with_own_remedy(error) from error.__cause__
         return self._stepped(nest)
 
     def step_some(
@@ -157,11 +159,11 @@ class RowsEngine:
 
     def _answered(self) -> Any:  # noqa: ANN401
         try:
-            with _own_remedies():
-                nest = self._late.result().observation
-        except EnvError:
-            self._late = None
-            raise
+            nest = self._late.result().observation
+        except (EnvError, DeadlineExceededError) as error:
+            if isinstance(error, EnvError):
+                self._late = None
+            raise _with_own_remedy(error) from error.__cause__
         self._late = None
         return nest
 
@@ -221,27 +223,23 @@ class RowsEngine:
         return observation, infos, nest["flags"]
 
 
-@contextlib.contextmanager
-def _own_remedies() -> Iterator[None]:
-    """Raises what a pool raises with the remedies of a vector environment, which has no pool."""
-    try:
-        yield
-    except EnvError as error:
-        why, has_remedy, rest = str(error).partition("; pool.restart(")
-        if not has_remedy:
-            raise
-        is_dead = "replaces it" in rest.partition("\n")[0]
-        remedy = "make another vector environment" if is_dead else "reset() makes it again"
-        traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
-        told = EnvError(f"{why}; {remedy}{traceback}")
-        told.__dict__.update(error.__dict__)
-        raise told from error.__cause__
-    except DeadlineExceededError as error:
+def _with_own_remedy(error: EnvError | DeadlineExceededError) -> Exception:
+    """What a pool raises with the remedy of a vector environment, which has no pool."""
+    if isinstance(error, DeadlineExceededError):
         why = str(error).partition("; wait again")[0]
-        raise DeadlineExceededError(
+        return DeadlineExceededError(
             f"{why}; make the vector environment with a longer timeout_s, or look at what the "
             "environment waits for"
-        ) from None
+        )
+    why, has_remedy, rest = str(error).partition("; pool.restart(")
+    if not has_remedy:
+        return error
+    is_dead = "replaces it" in rest.partition("\n")[0]
+    remedy = "make another vector environment" if is_dead else "reset() makes it again"
+    traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
+    told = EnvError(f"{why}; {remedy}{traceback}")
+    told.__dict__.update(error.__dict__)
+    return told
 
 
 def _ordered(space: Any, nest: Any) -> Any:  # noqa: ANN401
