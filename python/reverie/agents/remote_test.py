@@ -253,6 +253,22 @@ def test_remote_actors_run_in_threads_and_beside_the_learners_own_actors():
         assert sum(one.steps for one in done) > 0
 
 
+def test_actors_that_are_stepping_when_a_training_is_closed_are_told():
+    settings = TrainSettings(seed=1, steps=10**7, hidden=(16,), warmup_steps=10**6, actors=0)
+    done = []
+    with Trainer("dqn", "CartPole-v1", settings, listen="127.0.0.1:0") as trainer:
+        trainer.start()
+        threads = [
+            threading.Thread(target=lambda: done.append(act(trainer.address))) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: trainer.actors_elsewhere() == 3, 60.0)
+    for thread in threads:
+        thread.join(30.0)
+    assert [one.trainings for one in done] == [1, 1, 1]
+
+
 def test_wrong_addresses_are_refused():
     with pytest.raises(InvalidArgumentError, match="here"):
         Trainer("dqn", "CartPole-v1", listen="here")

@@ -25,6 +25,9 @@ constexpr Duration kPublishInterval = std::chrono::milliseconds(10);
 constexpr Duration kSilence = std::chrono::seconds(2);
 // How long to wait until actors may continue, before other reports are read.
 constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
+// How long close() waits for the next reports of its actors. An actor reports at least after each
+// step that is longer than 20 ms, so this is for slow environments and for actors that have died.
+constexpr Duration kLastReports = std::chrono::seconds(1);
 constexpr std::size_t kReportsMax = 4096;
 
 }  // namespace
@@ -48,22 +51,27 @@ class ServedActors::Impl {
   // saved.
   void on_report(Request request) {
     Status full;
+    bool is_closed = false;
     {
       MutexLock lock(mutex_);
-      if (!is_closed_ && reports_.size() + waiting_.size() < kReportsMax) {
+      is_closed = is_closed_;
+      if (!is_closed && reports_.size() + waiting_.size() < kReportsMax) {
         reports_.push_back(std::move(request));
         changed_.notify_all();
         return;
       }
-      if (!is_closed_) full = resource_exhausted("{} reports wait already", reports_.size());
+      if (!is_closed) full = resource_exhausted("{} reports wait already", reports_.size());
     }
-    if (!full.ok()) return fail(request.id, full);
-    answerer_.answer(request.id, over());
+    if (!is_closed) return fail(request.id, full);
+    const Result<std::uint64_t> actor = StepReport::actor_of(request.message.payload);
+    if (!actor.ok()) return fail(request.id, actor.status());
+    answer({request.id, *actor}, over());
   }
 
   void on_withdrawn(InboundId request) {
     MutexLock lock(mutex_);
-    std::erase(waiting_, request);  // a report that waits to be read is read all the same
+    // A report that waits to be read is read all the same.
+    std::erase_if(waiting_, [&](const Waiting& other) { return other.request == request; });
   }
 
   Counts counts() const {
@@ -86,15 +94,16 @@ class ServedActors::Impl {
     }
     if (thread_.joinable()) thread_.join();
     end_reports();
+    wait_until_told();
     // They share the peer, which must not end on its I/O thread, where this object may end.
     weights_.reset();
   }
 
   // The order for actors once this is closed.
-  static Payload over() {
+  static ActorOrder over() {
     ActorOrder order;
     order.is_over = true;
-    return encode(order);
+    return order;
   }
 
  private:
@@ -102,6 +111,11 @@ class ServedActors::Impl {
     bool is_taken = false;
     std::uint64_t actor = 0;
     TimePoint heard{};
+    bool is_told = false;  // that the training is over
+  };
+  struct Waiting {
+    InboundId request;
+    std::uint64_t actor = 0;
   };
   class CountedSink final : public StepSink {
    public:
@@ -119,14 +133,14 @@ class ServedActors::Impl {
   };
 
   // The order for actors.
-  Payload order() const {
+  ActorOrder order() const {
     ActorOrder order;
     const TrainProgress now = trainer_.progress();
     order.steps = now.steps;
     order.is_over = trainer_.has_all_steps();
     const Weights::VersionPtr held = weights_->held();
     order.policy = held ? held->version : 0;
-    return encode(order);
+    return order;
   }
 
   Status publish() {
@@ -173,22 +187,55 @@ class ServedActors::Impl {
     {
       MutexLock lock(mutex_);
       reports.swap(reports_);
-      for (const Request& report : reports) waiting_.push_back(report.id);
     }
-    for (const Request& report : reports) (void)take_steps(report.message.payload);
+    for (const Request& report : reports) {
+      const Result<std::uint64_t> actor = take_steps(report.message.payload);
+      if (!actor.ok()) {
+        fail(report.id, actor.status());
+      } else {
+        answer({report.id, *actor}, over());
+      }
+    }
     answer_waiting(over());
+  }
+
+  void answer(const Waiting& report, const ActorOrder& order) {
+    answerer_.answer(report.request, encode(order));
+    if (!order.is_over) return;
+    MutexLock lock(mutex_);
+    for (Place& place : places_) {
+      if (place.is_taken && place.actor == report.actor) place.is_told = true;
+    }
+    changed_.notify_all();
+  }
+
+  // Actors that are between two reports are told by the answer to the next one. Otherwise they
+  // would believe that the learner was lost, and wait for it to return.
+  void wait_until_told() {
+    Clock& clock = Clock::system();
+    const TimePoint until = clock.now() + kLastReports;
+    MutexLock lock(mutex_);
+    while (has_actors_to_tell(clock.now()) && clock.now() < until) {
+      (void)clock.wait_until(changed_, mutex_, until);
+    }
+  }
+  bool has_actors_to_tell(TimePoint now) const REVERIE_REQUIRES(mutex_) {
+    return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+      return place.is_taken && !place.is_told && place.heard + kSilence >= now;
+    });
   }
 
   // Inserts the steps into the table, and answers now or once the actor may continue.
   void read(const Request& request) {
-    const Status status = take_steps(request.message.payload);
-    if (!status.ok()) return fail(request.id, status);
-    if (trainer_.may_collect()) return answerer_.answer(request.id, order());
+    const Result<std::uint64_t> actor = take_steps(request.message.payload);
+    if (!actor.ok()) return fail(request.id, actor.status());
+    if (trainer_.may_collect()) return answer({request.id, *actor}, order());
     MutexLock lock(mutex_);
-    waiting_.push_back(request.id);
+    waiting_.push_back({request.id, *actor});
   }
 
-  Status take_steps(const Payload& payload) {
+  // The actor whose report it is.
+  Result<std::uint64_t> take_steps(const Payload& payload) {
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t actor, StepReport::actor_of(payload));
     REVERIE_ASSIGN_OR_RETURN(const std::size_t place, place_of(actor));
     Status status;
@@ -203,7 +250,8 @@ class ServedActors::Impl {
       if (read.ok()) inserted.episodes = std::move(read->episodes);
       return inserted;
     });
-    return status;
+    if (!status.ok()) return status;
+    return actor;
   }
 
   // That of the actor, else one that is free, or whose actor was silent for longest.
@@ -225,17 +273,17 @@ class ServedActors::Impl {
       return resource_exhausted("the training has {} remote actors, which is its maximum",
                                 places_.size());
     }
-    places_[best] = {true, actor, now};
+    places_[best] = {true, actor, now, false};
     return best;
   }
 
-  void answer_waiting(const Payload& said) {
-    std::vector<InboundId> waiting;
+  void answer_waiting(const ActorOrder& order) {
+    std::vector<Waiting> waiting;
     {
       MutexLock lock(mutex_);
       waiting.swap(waiting_);
     }
-    for (const InboundId request : waiting) answerer_.answer(request, said);
+    for (const Waiting& report : waiting) answer(report, order);
   }
 
   void fail(InboundId request, const Status& why) const {
@@ -252,8 +300,8 @@ class ServedActors::Impl {
   mutable Mutex mutex_;
   CondVar changed_;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<Request> reports_ REVERIE_GUARDED_BY(mutex_);    // to be read
-  std::vector<InboundId> waiting_ REVERIE_GUARDED_BY(mutex_);  // until actors may go on
+  std::vector<Request> reports_ REVERIE_GUARDED_BY(mutex_);  // to be read
+  std::vector<Waiting> waiting_ REVERIE_GUARDED_BY(mutex_);  // until actors may go on
   std::vector<Place> places_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t report_count_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t published_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -272,7 +320,7 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
   const std::weak_ptr<Impl> weak = impl;
   REVERIE_RETURN_IF_ERROR(peer->define(function, [weak, answerer](Request request) {
     if (const auto actors = weak.lock()) return actors->on_report(std::move(request));
-    answerer.answer(request.id, Impl::over());
+    answerer.answer(request.id, encode(Impl::over()));
   }));
   peer->add_withdrawn(weak, [weak](InboundId request) {
     if (const auto actors = weak.lock()) actors->on_withdrawn(request);
@@ -295,8 +343,8 @@ ServedActors::Counts ServedActors::counts() const {
 void ServedActors::close() {
   if (!impl_->check_fork().ok()) return;
   if (!impl_->begin_close()) return;  // a successor may have defined the function again
-  (void)peer_->undefine(std::string(kActorReportFunction));
   impl_->close();
+  (void)peer_->undefine(std::string(kActorReportFunction));
 }
 
 }  // namespace reverie

@@ -41,7 +41,8 @@ class ServedActors {
   ServedActors& operator=(const ServedActors&) = delete;
 
   Counts counts() const;
-  // Answers every report that has arrived: the training is over. Idempotent.
+  // Tells the actors that the training is over, in answers to their reports; waits up to 1 s for the
+  // reports of those that are stepping. Idempotent.
   void close();
 
   class Impl;
