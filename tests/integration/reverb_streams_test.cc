@@ -585,6 +585,24 @@ TEST_F(ReverbStreams, SamplerErrorsAreReportedInReverbsWords) {
              "Priority table none was not found");
 }
 
+// Such are the newest items of a replay buffer.
+TEST_F(ReverbStreams, AnItemOverRowsThatAreNotPublishedEndsItsStreamOnly) {
+  open_fifo();
+  const Ref<Chunk> chunk =
+      Chunk::open(testing::float_schema(), {77, 3, 0}, 10, 0, Allocator::heap()).value();
+  chunk->publish(3);
+  Item made = testing::item_over(*chunk, 1, 1.0, 1, 3);
+  ASSERT_TRUE(insert_and_wait(*service_, {"t", {&made, 1}, TimePoint::max()}).status.ok());
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(1));
+  ASSERT_TRUE(sampler.call->finished().has_value());
+  EXPECT_EQ(sampler.call->finished()->code(), StatusCode::kFailedPrecondition);
+  chunk->publish(4);
+  Sample later = sample_stream();
+  later.stream->on_message(sample_request(1));
+  EXPECT_EQ(samples(*later.call), (std::vector<std::pair<ItemKey, int>>{{1, 1}}));
+}
+
 TEST_F(ReverbStreams, SamplesComeBeforeTheTimeoutThatEndsTheStream) {
   open_queue(5);
   Insert writer = insert_stream();

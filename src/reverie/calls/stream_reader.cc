@@ -1,6 +1,7 @@
 // Tested in stream_test.cc.
 #include "reverie/calls/stream_reader.h"
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,9 @@
 
 namespace reverie {
 namespace {
+
+// How long a server that cannot be reached just now may still be told that a stream is closed.
+constexpr Duration kTellWithin = std::chrono::seconds(30);
 
 // Why a call brought no answer.
 Status failure_of(const CallResult& result) {
@@ -65,8 +69,10 @@ Result<std::unique_ptr<StreamReader>> StreamReader::open(const std::shared_ptr<P
   return made;
 }
 
-Result<StreamReader::Call> StreamReader::ask(StreamAsk what, std::uint64_t number, Payload value) {
+Result<StreamReader::Call> StreamReader::ask(StreamAsk what, std::uint64_t number, Payload value,
+                                             TimePoint deadline) {
   CallOptions options;
+  options.deadline = deadline;
   options.copies_bulk = true;
   return PendingCall::begin(peer_, to_, std::string(kStreamsFunction),
                             encode_stream_message({number_, what, number, std::move(value)}),
@@ -141,7 +147,7 @@ Result<std::optional<Payload>> StreamReader::next(TimePoint until) {
       MutexLock lock(mutex_);
       result_ = std::move(answer->value);
     }
-    close();
+    (void)cancel_calls();
     return std::optional<Payload>();
   }
   (void)fill_window();  // if it cannot, the next call of this function says why
@@ -206,10 +212,16 @@ Status StreamReader::finish(TimePoint until) {
 }
 
 void StreamReader::close() {
+  if (!cancel_calls()) return;
+  // A server that has not read the watch yet never does, so its end would tell it nothing.
+  (void)ask(StreamAsk::kClose, 0, {}, Clock::system().now() + kTellWithin);
+}
+
+bool StreamReader::cancel_calls() {
   std::vector<Call> calls;
   {
     MutexLock lock(mutex_);
-    if (std::exchange(is_over_, true)) return;
+    if (std::exchange(is_over_, true)) return false;
     calls.assign(wanted_.begin(), wanted_.end());
     calls.insert(calls.end(), untaken_.begin(), untaken_.end());
     wanted_.clear();
@@ -219,6 +231,7 @@ void StreamReader::close() {
   for (const Call& call : calls) {
     if (!call->is_done()) call->cancel();
   }
+  return true;
 }
 
 }  // namespace reverie

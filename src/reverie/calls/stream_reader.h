@@ -68,9 +68,12 @@ class StreamReader final {
   using Calls = std::deque<Call>;
   StreamReader(std::shared_ptr<Peer> peer, std::string to, std::uint64_t number, std::size_t window)
       : peer_(std::move(peer)), to_(std::move(to)), number_(number), window_(window) {}
-  Result<Call> ask(StreamAsk what, std::uint64_t number, Payload value = {});
+  Result<Call> ask(StreamAsk what, std::uint64_t number, Payload value = {},
+                   TimePoint deadline = TimePoint::max());
   Status fill_window();
   void keep(Calls StreamReader::*calls, Call call);
+  // False if that was done before.
+  bool cancel_calls();
   // The first call of a queue, once it is done; nothing if the stream is over.
   Result<Call> wait_for_first(Calls StreamReader::*calls, TimePoint until, const char* what);
 

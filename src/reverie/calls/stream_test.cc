@@ -246,6 +246,47 @@ TEST_F(StreamTest, ClosingReachesTheServer) {
   EXPECT_FALSE((*late_one->next(in_a_minute())).has_value());
 }
 
+// A server in Python may not have read the watch when it is withdrawn.
+TEST_F(StreamTest, ClosingIsAlsoSentAsAMessageUnlessTheStreamHasEnded) {
+  streams_.reset();
+  std::atomic<bool> ends{false};
+  std::atomic<int> closes{0};
+  ASSERT_TRUE(server_
+                  ->define("silent",
+                           [this](const Request& request) {
+                             server_->answer(request.id, number_payload(7));
+                           })
+                  .ok());
+  ASSERT_TRUE(server_
+                  ->define(std::string(kStreamsFunction),
+                           [&](Request request) {
+                             const auto message =
+                                 decode_stream_message(std::move(request.message.payload));
+                             ASSERT_TRUE(message.ok());
+                             EXPECT_EQ(message->stream, 7u);
+                             if (message->ask == StreamAsk::kClose) ++closes;
+                             if (message->ask == StreamAsk::kNext && ends) {
+                               server_->answer(request.id, encode_stream_answer({.is_end = true}));
+                             }
+                           })
+                  .ok());
+  const auto stream = open("silent");
+  stream->close();
+  stream->close();
+  EXPECT_TRUE(test::eventually([&] { return closes == 1; }));
+  ends = true;
+  open("silent")->close();
+  EXPECT_TRUE(test::eventually([&] { return closes == 2; }));
+  const auto ended = open("silent");
+  EXPECT_FALSE((*ended->next(in_a_minute())).has_value());
+  ended->close();
+  open("silent")->close();
+  EXPECT_TRUE(test::eventually([&] { return closes >= 3; }));
+  const auto last = open("silent");  // its answer comes after all that was sent before
+  EXPECT_EQ(closes, 3);
+  EXPECT_TRUE(server_->undefine(std::string(kStreamsFunction)));
+}
+
 TEST_F(StreamTest, AStreamWhoseCallerGaveUpIsClosed) {
   std::promise<void> blocked;
   std::promise<void> may_go_on;

@@ -7,6 +7,7 @@
 //     streams(number, "send", 0, value)        -->      None, once the server has taken it
 //     streams(number, "finish", count)         -->      None
 //     streams(number, "watch")                          is withdrawn when the caller closes or dies
+//     streams(number, "close")                 -->      None; the watch may not have been read
 #pragma once
 
 #include <cstdint>

@@ -265,7 +265,8 @@ bool has_external_columns(const Chunk& chunk) {
 
 Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32_t begin,
                         std::uint32_t end, ChunkKey key) {
-  REVERIE_CHECK(has_stored_form(chunk) && begin < end && end <= chunk.rows());
+  REVERIE_CHECK(has_stored_form(chunk) && begin < end);
+  REVERIE_RETURN_IF_ERROR(chunk.check_published(end));
   const ChunkSchema& schema = chunk.schema();
   RawRows raw(chunk);
   auto made = std::make_shared<Made>();

@@ -34,8 +34,8 @@ bool has_external_columns(const Chunk& chunk);
 
 // Appends rows [begin, end) as a field of an InsertStreamRequest. Columns of large rows of a
 // compressible chunk, which its writer packs only when it is full, are compressed with lz4 if that
-// pays. Requires has_stored_form() and a non-empty range of published rows. DATA_LOSS if an encoded
-// column is damaged.
+// pays. Requires has_stored_form() and a non-empty range. FAILED_PRECONDITION if some of the rows
+// are not published, DATA_LOSS if an encoded column is damaged.
 Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32_t begin,
                         std::uint32_t end, ChunkKey key);
 

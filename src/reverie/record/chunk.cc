@@ -92,6 +92,16 @@ Ref<Chunk> Chunk::encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std
   return chunk;
 }
 
+Status Chunk::check_published(std::uint32_t row_end) const {
+  const std::uint32_t published = rows();
+  if (row_end <= published) return {};
+  return failed_precondition(
+      "an item has {} rows of a chunk that has {} so far: the replay buffer that writes it goes "
+      "on; "
+      "draw its items in its own process, or by a client of Reverie",
+      row_end, published);
+}
+
 void Chunk::check_places(const EncodedColumns& encoded) const {
   REVERIE_CHECK(encoded.columns.size() == schema_->column_count());
   const std::size_t size = encoded.storage.size_bytes();

@@ -127,6 +127,9 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t rows() const {
     return is_raw() ? rows_.load(std::memory_order_acquire) : form_->rows;
   }
+  // FAILED_PRECONDITION unless the rows below `row_end` are published. The newest items of a replay
+  // buffer use the observation of a row that is not, so they cannot leave the process.
+  Status check_published(std::uint32_t row_end) const;
   // Whether the rows are raw now. A compressible chunk may become encoded at any time unless a
   // RawRows is held; only its writer knows when.
   bool is_raw() const { return form_ == nullptr || !form_->is_encoded(); }

@@ -306,7 +306,8 @@ Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas) {
 
 Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
                                   ChunkKey key) {
-  REVERIE_CHECK(begin < end && end <= chunk.rows());
+  REVERIE_CHECK(begin < end);
+  REVERIE_RETURN_IF_ERROR(chunk.check_published(end));
   const RawRows raw(chunk);
   const ChunkSchema& schema = chunk.schema();
   WrittenChunk written;

@@ -54,8 +54,8 @@ struct WrittenChunk {
 };
 
 // The message for rows [begin, end) of any chunk, with each column encoded again. Requires a
-// non-empty range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number for,
-// DATA_LOSS if an encoded column is damaged.
+// non-empty range. FAILED_PRECONDITION if some of the rows are not published, UNIMPLEMENTED for a
+// type that Reverb has no number for, DATA_LOSS if an encoded column is damaged.
 Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
                                   ChunkKey key);
 // The same as a string.

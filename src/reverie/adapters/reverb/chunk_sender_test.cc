@@ -33,6 +33,20 @@ Ref<Chunk> open_chunk(std::uint32_t published) {
   return chunk;
 }
 
+TEST(ChunkSender, RowsThatAreNotPublishedAreRefused) {
+  const Ref<Chunk> chunk = open_chunk(3);
+  for (const bool takes_stored : {false, true}) {
+    ChunkSender sender(7);
+    (void)added(sender, item_over(*chunk, 1, 1.0, 1, 3));
+    PayloadBuilder message;
+    const Status status = sender.put_due(message, takes_stored);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(status.message(),
+              "an item has 4 rows of a chunk that has 3 so far: the replay buffer that writes it "
+              "goes on; draw its items in its own process, or by a client of Reverie");
+  }
+}
+
 // Finds the rows of an item's slices in what was sent under their keys.
 class Server {
  public:

@@ -9,8 +9,9 @@ Result<TranscodedChunk> ChunkTranscoder::transcode(const Chunk& chunk, std::uint
                                                    std::uint32_t end) {
   const wire::Bytes as_sent = chunk.enveloped(Chunk::Envelope::kWireMessage);
   if (!as_sent.empty()) return TranscodedChunk{as_sent, 0, nullptr};
+  REVERIE_CHECK(begin < end);
+  REVERIE_RETURN_IF_ERROR(chunk.check_published(end));
   const std::uint32_t rows = chunk.rows();
-  REVERIE_CHECK(begin < end && end <= rows);
   const bool is_small = std::size_t{rows} * chunk.schema().step_bytes() <= kWholeBytesMax;
   const bool is_mostly_used = 2 * std::uint64_t{end - begin} >= rows;
   if (is_small || is_mostly_used) {

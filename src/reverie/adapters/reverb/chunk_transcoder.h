@@ -35,7 +35,7 @@ class ChunkTranscoder {
   explicit ChunkTranscoder(std::size_t cache_bytes_max) : cache_bytes_max_(cache_bytes_max) {}
 
   // A message with at least the rows [begin, end) of `chunk`, under its own key. wire::write_chunk
-  // lists the errors. Requires a non-empty range of published rows.
+  // lists the errors. Requires a non-empty range.
   Result<TranscodedChunk> transcode(const Chunk& chunk, std::uint32_t begin, std::uint32_t end);
 
   std::size_t cached_bytes() const;
