@@ -354,23 +354,22 @@ class LoopThreads:
         if interval == 0 or self._steps // interval <= self._evaluated:
             return
         number = self._steps // interval
-        returns = self._greedy_returns(
-            self._s["evaluation_episodes"],
-            self._seed % 2**31 + 7919 * number,
-            lambda: self._end != "running",
-        )
-        if returns is None:
-            return  # a training that goes on begins with it
-        mean = float(np.mean(returns))
-        with self._lock:
-            self._evaluated = number
-            self._evaluations.append((self._steps, mean))
-            is_best = mean >= self._best_mean
-        keep = getattr(self._policy, "keep_best", None)
-        if is_best:
-            self._best_mean = mean
-            if keep is not None:
-                keep()
+        seed = self._seed % 2**31 + 7919 * number
+        count = self._s["evaluation_episodes"]
+        with getattr(self._policy, "held", contextlib.nullcontext)():
+            returns = self._greedy_returns(count, seed, lambda: self._end != "running")
+            if returns is None:
+                return  # a training that goes on begins with it
+            mean = float(np.mean(returns))
+            with self._lock:
+                self._evaluated = number
+                self._evaluations.append((self._steps, mean))
+                is_best = mean >= self._best_mean
+            keep = getattr(self._policy, "keep_best", None)
+            if is_best:
+                self._best_mean = mean
+                if keep is not None:
+                    keep()
 
     # --- Batches.
 

@@ -6,9 +6,10 @@ dense, with convolutions before them where observations are pictures.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,6 +94,7 @@ class TorchAgent:
         self._loss: Tensor | None = None
         self._lock = threading.Lock()
         self._acting = copy.deepcopy(self.actor)
+        self._is_held = False
         self._best: dict[str, Tensor] | None = None
 
     @property
@@ -223,9 +225,21 @@ class TorchAgent:
         return errors
 
     def publish(self) -> None:
-        """Gives the actor the networks as they are."""
+        """Gives the actor the networks as they are, unless those that act are `held`."""
         with self._lock, torch.no_grad():
-            _copy(self.actor, self._acting, 1.0)
+            if not self._is_held:
+                _copy(self.actor, self._acting, 1.0)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The networks that act stay as they are, for an evaluation; learning goes on."""
+        with self._lock:
+            self._is_held = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_held = False
 
     def _learn_q(self, batch: dict[str, Tensor]) -> Tensor:
         with torch.no_grad():

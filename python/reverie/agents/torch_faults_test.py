@@ -246,3 +246,44 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_policy(tmp_path):
     loaded = TorchPolicy.load(tmp_path / "policy.safetensors").state
     assert all(torch.equal(policy.state[name], tensor) for name, tensor in loaded.items())
     TorchTrainer("ddqn", "CartPole-v1", SHORT, resume=tmp_path / "it")
+
+
+def test_an_evaluation_plays_one_policy_though_another_thread_learns(monkeypatch):
+    settings = TrainSettings(
+        seed=1,
+        steps=700,
+        hidden=(16,),
+        warmup_steps=100,
+        batch_size=16,
+        actors=1,
+        evaluation_interval=200,
+        evaluation_episodes=2,
+    )
+    with TorchTrainer("ddpg", "Pendulum-v1", settings) as trainer:
+        agent, loop = trainer.agent, trainer._loop
+        evaluate, keep = loop._greedy_returns, trainer.keep_best
+        evaluated, kept = [], []
+
+        def networks():
+            return torch.cat([part.flatten() for part in agent.acting_state().values()])
+
+        def played(*arguments):
+            before = networks()
+            agent.publish()  # as the learner does every few steps
+            returns = evaluate(*arguments)
+            evaluated.append(networks())
+            assert torch.equal(before, evaluated[-1])
+            return returns
+
+        def best():
+            keep()
+            kept.append(networks())
+
+        monkeypatch.setattr(loop, "_greedy_returns", played)
+        monkeypatch.setattr(trainer, "keep_best", best)
+        trainer.start()
+        assert trainer.wait(60.0)
+        assert trainer.progress().end == "all steps"
+    assert len(evaluated) == 3
+    assert kept
+    assert all(any(torch.equal(one, other) for other in evaluated) for one in kept)

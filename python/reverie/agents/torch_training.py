@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -160,6 +161,10 @@ class TorchTrainer(ProcessBound, Scoped):
         """See `TorchAgent.loss`."""
         with device_errors(self.device):
             return self.agent.loss
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """See `TorchAgent.held`."""
+        return self.agent.held()
 
     def keep_best(self) -> None:
         """Keeps the networks that act now as the best so far."""
