@@ -606,6 +606,19 @@ def test_ctrl_c_ends_a_wait(join):
         round_.result()
 
 
+def test_closing_the_rpc_of_a_member_ends_its_waits(three):
+    round_ = three[0].barrier()
+    timer = threading.Timer(0.2, three[0]._rpc.close)
+    timer.start()
+    with pytest.raises(errors.CancelledError, match="left group"):
+        round_.result(DEADLINE_S)
+    timer.join()
+    with pytest.raises(errors.ReverieError):
+        three[0].wait(4, timeout_s=DEADLINE_S)
+    assert three[0].members == []
+    eventually(lambda: [member.name for member in three[1].members] == ["m1", "m2"])
+
+
 def test_calls_in_a_forked_child_are_refused(three):
     child = os.fork()
     if child == 0:

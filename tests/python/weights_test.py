@@ -206,3 +206,17 @@ def test_misuse_of_weights_is_refused():
         with pytest.raises(reverie.errors.NotFoundError):
             reverie.Weights(actor, "v", sources=["absent"]).pull(timeout_s=LIMIT_S)
         again.close()
+
+
+def test_a_wait_names_the_reason_why_no_version_came():
+    with reverie.Rpc("actor") as actor, reverie.Rpc("learner") as learner:
+        actor.connect(learner.listen())
+        published = reverie.Weights(learner, "w")
+        taken = reverie.Weights(actor, "w", sources=["learner"])
+        with pytest.raises(reverie.errors.DeadlineExceededError, match="or above yet$"):
+            taken.wait(timeout_s=0.5)
+        published.close()
+        learner.close()
+        with pytest.raises(reverie.errors.DeadlineExceededError, match="or above yet: .*learner"):
+            taken.wait(timeout_s=2.0)
+        taken.close()

@@ -92,7 +92,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     for (auto& [round, end] : ended) {
       const RoundId id = end.id;
       const bool is_good = end.status.ok();
-      finish(*round, std::move(end));
+      round->finish(std::move(end));
       if (share && !is_good) share->forget(id);
     }
     for (const auto& [round, start] : shared) begin_shared(share, round, start);
@@ -212,12 +212,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
   void leave() {
-    turn([&](GroupCore& core, TimePoint now) {
-      mutex_.assert_held();
-      core.leave(now);
-      is_left_ = true;
-      changed_.notify_all();
-    });
+    turn([&](GroupCore& core, TimePoint now) { leave(core, now); });
     turns_.undefine(group_function(name_));
     close();
   }
@@ -232,7 +227,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       MutexLock lock(mutex_);
       rounds.swap(rounds_);
     }
-    for (auto& [id, round] : rounds) finish(*round, {id, cancelled("the group was left"), {}});
+    for (auto& [id, round] : rounds) round->finish({id, cancelled("the group was left"), {}});
   }
 
   const std::shared_ptr<BatchMemory>& memory() const { return memory_; }
@@ -250,6 +245,23 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       }
     }
     return {};
+  }
+
+  void leave(GroupCore& core, TimePoint now) {
+    mutex_.assert_held();
+    core.leave(now);
+    is_left_ = true;
+    changed_.notify_all();
+  }
+
+  // A closed peer is a member of nothing: its rounds and waits end as if it had left.
+  void on_answered(std::uint64_t ticket, const CallResult& result) {
+    const PeerTurn peer(turns_);
+    const bool is_closed = peer && !peer->check_open().ok();
+    turn([&](GroupCore& core, TimePoint now) {
+      core.on_answered(ticket, result, now);
+      if (is_closed) leave(core, now);
+    });
   }
 
   void on_shared(const std::vector<SharedRounds::Finished>& ends) {
@@ -284,27 +296,12 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       case GroupCore::Outgoing::Kind::kCall:
         break;
     }
-    const std::uint64_t ticket = out.ticket;
-    const auto on_answered = [weak = weak_from_this(), ticket](CallResult result) {
-      const auto impl = weak.lock();
-      if (!impl) return;
-      impl->turn([&](GroupCore& core, TimePoint now) { core.on_answered(ticket, result, now); });
+    const auto on_answered = [weak = weak_from_this(), ticket = out.ticket](CallResult result) {
+      if (const auto impl = weak.lock()) impl->on_answered(ticket, result);
     };
     const Result<CallId> called = peer->call(out.peer, out.function, std::move(out.payload),
                                              {out.deadline, false}, on_answered);
     if (!called.ok()) on_answered({CallResult::Kind::kFailed, called.status(), {}, {}, {}});
-  }
-
-  static void finish(GroupRound& round, GroupCore::Ended end) {
-    MutexLock lock(round.mutex_);
-    if (std::exchange(round.is_done_, true)) return;
-    round.status_ = std::move(end.status);
-    round.lost_ = std::move(end.lost);
-    if (auto* const gathered = dynamic_cast<GatherRound*>(round.round_.get());
-        gathered != nullptr && round.status_.ok()) {
-      round.values_ = gathered->take_values();
-    }
-    round.changed_.notify_all();
   }
 
   const ForkGuard fork_guard_;

@@ -77,6 +77,8 @@ class GroupRound {
 
  private:
   friend class Group;
+  void finish(GroupCore::Ended end);
+
   std::vector<std::string> members_;
   std::size_t member_index_ = 0;
   std::shared_ptr<const ReduceLayout> layout_;

@@ -1,6 +1,7 @@
 // Tested in group_test.cc.
 #include <utility>
 
+#include "reverie/group/gather_round.h"
 #include "reverie/group/group.h"
 #include "reverie/group/group_share.h"
 #include "reverie/group/reduce_round.h"
@@ -34,6 +35,18 @@ Status GroupRound::wait(TimePoint deadline) const {
     share->drive([this] { return is_done(); }, deadline);
     drives = false;  // it is done or late, or the membership has ended and its end follows
   }
+}
+
+void GroupRound::finish(GroupCore::Ended end) {
+  MutexLock lock(mutex_);
+  if (std::exchange(is_done_, true)) return;
+  status_ = std::move(end.status);
+  lost_ = std::move(end.lost);
+  if (auto* const gathered = dynamic_cast<GatherRound*>(round_.get());
+      gathered != nullptr && status_.ok()) {
+    values_ = gathered->take_values();
+  }
+  changed_.notify_all();
 }
 
 void GroupRound::cancel() {

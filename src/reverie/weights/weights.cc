@@ -152,10 +152,17 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     while (!(end = end_of(id, deadline))) {
       const bool is_late = clock_.now() >= deadline;
       if (!is_late && !(is_interrupted && is_interrupted())) continue;
-      turn([&](WeightsCore& core, TimePoint) { core.give_up(id); });
-      end = is_late ? deadline_exceeded("weights '{}' have no version of {} or above yet",
-                                        options_.name, at_least.value_or(0))
+      end = is_late ? cancelled("weights '{}' were closed", options_.name)
                     : cancelled("the wait for weights '{}' was interrupted", options_.name);
+      turn([&](WeightsCore& core, TimePoint) {
+        mutex_.assert_held();
+        if (const auto now = ended_.find(id); now != ended_.end()) {
+          end = now->second;  // between the two looks
+        } else if (is_late) {
+          end = core.too_late(id);
+        }
+        core.give_up(id);
+      });
       break;
     }
     MutexLock lock(mutex_);

@@ -125,8 +125,13 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
 }
 
 Status WeightsCore::too_late(const Inquiry& inquiry) const {
-  return deadline_exceeded("weights '{}' have no version of {} or above yet", options_.name,
-                           inquiry.at_least);
+  const std::string why = inquiry.last.ok() ? "" : ": " + inquiry.last.message();
+  return deadline_exceeded("weights '{}' have no version of {} or above yet{}", options_.name,
+                           inquiry.at_least, why);
+}
+
+Status WeightsCore::too_late(InquiryId ask) const {
+  return too_late(inquiries_.at(ask));
 }
 
 void WeightsCore::end(InquiryId id, Status status) {
@@ -175,6 +180,7 @@ void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, Ti
     const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
     if (inquiry.waits && is_late && now >= inquiry.deadline) return end(id, too_late(inquiry));
     if (inquiry.waits && is_late && options_.is_connected && options_.is_connected(from)) {
+      inquiry.last = Status();
       return advance(id, now);
     }
     return fail_over(id, from, result.status, now);

@@ -93,6 +93,8 @@ class WeightsCore {
   InquiryId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
   // The caller no longer waits for it.
   void give_up(InquiryId ask);
+  // The error of one whose deadline has passed: what it waits for, and why it has not come.
+  Status too_late(InquiryId ask) const;
   void close();
 
   void on_request(const Request& request, TimePoint now);
