@@ -310,3 +310,29 @@ def test_invalid_memory_bounds_and_folders_are_refused(tmp_path):
     assert "memory_bytes=33554432" in repr(copy)
     with pytest.raises(InvalidArgumentError, match="give an existing folder"):
         reverie.Store(tables, memory_bytes=MEMORY, spill_folder=tmp_path / "none")
+
+
+LIMITED_FILES = """
+import resource, sys
+import numpy as np
+import reverie
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (24 << 20, 24 << 20))
+table = reverie.Table("t", max_size=1000)
+with reverie.Store([table], memory_bytes=8 << 20, spill_folder=sys.argv[1]) as store:
+    client = store.client()
+    rng = np.random.default_rng(1)
+    try:
+        for _ in range(400):
+            client.insert(rng.integers(0, 256, 400_000, np.uint8), {"t": 1.0}, timeout_s=5)
+    except reverie.errors.ResourceExhaustedError as error:
+        assert "File too large" in str(error), error
+        sys.exit(7)
+"""
+
+
+def test_a_limit_of_file_sizes_is_a_lack_of_space(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED_FILES, tmp_path], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 7, done.stderr

@@ -63,8 +63,7 @@ struct SlotRecord {
 // Not thread-safe.
 class ItemSlots {
  public:
-  static constexpr std::size_t kSegmentSlots =
-      512;  // 32 KiB at most: few pages to be faulted in under a lock
+  static constexpr std::size_t kSegmentSlots = 512;  // 32 KiB at most: few page faults under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
   // If `memory` is null, it makes its own slabs. `memory` outlives this.
@@ -119,7 +118,8 @@ class ItemSlots {
   }
   // Makes tickets of `before`, which this replaces, stale here. Requires that no slot was taken.
   void continue_generations(const ItemSlots& before) {
-    first_generation_ = newest_generation_ = before.newest_generation_;
+    // Lower than all that can wrap: a slot must not run out of generations above it.
+    first_generation_ = newest_generation_ = before.newest_generation_ % (1u << 31);
   }
   // Requires that the item's trajectory was moved out.
   void give_back(Slot slot) {
@@ -292,7 +292,7 @@ class ItemSlots {
 
   void begin_generation(BriefItem& item) {
     item.generation = std::max(item.generation, first_generation_) + 1;
-    if (item.generation == 0) item.generation = 1;
+    if (item.generation == 0) item.generation = first_generation_ + 1;
     newest_generation_ = std::max(newest_generation_, item.generation);
   }
 

@@ -1,5 +1,6 @@
 #include "reverie/replay/rate_limiter.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -62,6 +63,7 @@ Status RateLimiter::check_that_it_moves() const {
 }
 
 bool RateLimiter::can_insert(std::int64_t n) const {
+  n = std::min(n, std::numeric_limits<std::int64_t>::max() - inserts_);
   return inserts_ + n - deletes_ <= spec_.min_size_to_sample || diff(n) <= spec_.max_diff;
 }
 

@@ -54,6 +54,15 @@ TEST(RateLimiter, AQueueAdmitsItsSizeAndGivesEachItemOnce) {
   EXPECT_TRUE(limiter.can_insert(1));
 }
 
+TEST(RateLimiter, AnswersForAnyNumberOfInserts) {
+  RateLimiter limiter = made(RateLimiter::queue(1));
+  limiter.did_insert();
+  for (const std::int64_t n :
+       {std::int64_t{2}, std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_FALSE(limiter.can_insert(n)) << n;
+  }
+}
+
 TEST(RateLimiter, BelowMinSizeInsertsAreAllowedEvenOverMaxDiff) {
   RateLimiter limiter = made({4.0, 2, -10.0, 3.0});
   EXPECT_TRUE(limiter.can_insert(1)) << "4 > 3, but the table is below min_size";

@@ -280,6 +280,37 @@ TEST(TableFreezing, SlotsWhoseCopiesWereGivenUpChangeAndAreFrozenAgain) {
   EXPECT_FALSE(slots.has_given_up());
 }
 
+TEST(TableFreezing, GenerationsThatHaveWrappedDifferAgainAfterAReset) {
+  constexpr std::uint32_t kAlmost = std::numeric_limits<std::uint32_t>::max() - 1;
+  ItemSlots aged(/*is_keyed=*/true);
+  ItemSlots::Numbers numbers;
+  numbers.used = 1;
+  numbers.first_free = 0;
+  numbers.newest_generation = kAlmost;
+  ASSERT_TRUE(aged.restore(numbers));
+  SlotRecord record;
+  record.times_sampled = static_cast<std::int32_t>(kNoSlot);
+  record.generation = kAlmost;
+  aged.restore_slot(0, record, {});
+  const auto next = [](ItemSlots& slots) {
+    const Slot slot = slots.take();
+    const std::uint32_t generation = slots[slot].generation;
+    slots.give_back(slot);
+    return generation;
+  };
+  EXPECT_EQ(next(aged), kAlmost + 1);
+  EXPECT_EQ(next(aged), 1u) << "it wraps, and 0 is none";
+  ItemSlots later(/*is_keyed=*/true);
+  later.continue_generations(aged);
+  std::uint32_t before = 0;
+  for (int i = 0; i < 3; ++i) {
+    const std::uint32_t generation = next(later);
+    EXPECT_GT(generation, before);
+    EXPECT_FALSE(later.predates_reset({0, generation}));
+    before = generation;
+  }
+}
+
 TEST(TableFreezing, ItsEndAdmitsInsertsThatWaitForTheBytesOfATableResetMeanwhile) {
   std::atomic<bool> is_in{false};
   std::vector<Item> items;

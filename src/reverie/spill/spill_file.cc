@@ -36,6 +36,7 @@ Status error_of(int error, const char* what, const std::string& folder) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case ENOMEM:
     case EMFILE:
     case ENFILE:
