@@ -6,8 +6,8 @@ import argparse
 import os
 import signal
 import sys
-import threading
 
+from reverie._stop_signals import signals_held
 from reverie.errors import ReverieError
 from reverie.tls import TLS_FILES, TOKEN
 
@@ -64,21 +64,17 @@ def run(
         )
         return 2
 
-    over = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: over.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
     try:
         token = os.environ.get(TOKEN) or None
         encrypted = PeerTls(*files) if files else None
-        with Rpc(name, token=token, tls=encrypted, insecure=insecure) as rpc, Broker(rpc) as broker:
+        with (
+            signals_held((signal.SIGINT, signal.SIGTERM)) as signals,
+            Rpc(name, token=token, tls=encrypted, insecure=insecure) as rpc,
+            Broker(rpc) as broker,
+        ):
             print(f"Broker listening at {broker.listen(address)}", flush=True)
-            over.wait()
+            signals.recv(1)
     except (ReverieError, OSError) as error:
         print(f"reverie broker: {error}", file=sys.stderr)
         return 1
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return 0

@@ -318,8 +318,9 @@ import numpy as np
 import reverie
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (24 << 20, 24 << 20))
-table = reverie.Table("t", max_size=1000)
-with reverie.Store([table], memory_bytes=8 << 20, spill_folder=sys.argv[1]) as store:
+fifo = reverie.selectors.Fifo()
+table = reverie.Table("t", fifo, fifo, 1000, reverie.rate_limiters.MinSize(1))
+with reverie.Store([table], memory_bytes=16 << 20, spill_folder=sys.argv[1]) as store:
     client = store.client()
     rng = np.random.default_rng(1)
     try:

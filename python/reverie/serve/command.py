@@ -14,12 +14,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from reverie._command_parser import path_argument
+from reverie._stop_signals import signals_held
 
 if TYPE_CHECKING:
     from reverie.serve.config import ServerConfig
@@ -163,7 +163,7 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
             config.check()
             _print_line(program, f"{_tables_text(config)}: the configuration is right")
             return 0
-        with _signals_held() as signals:
+        with signals_held(_stopped_by()) as signals:
             return _serve(config, program, signals, begin, arguments)
     except AlreadyExistsError as error:
         return _refuse(program, str(error), status=_IN_USE)
@@ -276,34 +276,10 @@ def _is_file(name: str) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def _signals_held() -> Iterator[socket.socket]:
-    """Gives a socket that receives the numbers of the signals that stop a server.
-
-    None is missed from before it opens. They are not blocked: threads that a library started
-    earlier would get them, and the process would end.
-    """
-    receiver, sender = socket.socketpair()
-    with receiver, sender:
-        sender.setblocking(False)
-        before = {number: signal.signal(number, _do_nothing) for number in _stopped_by()}
-        fd_before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        try:
-            yield receiver
-        finally:
-            signal.set_wakeup_fd(fd_before)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
 def _stopped_by() -> tuple[signal.Signals, ...]:
     """The signals that stop a server: not SIGHUP where nohup has it ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return _STOPPED_BY if is_ignored else (*_STOPPED_BY, signal.SIGHUP)
-
-
-def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
-    pass
 
 
 def _wait(
