@@ -63,6 +63,93 @@ def test_samples_are_the_transitions_that_were_added():
     assert buffer.sample(5).batch_size == torch.Size([5])
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mask", "reward", "obs", "next_obs", "discount", "weights", "tickets", "self", "extra", "a/b"],
+)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_entries_of_the_root_may_have_any_name(name, dtype):
+    data = episodes(1)
+    data[name] = torch.tensor([[1, 0, 1, 0]]).to(dtype)
+    buffer = ReplayBuffer(100, batch_size=64, seed=1)
+    buffer.extend(data)
+    assert len(buffer) == 4
+    batch = buffer.sample()
+    assert batch[name].dtype == dtype
+    assert torch.equal(batch[name].long(), 1 - batch["action"] % 2)
+    assert batch["action"].unique().tolist() == [0, 1, 2, 3]
+    assert torch.equal(batch["next", "reward"][:, 0].long(), batch["action"])
+
+
+def test_nested_entries_are_returned_nested():
+    data = episodes(2)
+    number = data["observation"]
+
+    def seen(at):
+        parts = {"pos": at.expand(2, 4, 3).clone(), "cam": {"left": at.to(torch.uint8)}}
+        return TensorDict(parts, [2, 4])
+
+    data["observation"] = seen(number)
+    data["next", "observation"] = seen(data["next", "observation"])
+    data["params"] = TensorDict({"loc": -number, "scale": {"log": number / 2}}, [2, 4])
+    data["action"] = TensorDict({"arm": number, "leg": number[..., 0].long()}, [2, 4])
+    buffer = ReplayBuffer(100, batch_size=64, seed=1)
+    buffer.extend(data)
+    batch = buffer.sample()
+    arm = batch["action", "arm"]
+    assert batch["observation"].batch_size == batch["params", "scale"].batch_size == (64,)
+    assert torch.equal(batch["observation", "pos"], arm.expand(64, 3))
+    assert batch["next", "observation", "cam", "left"].dtype == torch.uint8
+    assert torch.equal(batch["next", "observation", "cam", "left"].float(), arm + 1)
+    assert torch.equal(batch["params", "loc"], -arm)
+    assert torch.equal(batch["params", "scale", "log"], arm / 2)
+    assert torch.equal(batch["action", "leg"], arm[:, 0].long())
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float16,
+        torch.uint8,
+        torch.bool,
+        torch.int32,
+    ],
+)
+def test_entries_of_any_element_type_come_back_as_given(dtype):
+    data = episodes(2)
+    for name in ("observation", "action", "sample_log_prob"):
+        data[name] = data[name].abs().to(dtype)
+    for name in ("observation", "reward"):
+        data["next", name] = data["next", name].to(dtype)
+    data["params"] = TensorDict({"loc": data["observation"]}, [2, 4])
+    buffer = ReplayBuffer(100, batch_size=64, seed=1)
+    buffer.extend(data)
+    batch = buffer.sample()
+    entries = ["observation", "action", "sample_log_prob", ("params", "loc")]
+    for name in [*entries, ("next", "observation")]:
+        assert batch[name].dtype == dtype
+    action = batch["action"].float()
+    assert set(action.tolist()) == set(data["action"].float().flatten().tolist())
+    for name in entries:
+        assert torch.equal(batch[name].float().flatten(), action)
+    assert batch["next", "reward"].dtype == torch.float32
+    assert torch.equal(batch["next", "reward"][:, 0], action)
+
+
+def test_entries_that_are_no_tensors_are_refused_by_name():
+    data = episodes(1)
+    data["note"] = [["a", "b", "c", "d"]]
+    buffer = ReplayBuffer(10)
+    with pytest.raises(UnsupportedTypeError, match=r"data\['note'\] is .*exclude\('note'\)"):
+        buffer.extend(data)
+    assert len(buffer) == 0
+    buffer.extend(data.exclude("note"))
+    assert len(buffer) == 4
+
+
 def test_priorities_are_updated_by_index():
     buffer = ReplayBuffer(100, batch_size=8, prioritized=True, alpha=1.0, seed=1)
     buffer.add(episodes(1)[0, 0])

@@ -40,7 +40,8 @@ versions.check("torchrl", "reverie.contrib.torchrl")
 _LEAST = 1e-8  # of a priority, as TorchRL has it
 # Keys of ("next", ...) that are not observations, and keys of the root that carry nothing new.
 _OUTCOMES = ("reward", "done", "terminated", "truncated")
-_FLAGS = ("done", "terminated", "truncated", "next", "action", "collector", "is_init")
+_FLAGS = ("done", "terminated", "truncated", "next", "collector", "is_init")
+_to_torch: Any = frameworks.converter("torch")
 
 
 class ReplayBuffer:
@@ -48,8 +49,10 @@ class ReplayBuffer:
 
     Observations are the entries that ``("next", ...)`` has beside reward and flags. Other entries
     of the root, such as ``sample_log_prob``, are stored and come back too; what a collector says of
-    itself (``collector``) does not. A sample has ``done`` where a transition terminated; what was
-    only cut off is not ``done``.
+    itself (``collector``) does not. Entries are tensors of any element type, or TensorDicts of
+    them. A sample has ``done`` where a transition terminated; what was only cut off is not
+    ``done``. In ``replay``, the ``reverie.ReplayBuffer`` underneath, the action of a step is a dict
+    of ``action`` and the other entries.
 
     Args:
         capacity: transitions; the oldest make room.
@@ -91,7 +94,9 @@ class ReplayBuffer:
         self.replay = reverie.ReplayBuffer(
             capacity, prioritized=prioritized, alpha=alpha, beta=beta, codec=codec, seed=seed
         )
-        self._names: tuple[list[str], list[str]] | None = None  # observations, other columns
+        self._names: tuple[list[str], list[str]] | None = (
+            None  # observations, the action and others
+        )
 
     def __len__(self) -> int:
         return len(self.replay)
@@ -106,7 +111,7 @@ class ReplayBuffer:
         Raises:
             InvalidArgumentError: no ``action`` or ``next``, another set of entries than before, or
                 several rewards or flags of one transition, as of several agents.
-            UnsupportedTypeError: no TensorDict.
+            UnsupportedTypeError: no TensorDict, or an entry that is neither a tensor nor one.
         """
         if not isinstance(data, TensorDictBase):
             raise UnsupportedTypeError(
@@ -120,14 +125,15 @@ class ReplayBuffer:
             )
         following = flat["next"]
         observed = set(following.keys()).difference(_OUTCOMES)
-        names = (sorted(observed & entries), sorted(entries.difference(_FLAGS, observed)))
+        others = entries.difference(_FLAGS, observed) | {"action"}
+        names = (sorted(observed & entries), sorted(others))
         if self._names is not None and names != self._names:
             raise InvalidArgumentError(
                 f"data has the observations and columns {names}, and the first had {self._names}"
             )
         obs, then = (_arrays(part, names[0]) for part in (flat, following))
-        extra = _arrays(flat, names[1])
-        action = flat["action"].numpy()
+        # In a nest, since an entry's name may be that of an argument of add() or of a column.
+        columns = _arrays(flat, names[1])
         count = len(flat)
         reward = _one_each("reward", following["reward"], count)
         over = _one_each("done", following["done"], count)
@@ -135,12 +141,11 @@ class ReplayBuffer:
         for i in range(count):
             self.replay.add(
                 _row(obs, i),
-                action[i],
+                _row(columns, i),
                 reward[i],
                 _row(then, i),
                 ended[i],
                 over[i] and not ended[i],
-                **_row(extra, i),
             )
         self._names = names
 
@@ -155,19 +160,15 @@ class ReplayBuffer:
         if count is None:
             raise InvalidArgumentError("batch_size is None; give one here, or to the buffer")
         batch = self.replay.sample(count)
-        observations, columns = self._names or ([], [])
         terminated = torch.from_numpy(batch["terminated"]).reshape(-1, 1)
-        following = {name: torch.from_numpy(batch["next_obs"][name]) for name in observations}
-        following["reward"] = torch.from_numpy(batch["reward"]).reshape(-1, 1)
-        following |= {
+        following = _tensors(batch["next_obs"]) | {
+            "reward": torch.from_numpy(batch["reward"]).reshape(-1, 1),
             "done": terminated,
             "terminated": terminated.clone(),
             "truncated": torch.zeros_like(terminated),
         }
-        root = {name: torch.from_numpy(batch["obs"][name]) for name in observations}
-        root |= {name: torch.from_numpy(batch[name]) for name in columns}
+        root = _tensors(batch["obs"]) | _tensors(batch["action"])
         root |= {
-            "action": torch.from_numpy(batch["action"]),
             "next": TensorDict(following, [count]),
             "index": torch.from_numpy(batch["tickets"].astype(np.int64)),
         }
@@ -199,12 +200,35 @@ class ReplayBuffer:
 
 def _arrays(data: TensorDictBase, names: list[str]) -> dict[str, Any]:
     """Entries as arrays, those that are TensorDicts themselves as dicts of them."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         value = data[name]
-        is_nested = isinstance(value, TensorDictBase)
-        found[name] = _arrays(value, list(value.keys())) if is_nested else value.numpy()
+        if isinstance(value, TensorDictBase):
+            found[name] = _arrays(value, list(value.keys()))
+        elif isinstance(value, torch.Tensor):
+            found[name] = _array(value)
+        else:
+            raise UnsupportedTypeError(
+                f"data[{name!r}] is {_checks.shown(value)}; an entry must be a tensor or a "
+                f"TensorDict of tensors: leave it out, data.exclude({name!r})"
+            )
     return found
+
+
+def _array(tensor: Any) -> Any:  # noqa: ANN401
+    """An array; the tensor itself if NumPy lacks its type (bfloat16, fp8): add() takes its rows."""
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor
+
+
+def _tensors(arrays: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What ``_arrays`` took apart, of a batch; a TensorDict makes TensorDicts of nested dicts."""
+    return {
+        name: _tensors(value) if isinstance(value, dict) else _to_torch(value)
+        for name, value in arrays.items()
+    }
 
 
 def _one_each(name: str, values: Any, count: int) -> Any:  # noqa: ANN401
@@ -214,7 +238,8 @@ def _one_each(name: str, values: Any, count: int) -> Any:  # noqa: ANN401
             f"('next', '{name}') has the shape {tuple(values.shape)} for {count} transitions; it "
             "must have one element for each, as of a single agent"
         )
-    return values.reshape(-1).numpy()
+    flat = _array(values.reshape(-1))
+    return flat if isinstance(flat, np.ndarray) else flat.float().numpy()
 
 
 def _row(arrays: dict[str, Any], index: int) -> dict[str, Any]:
