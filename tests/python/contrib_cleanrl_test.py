@@ -123,6 +123,26 @@ def test_observations_are_stored_as_the_dtype_of_their_space():
     assert data.next_observations["speed"].tolist() == [[0.5, -0.5]]
 
 
+def test_actions_are_stored_as_the_dtype_of_their_space():
+    spaces = gymnasium.spaces
+    obs = np.zeros((1, 3), np.float32)
+    given = (np.array([1], np.int32), np.array([2]), [0], np.array([2.0], np.float32))
+    for space, dtype in [
+        (spaces.Discrete(3, dtype=np.int32), torch.int32),
+        (spaces.Discrete(3), torch.int64),
+        (spaces.Box(-9, 9, (1,), np.float64), torch.float32),
+        (spaces.Box(-9, 9, (1,), np.float16), torch.float16),
+        (spaces.MultiDiscrete([3], dtype=np.uint8), torch.uint8),
+    ]:
+        buffer = ReplayBuffer(10, spaces.Box(-1, 9, (3,)), space, handle_timeout_termination=False)
+        for step, action in enumerate(given):
+            buffer.add(obs + step, obs + step + 1, action, [1.0], [False], [{}])
+        data = buffer.sample(64)
+        assert data.actions.dtype == dtype
+        wanted = torch.tensor([1, 2, 0, 2])[data.observations[:, 0].long()]
+        assert torch.equal(data.actions[:, 0].long(), wanted)
+
+
 def test_steps_of_a_single_environment_need_no_environment_axis():
     spaces = gymnasium.spaces
     obs = {"a": np.array([0.5, 1.0], np.float32), "b": 3}

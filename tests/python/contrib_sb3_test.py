@@ -285,6 +285,23 @@ def test_ppo_dqn_and_sac_run_for_a_few_steps():
     assert isinstance(model.replay_buffer, sb3.ReplayBuffer)
 
 
+def test_dqn_learns_whatever_the_integer_type_of_its_actions():
+    class Narrow(Ladder):
+        action_space = gymnasium.spaces.Discrete(2, dtype=np.int32)
+
+    # Random actions are int32, those of the network int64.
+    envs = DummyVecEnv([Narrow, Narrow])
+    options = {"learning_starts": 8, "exploration_final_eps": 0.0, "exploration_fraction": 0.01}
+    model = DQN(
+        "MlpPolicy", envs, seed=1, buffer_size=100, replay_buffer_class=sb3.ReplayBuffer, **options
+    )
+    model.learn(40)
+    assert model.replay_buffer.size() == 40
+    assert model.replay_buffer.sample(8).actions.dtype == torch.int32
+    theirs = DQN("MlpPolicy", envs, seed=1, buffer_size=100, **options).learn(40)
+    assert theirs.replay_buffer.sample(8).actions.dtype == torch.int32
+
+
 class Goals(gymnasium.Env):
     """Counts up towards a goal that it never reaches."""
 

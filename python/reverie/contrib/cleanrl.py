@@ -32,7 +32,7 @@ class ReplayBuffer(TransitionBuffer):
         buffer_size: transitions of all environments together.
         observation_space: that of one environment; Dict spaces too. Observations are stored as its
             dtype.
-        action_space: that of one environment.
+        action_space: that of one environment. Actions are stored as its dtype, float64 as float32.
         device: where batches go.
         n_envs: environments.
         optimize_memory_usage: changes nothing: observations are stored once in any case.

@@ -214,7 +214,7 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
         buffer_size: transitions of all environments together.
         observation_space: that of the environments; Dict spaces too. Observations are stored as its
             dtype.
-        action_space: that of the environments.
+        action_space: that of the environments. Actions are stored as its dtype, float64 as float32.
         device: where batches go.
         n_envs: environments.
         optimize_memory_usage: must be False: observations are stored once in any case.

@@ -39,6 +39,7 @@ class TransitionBuffer:
     """The tickets of the last batch: for :meth:`update_priorities`."""
     weights: Any
     """The weights of the last batch, ``[B, 1]``: a factor of each loss."""
+    _action_dtype: Any = None  # buffers that were pickled by an older version have none
 
     def _open(
         self,
@@ -70,6 +71,7 @@ class TransitionBuffer:
         parts = observation_space.spaces if self._is_dict else {}
         self._parts = {key: (_obs_shape(part), part.dtype) for key, part in parts.items()}
         self._action_size = _action_size(action_space)
+        self._action_dtype = _action_dtype(action_space)
         self._frame_stack = _checks.integer("frame_stack", frame_stack)
         self._channels = 1
         self._n_steps = n_steps
@@ -128,7 +130,8 @@ class TransitionBuffer:
             obs: ``[n_envs, ...]``.
             next_obs: what the step led to; at an episode's end its last observation. Where it is
                 not the ``obs`` of the next call, a new episode begins.
-            action: ``[n_envs, ...]``.
+            action: ``[n_envs, ...]``, stored as the dtype of the action space, or float32 for
+                float64.
             reward: ``[n_envs]``.
             done: ``[n_envs]``: the episode ended.
             infos: a dict for each environment, looked at with ``handle_timeout_termination``; or
@@ -146,8 +149,9 @@ class TransitionBuffer:
             if True in time_limits:
                 cut = np.array(time_limits) & done
                 done = done & ~cut
-        action = self._batched("action", np.asarray(action), (self._action_size,))
-        if action.dtype == np.float64:
+        action = np.asarray(action, self._action_dtype)
+        action = self._batched("action", action, (self._action_size,))
+        if action.dtype == np.float64:  # of a space without a dtype
             action = action.astype(np.float32)
         reward = self._batched("reward", np.asarray(reward), ())
         self.replay.add(self._stored(obs), action, reward, self._stored(next_obs), done, cut)
@@ -249,3 +253,11 @@ def _obs_shape(space: Any) -> Any:  # noqa: ANN401
 def _action_size(space: Any) -> int:  # noqa: ANN401
     """Numbers of an action, which is stored flat."""
     return int(np.prod(space.shape)) if getattr(space, "shape", None) else 1
+
+
+def _action_dtype(space: Any) -> Any:  # noqa: ANN401
+    """What actions are stored as, as in the buffers in whose place this is; None: as given."""
+    dtype = getattr(space, "dtype", None)
+    if dtype is None:
+        return None
+    return np.float32 if np.dtype(dtype) == np.float64 else np.dtype(dtype)
