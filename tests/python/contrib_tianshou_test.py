@@ -196,6 +196,77 @@ def filled(buffer, envs, steps, seed=3):
     return buffer
 
 
+class Wider(Told):
+    """Steps give observations of more bits than resets; random actions are int32."""
+
+    observation_space = gymnasium.spaces.Dict(
+        at=Ladder.observation_space, half=gymnasium.spaces.Box(0, 9, (1,), np.float64)
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = gymnasium.spaces.Discrete(2, dtype=np.int32)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return {**observation, "at": observation["at"].astype(np.float64) + 0.1}, *rest
+
+
+def test_later_steps_get_the_types_of_the_first():
+    envs = DummyVectorEnv([Wider] * 3)
+    ours, theirs = tianshou.VectorReplayBuffer(99, 3), TheirBuffer(99, 3)
+    obs, _ = envs.reset(seed=1)
+    for step in range(3):
+        if step == 2:
+            ours = pickle.loads(pickle.dumps(ours))
+        act = np.ones(3, np.int64 if step else np.int32)
+        ids = np.arange(3)[: 2 if step else 3]
+        then, rew, terminated, truncated, info = envs.step(act[ids], ids)
+        outcome = {"rew": rew, "terminated": terminated, "truncated": truncated, "info": info}
+        batch = Batch(obs=obs[ids], act=act[ids], obs_next=then, policy=Batch(), **outcome)
+        for buffer in (ours, theirs):
+            buffer.add(batch, buffer_ids=ids)
+        obs = then
+    found, wanted = ours.sample(256)[0], theirs.sample(0)[0]
+    assert found.act.dtype == wanted.act.dtype == np.int32
+    assert (found.act == 1).all()
+    assert found.obs.at.dtype == wanted.obs.at.dtype == found.obs_next.at.dtype == np.float32
+    assert found.obs.half.dtype == found.obs_next.half.dtype == wanted.obs.half.dtype
+    assert set(found.obs.at[:, 1].tolist()) == set(wanted.obs.at[:, 1].tolist())
+    assert ours.replay.stats["cuts"] == 0
+
+
+@pytest.mark.parametrize(("first", "later"), [(np.uint8(3), 256), (np.int64(1), 0.5)])
+def test_numbers_that_the_type_of_the_first_step_does_not_hold_are_refused(first, later):
+    buffer = tianshou.VectorReplayBuffer(99)
+    given = {"rew": np.ones(1), "terminated": np.zeros(1, bool), "truncated": np.zeros(1, bool)}
+    one, other = np.array([first]), np.array([later])
+    given |= {"obs": np.zeros((1, 2)), "obs_next": np.zeros((1, 2)), "info": Batch()}
+    buffer.add(Batch(act=one, **given))
+    with pytest.raises(InvalidArgumentError, match=r"action is .*, but the first step had"):
+        buffer.add(Batch(act=other, **given))
+    assert len(buffer) == 1
+    buffer.add(Batch(act=one.astype(np.int32), **given))
+    assert buffer.sample(8)[0].act.dtype == first.dtype
+
+
+def test_a_collector_stores_random_actions_and_then_those_of_a_policy():
+    class Narrow(Ladder):
+        def __init__(self):
+            super().__init__()
+            self.action_space = gymnasium.spaces.Discrete(2, dtype=np.int32)
+
+    torch.set_num_threads(1)
+    envs = DummyVectorEnv([Narrow] * 2)
+    buffer = tianshou.VectorReplayBuffer(99, 2)
+    collector = Collector(dqn(envs), envs, buffer)
+    collector.reset()
+    collector.collect(n_step=8, random=True)
+    collector.collect(n_step=8)
+    assert len(buffer) == 16
+    assert buffer.sample(8)[0].act.dtype == np.int32
+
+
 def values(buffer, indices):
     """A stand-in for a value network: the value identifies the observation."""
     following = buffer[indices].obs_next

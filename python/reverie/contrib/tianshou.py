@@ -264,6 +264,8 @@ class VectorReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         InvalidArgumentError: a number is out of range, or ``gamma`` is needed.
     """
 
+    _dtypes: Any = None  # of obs and act of the first step, in their nests
+
     def __init__(
         self,
         total_size: int,
@@ -336,11 +338,16 @@ class VectorReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Store a step of each environment of ``buffer_ids``, all by default.
 
-        ``info`` and ``policy`` are not stored.
+        ``info`` and ``policy`` are not stored. Observations and actions are stored as the dtypes of
+        the first step: floats are rounded, and integers that do not fit are refused.
 
         Returns:
             Where each step is in its episode, return and length of the episodes that ended (0 of
             the others), and where they began.
+
+        Raises:
+            InvalidArgumentError: another number of rewards than environments, or arrays that do not
+                fit those of the first step.
         """
         ids = np.arange(self.buffer_num) if buffer_ids is None else np.asarray(buffer_ids)
         rewards = np.asarray(to_numpy(batch.rew), np.float64)
@@ -357,12 +364,18 @@ class VectorReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         if not self._has_null:
             self._has_null = any(_has_nan(one) for one in (obs, obs_next, act, rewards))
         mask = None
+        obs_dtypes, act_dtypes = self._dtypes or (_dtypes(obs), _dtypes(act))
+        obs, obs_next, act = (
+            _cast(one, dtypes)
+            for one, dtypes in ((obs, obs_dtypes), (obs_next, obs_dtypes), (act, act_dtypes))
+        )
         given = (obs, act, rewards, obs_next, terminated, truncated)
         if len(ids) != self.buffer_num or (ids != np.arange(self.buffer_num)).any():
             mask = np.zeros(self.buffer_num, np.bool_)
             mask[ids] = True
             given = tuple(_spread(one, ids, self.buffer_num) for one in given)
         self.replay.add(*given, mask=mask)
+        self._dtypes = obs_dtypes, act_dtypes
         return self._counted(ids, rewards, terminated, truncated)
 
     def _counted(
@@ -677,6 +690,29 @@ def _nest(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Batch):
         return {key: _nest(value[key]) for key in value.get_keys()}
     return np.asarray(to_numpy(value))
+
+
+def _dtypes(nest: Any) -> Any:  # noqa: ANN401
+    if isinstance(nest, dict):
+        return {key: _dtypes(value) for key, value in nest.items()}
+    return nest.dtype
+
+
+def _cast(nest: Any, dtypes: Any) -> Any:  # noqa: ANN401
+    """Numbers as those dtypes; as given, for ``replay`` to refuse, if they would not be the same.
+
+    Floats are rounded, as Tianshou's buffer does.
+    """
+    if isinstance(nest, dict) and isinstance(dtypes, dict):
+        return {key: _cast(value, dtypes.get(key)) for key, value in nest.items()}
+    if not isinstance(nest, np.ndarray) or not isinstance(dtypes, np.dtype):
+        return nest
+    kinds = nest.dtype.kind + dtypes.kind
+    if nest.dtype == dtypes or kinds not in ("ff", "if", "uf", "cc", "ii", "iu", "ui", "uu"):
+        return nest
+    made = nest.astype(dtypes)
+    is_kept = dtypes.kind not in "iu" or bool((made == nest).all())
+    return made if is_kept else nest
 
 
 def _chosen(nest: Any, chosen: Any) -> Any:  # noqa: ANN401
