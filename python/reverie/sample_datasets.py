@@ -396,6 +396,12 @@ class SampleDataset:
     def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
         raise NotImplementedError
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_convert": None}  # a function, which the other process makes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _convert=converter(state["_framework"]))
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         hint = ""
         if name in _TF_METHODS:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import pickle
 import subprocess
 import sys
 import threading
@@ -395,6 +396,32 @@ def test_data_can_be_torch_tensors_or_jax_arrays(client, framework):
         [[10, 10], [11, 11]],
         [[20, 20]],
     ]
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+def test_a_dataset_of_a_server_can_be_pickled(framework):
+    pytest.importorskip(framework)
+    with reverie.Server(tables()) as server:
+        address = f"localhost:{server.port}"
+        fill(server.localhost_client(), "queue", [2, 1, 2, 1])
+        steps = reverie.TimestepDataset(
+            address, "queue", DTYPES, STEP_SHAPES, **IN_FLIGHT, framework=framework, max_samples=2
+        )
+        for dataset in (whole(address, framework=framework, max_samples=2), steps):
+            same = pickle.loads(pickle.dumps(dataset))
+            assert type(same) is type(dataset)
+            assert same.element_spec == dataset.element_spec
+            data = [sample.data["a"] for sample in same]
+            kind = type(data[0]).__module__.split(".")[0].removesuffix("lib")
+            assert kind == framework
+            assert np.concatenate([np.ravel(one) for one in data]).size == 6
+
+
+def test_a_dataset_of_an_embedded_store_cannot_be_pickled():
+    with reverie.Store(tables()) as store:
+        for framework in ("numpy", "torch"):
+            with pytest.raises(reverie.errors.UnsupportedTypeError, match="use a Server"):
+                pickle.dumps(whole(store.client(), framework=framework))
 
 
 def test_text_and_single_rows_are_returned(client):
