@@ -161,10 +161,18 @@ class Queue(ProcessBound):
         return len(self._entries) if self._calls is None else len(self._calls)
 
     def get(self, timeout_s: float | None = None) -> _Entry:
-        """The next entry; ``RpcError`` when ``timeout_s`` seconds are up first."""
+        """The next entry; ``RpcError`` when ``timeout_s`` seconds are up first.
+
+        Also, with ``define_queue``, once the ``Rpc`` is closed or the function undefined.
+        """
         limit = _checks.timeout("timeout_s", timeout_s)
         if self._calls is not None:
-            return called(self._calls.get, limit)
+            try:
+                return called(self._calls.get, limit)
+            except DeadlineExceededError as error:
+                raise RpcError("The operation timed out") from error
+            except CancelledError as error:
+                raise RpcError(str(error)) from error
         self._fork_guard.check("queue")
         limit = None if limit is None else min(limit, threading.TIMEOUT_MAX)
         with self._changed:
@@ -173,8 +181,12 @@ class Queue(ProcessBound):
             return self._entries.popleft()
 
     def __await__(self) -> Generator[Any, None, _Entry]:
-        """``await queue`` takes the next entry."""
-        return (self._take() if self._calls is None else self._calls._take()).__await__()
+        """``await queue`` takes the next entry; raises as :meth:`get` does, without a limit."""
+        taking = self._take() if self._calls is None else self._calls._take()
+        try:
+            return (yield from taking.__await__())
+        except CancelledError as error:
+            raise RpcError(str(error)) from error
 
     async def _take(self) -> _Entry:
         self._fork_guard.check("queue")

@@ -241,6 +241,33 @@ def test_nothing_can_be_enqueued_in_a_queue_of_calls(pair):
         queue.get(DEADLINE_S)
 
 
+def test_both_kinds_of_queue_raise_rpc_error_when_the_time_is_up(pair):
+    host, _ = pair
+    for queue in (host.define_queue("ask"), host.define_queue("b", batch_size=2), moolib.Queue()):
+        for limit_s in (0.0, 0.01):
+            with pytest.raises(moolib.RpcError, match=r"^The operation timed out$"):
+                queue.get(limit_s)
+
+
+def test_a_queue_of_calls_raises_rpc_error_once_it_is_closed(pair):
+    host, _ = pair
+    undefined, queue = host.define_queue("gone"), host.define_queue("ask")
+    threading.Timer(0.05, host.undefine, ("gone",)).start()
+    with pytest.raises(moolib.RpcError, match="undefined"):
+        undefined.get(DEADLINE_S)
+
+    async def take():
+        threading.Timer(0.05, host.close).start()
+        await queue
+
+    with pytest.raises(moolib.RpcError, match="closed"):
+        asyncio.run(asyncio.wait_for(take(), DEADLINE_S))
+    with pytest.raises(moolib.RpcError, match="closed"):
+        queue.get(DEADLINE_S)
+    with pytest.raises(moolib.RpcError, match="closed"):
+        asyncio.run(asyncio.wait_for(take(), DEADLINE_S))
+
+
 def test_configure_applies_to_objects_created_later():
     with pytest.raises(ValueError, match="token"):
         moolib.Rpc().listen("0.0.0.0:0")
