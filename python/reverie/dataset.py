@@ -70,7 +70,12 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
         return self
 
     def __next__(self) -> BatchT:
-        """The next batch, waited for up to ``timeout_s``."""
+        """The next batch, waited for up to ``timeout_s``.
+
+        Raises:
+            StopIteration: there was none by then, or the dataset is closed.
+            RuntimeError: a transform raised ``StopIteration``.
+        """
         if not self._is_ahead:
             return self._next()
         if not self._prefetched:
@@ -92,7 +97,13 @@ class Dataset(ProcessBound, Scoped, Generic[BatchT]):
             if not self._prefetched:
                 self._end()
             raise
-        batch: BatchT = drawn if self._convert is None else self._convert(drawn)
+        try:
+            batch: BatchT = drawn if self._convert is None else self._convert(drawn)
+        except StopIteration as error:  # which would end the iteration, as in a generator
+            raise RuntimeError(
+                "a transform raised StopIteration: an iterator in it has ended; give next() a "
+                "default, or raise another error"
+            ) from error
         return batch
 
     def close(self) -> None:

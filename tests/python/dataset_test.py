@@ -463,6 +463,26 @@ def test_a_replay_buffer_that_stays_empty_ends_the_iteration():
         reverie.ReplayBuffer(10).dataset(4)
 
 
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 3), ({"output": "torch", "device": "cpu"}, 2)],  # with a device, one is made ahead
+)
+def test_a_transform_that_raises_stop_iteration_does_not_end_the_dataset(options, count):
+    numbers = iter(range(3))
+
+    def numbered(batch):
+        return {**batch, "number": np.full(4, next(numbers))}
+
+    buffer = filled_buffer(transforms=[numbered])
+    seen = []
+    with buffer.dataset(4, timeout_s=300.0, **options) as batches:
+        with pytest.raises(RuntimeError, match="transform raised StopIteration"):
+            seen.extend(int(batch["number"][0]) for batch in batches)
+        assert seen == list(range(count))
+        numbers = iter(range(3, 9))
+        assert int(next(batches)["number"][0]) == count, "no batch is lost"
+
+
 def test_a_beta_schedule_applies_to_batches_drawn_later():
     buffer = filled_buffer(prioritized=True, alpha=1.0, beta=lambda updates: float(updates > 0))
     tickets = buffer.sample(20, distinct=True)["tickets"]
