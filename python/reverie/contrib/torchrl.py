@@ -94,9 +94,8 @@ class ReplayBuffer:
         self.replay = reverie.ReplayBuffer(
             capacity, prioritized=prioritized, alpha=alpha, beta=beta, codec=codec, seed=seed
         )
-        self._names: tuple[list[str], list[str]] | None = (
-            None  # observations, the action and others
-        )
+        # Those of the observations, and of the action and the other entries.
+        self._names: tuple[list[str], list[str]] | None = None
 
     def __len__(self) -> int:
         return len(self.replay)
