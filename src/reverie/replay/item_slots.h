@@ -206,9 +206,8 @@ class ItemSlots {
     frozen_->is_given_up = true;
     frozen_->copies = {};
   }
-  // Restores an empty object: first `numbers`, then restore_slot() for each slot below
-  // numbers.used, in order. False if there is no memory. Requires that take() was never
-  // called.
+  // Restores an empty object: first `numbers`, then restore_slot() for each slot below their end,
+  // in order. False if there is no memory. Requires that take() was never called.
   bool restore(const Numbers& numbers) {
     while (reach() < numbers.used) {
       if (!add_segment()) return false;
