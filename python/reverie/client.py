@@ -282,8 +282,8 @@ class Client(Closing):
 
         Raises:
             InvalidArgumentError: columns that differ in rows, a range outside them, a priority that
-                is not a number, more than 128 MiB of rows with an external column, or more than
-                4,092 MiB for a table with a journal.
+                is not a number, more than 128 MiB of rows with an external column, more than
+                4,092 MiB for a table with a journal, or, over a network, more than 2**24 rows.
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; the message says how many items are inserted.
         """

@@ -381,6 +381,37 @@ TEST_F(PackedSamplesTest, MoreRowsThanAChunkMayHaveAreSentAsSeveralChunks) {
   }
 }
 
+TEST_F(PackedSamplesTest, AnItemOfMoreRowsThanAChunkMayHaveIsRefusedAndOthersOfTheChunkAreSent) {
+  constexpr std::uint32_t kRows = (1u << 24u) + 5;
+  const Ref<const ChunkSchema> bytes =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kUInt8, {}}});
+  const Ref<const Layout> whole =
+      make_ref<Layout>(std::vector<LayoutColumn>{column(bytes, 0, 0, 1)}, "s");
+  std::vector<std::byte> values(kRows);
+  for (std::uint32_t row = 0; row < kRows; ++row) values[row] = static_cast<std::byte>(row % 251);
+  const Ref<Chunk> raw = Chunk::open(bytes, {}, kRows, 0, Allocator::heap()).value();
+  raw->set_rows(0, 0, values);
+  raw->publish(kRows);
+  Buffer storage = Allocator::heap().allocate(kRows).value();
+  std::ranges::copy(values, storage.data());
+  const Ref<Chunk> sealed =
+      Chunk::encoded(bytes, {}, kRows, std::move(storage), {{CodecId::kRaw, 0, kRows}});
+  for (const Ref<Chunk>& chunk : {raw, sealed}) {
+    drawn_.clear();
+    read_.clear();
+    draw(whole, {{chunk.get(), kRows - 3, 3}});
+    const std::vector<std::string> messages = write();
+    ASSERT_EQ(messages.size(), 1u);
+    ASSERT_TRUE(read(messages.front()).ok());
+    const Chunk& sent = *read_.trajectories()[0].pieces()[0].chunk;
+    EXPECT_EQ(sent.row_bytes(0, 2)[0], values.back());
+    draw(whole, {{chunk.get(), 0, kRows}});
+    std::size_t next = 0;
+    expect_refused(writer_.write(drawn_, &next).status(), StatusCode::kFailedPrecondition,
+                   {"16777221 rows", "16777216", "insert shorter arrays"});
+  }
+}
+
 TEST_F(PackedSamplesTest, ADamagedColumnIsSentUnchanged) {
   const auto kind = schema(3);
   Ref<Chunk> good = encoded_chunk(kind, 4, 1, CodecId::kReverb);

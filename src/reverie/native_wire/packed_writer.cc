@@ -171,6 +171,7 @@ bool PackedWriter::map(const Piece& piece, std::uint32_t part, RawRows& raw) {
   if (mapped_ == nullptr) return false;
   const Chunk& chunk = *piece.chunk;
   const bool is_raw = static_cast<bool>(raw);
+  if ((is_raw ? chunk.capacity() : chunk.rows()) > kRowsMax) return false;
   if (piece.length * chunk.schema().step_bytes() < MappedChunks::kPieceBytesMin) return false;
   if (is_raw && parts_[part].columns.size() != chunk.schema().column_count()) return false;
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(&chunk) << 12u) ^ part;
@@ -212,6 +213,14 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
     rows.row_count += piece.length;
     size_bytes_ += piece.length * row_bytes(chunk.schema(), parts_[part].columns);
   };
+  const auto too_large = [](std::uint32_t rows) {
+    return failed_precondition(
+        "an item uses {} rows of one chunk, or a compressed chunk of so many, and a client reads "
+        "at "
+        "most {}: sample it in its store's process, or insert shorter arrays",
+        rows, kRowsMax);
+  };
+  if (piece.length > kRowsMax) return too_large(piece.length);
   const std::vector<std::uint16_t>& columns = parts_[part].columns;
   const bool varies = chunk.schema().has_variable() && has_variable(chunk.schema(), columns);
   RawRows raw(chunk);
@@ -225,12 +234,14 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
     return {};
   }
   const std::size_t size = encoded_bytes(chunk, columns);
-  if (may_decode_ && !varies && size <= kDecodedBytesMax &&
-      chunk.rows() * row_bytes(chunk.schema(), columns) <= kDecodedRowBytesMax &&
-      !has_external(chunk, columns)) {
+  const bool is_large = chunk.rows() > kRowsMax;
+  if (may_decode_ && !varies && !has_external(chunk, columns) &&
+      (is_large || (size <= kDecodedBytesMax &&
+                    chunk.rows() * row_bytes(chunk.schema(), columns) <= kDecodedRowBytesMax))) {
     gather(/*is_raw=*/false);
     return {};
   }
+  if (is_large) return too_large(chunk.rows());
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(&chunk) << 12u) ^ part;
   const auto [found, is_new] =
       encoded_by_chunk_.try_emplace(key, static_cast<std::uint32_t>(encoded_.size()));

@@ -6,6 +6,7 @@
 
 #include "reverie/adapters/peer/peer_store_client_parts.h"
 #include "reverie/base/random.h"
+#include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/service/request_checks.h"
 #include "reverie/service/served_checkpoints.h"
 
@@ -23,6 +24,11 @@ constexpr int kPumpShift = 48;
 
 Status closed_status() {
   return cancelled("the client is closed");
+}
+
+Status check_sendable(const Item& item) {
+  REVERIE_RETURN_IF_ERROR(check_item(item));
+  return check_chunk_rows(item, /*counts_room=*/true);  // the server opens chunks with theirs
 }
 
 }  // namespace
@@ -373,7 +379,7 @@ std::shared_ptr<InsertPump> PeerStoreClient::pump_of(std::string_view table, std
 
 RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done) {
   Status status = check_usable();
-  if (status.ok()) status = check_each(request.items, check_item);
+  if (status.ok()) status = check_each(request.items, check_sendable);
   if (!status.ok() || request.items.empty()) {
     done({std::move(status), 0});
     return 0;

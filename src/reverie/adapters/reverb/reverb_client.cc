@@ -8,6 +8,7 @@
 #include "reverie/base/log.h"
 #include "reverie/base/random.h"
 #include "reverie/base/start_thread.h"
+#include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
 #include "reverie/service/request_checks.h"
@@ -29,6 +30,7 @@ constexpr std::size_t kSendersMax = 60'000;
 // Checks an item before it shares a stream with others.
 Status check_sendable(const Item& item) {
   REVERIE_RETURN_IF_ERROR(check_item(item));
+  REVERIE_RETURN_IF_ERROR(check_chunk_rows(item, /*counts_room=*/false));
   for (const LayoutColumn& column : item.trajectory.layout().columns()) {
     if (!wire::dtype_to_wire(column.spec.dtype)) {
       return unimplemented("column '{}' is {}, which Reverb's protocol has no number for",
