@@ -450,6 +450,83 @@ TEST_F(PeerStoreTest, ARequestLargerThanAMessageFailsAloneAtOnce) {
   EXPECT_EQ(server_->peers().connections, 1u);
 }
 
+TEST_F(PeerStoreTest, AWriterThatMeetsABoundEndsNothingElseOfItsClient) {
+  ServerOptions options;
+  options.reverb.kept_bytes_max = std::size_t{1} << 20;
+  serve(std::move(options));
+  std::atomic<int> in{0};
+  std::atomic<bool> is_drawn{false};
+  const auto peer = client();
+  const auto insert_of = [&](std::uint64_t writer, std::string_view table, Item item,
+                             ReplayService::Done<InsertResult> done) {
+    InsertRequest request;
+    request.table = table;
+    request.items = {&item, 1};
+    request.writer = writer;
+    peer->insert(request, std::move(done));
+  };
+  for (ItemKey key = 1; key <= 3; ++key) {
+    insert_of(1, "full", make_item(key, 1.0), [&](const InsertResult& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status.message();
+      ++in;
+    });
+  }
+  SampleRequest waits;
+  waits.table = "t";
+  waits.count = waits.min_count = 1;
+  peer->sample(std::move(waits), [&](const SampleResult& result) {
+    EXPECT_TRUE(result.status.ok()) << result.status.message();
+    is_drawn = true;
+  });
+  ASSERT_TRUE(eventually([&] { return in == 1; }));
+
+  const auto insert_and_see = [&](Item item) {
+    Status seen;
+    std::atomic<bool> is_done{false};
+    insert_of(2, "t", std::move(item), [&](const InsertResult& result) {
+      seen = result.status;
+      is_done = true;
+    });
+    EXPECT_TRUE(eventually([&] { return is_done.load(); }));
+    return seen;
+  };
+  for (ItemKey key = 10; key <= 12; ++key) {
+    const Ref<Chunk> large = testing::float_chunk(0, 300'000);
+    expect_refused(insert_and_see(testing::item_over(*large, key, 1.0, 0, 300'000)),
+                   StatusCode::kResourceExhausted, {"1048576"});
+  }
+  EXPECT_FALSE(is_drawn);
+  EXPECT_EQ(server_->peers().connections, 1u);
+  EXPECT_TRUE(insert_and_see(make_item(20, 1.0)).ok()) << "the same writer goes on";
+  EXPECT_TRUE(eventually([&] { return is_drawn.load(); }));
+  for (int i = 1; i <= 3; ++i) {
+    SampleRequest draw;
+    draw.table = "full";
+    draw.count = draw.min_count = 1;
+    const SampleResult result = sample_and_wait(*peer, std::move(draw));
+    ASSERT_EQ(result.batch.size(), 1u) << result.status.message();
+  }
+  EXPECT_TRUE(eventually([&] { return in == 3; }));
+  EXPECT_EQ(server_->peers().inserts, 4u) << "none twice";
+}
+
+TEST_F(PeerStoreTest, ARequestOfMoreRowsThanAChunkMayHaveIsNotSent) {
+  serve();
+  const auto peer = client();
+  const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, {0}}});
+  const std::uint32_t rows = (1u << 24u) + 5;
+  const Ref<Chunk> chunk = Chunk::open(schema, {}, rows, 0, Allocator::heap()).value();
+  chunk->publish(rows);
+  const auto layout = make_ref<Layout>(
+      std::vector<LayoutColumn>{{{"x", DType::kFloat32, {0}}, 0, 0, 1, false}}, std::string("x"));
+  const Piece piece{chunk.get(), 0, 1};
+  Item item{1, 1.0, Trajectory(layout, {&piece, 1})};
+  expect_refused(insert_and_wait(*peer, {"t", {&item, 1}}).status, StatusCode::kInvalidArgument,
+                 {"16777221 rows", "16777216", "insert_rows"});
+  EXPECT_TRUE(insert(*peer, "t", 2).status.ok());
+  EXPECT_EQ(server_->peers().connections, 1u);
+}
+
 TEST_F(PeerStoreTest, ACompletionMayDropTheLastHandle) {
   serve();
   // Without a server, the thread of the timer completes the requests.

@@ -24,15 +24,19 @@ class QuietOwner final : public ServedWriter::Owner {
   void send_inserted(const store_wire::Inserted& inserted) override {
     for (const auto& run : inserted.in) in += run.count;
     for (const auto& failure : inserted.failed) failed.push_back(failure.first);
+    if (!inserted.ended.ok()) ended.push_back(inserted.ended);
   }
+  bool ends_writers_alone() const override { return knows_ended_writers; }
   void end(const Status&) override {}
   void post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
   void run_posted() {
     for (const auto& work : std::exchange(posted_, {})) work();
   }
 
+  bool knows_ended_writers = false;
   std::uint64_t in = 0;
   std::vector<std::uint64_t> failed;
+  std::vector<Status> ended;
 
  private:
   std::vector<std::function<void()>> posted_;
@@ -74,6 +78,29 @@ class ServedWriterTest : public ::testing::Test {
       ledger_.add(testing::make_item(++last_key_, 1.0), "full", /*begins=*/true, {});
     }
     return writer_->take(ledger_.finish());
+  }
+  // A message whose item takes more memory than a writer may keep.
+  Status send_large(std::uint64_t first_number) {
+    ledger_.begin(1, first_number, 1);
+    ledger_.add(testing::make_item(++last_key_, 1.0, 0, 300'000), "full", /*begins=*/true, {});
+    return writer_->take(flat(ledger_.finish()));
+  }
+  // As it arrives: with the bulk in one piece.
+  static Payload flat(Payload payload) {
+    auto bulk = std::make_shared<std::vector<std::byte>>();
+    for (const BulkPiece& piece : payload.bulk) {
+      bulk->resize(Payload::padded(bulk->size()));
+      bulk->insert(bulk->end(), piece.bytes.begin(), piece.bytes.end());
+    }
+    payload.bulk = {{*bulk, bulk}};
+    return payload;
+  }
+  std::int64_t pending_inserts() {
+    std::int64_t pending = 0;
+    service_->info([&](const Result<std::vector<TableInfo>>& infos) {
+      pending = infos.value().front().pending_inserts;
+    });
+    return pending;
   }
   // Makes room for an item that waits.
   void draw() {
@@ -151,6 +178,49 @@ TEST_F(ServedWriterTest, AnInsertThatIsWithdrawnBeforeItIsReadIsNotDone) {
   ASSERT_TRUE(send(5).ok());
   draw();
   EXPECT_EQ(owner_->in, 3u);
+}
+
+TEST_F(ServedWriterTest, ABoundEndsItAloneAndWithdrawsItsWaitingItems) {
+  owner_->knows_ended_writers = true;
+  ASSERT_TRUE(send(1, 3).ok());
+  ASSERT_TRUE(send_large(4).ok()) << "the connection goes on";
+  ASSERT_EQ(owner_->ended.size(), 1u);
+  EXPECT_EQ(owner_->ended.front().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(owner_->in, 1u);
+  EXPECT_EQ(owner_->failed, (std::vector<std::uint64_t>{3, 2})) << "the last is withdrawn first";
+  EXPECT_EQ(pending_inserts(), 0);
+  ASSERT_TRUE(send(5).ok()) << "what its client sent before it knew is dropped";
+  draw();
+  EXPECT_EQ(owner_->in, 1u);
+  EXPECT_EQ(pending_inserts(), 0);
+
+  // As its owner and its client continue.
+  writer_->end();
+  writer_ = std::make_shared<ServedWriter>(store_, owner_, 1, std::string(32, 'a'));
+  ASSERT_TRUE(writer_->begin(2));
+  ledger_.restart();
+  ASSERT_TRUE(send(6).ok());
+  EXPECT_EQ(owner_->in, 2u);
+  EXPECT_EQ(owner_->ended.size(), 1u);
+}
+
+TEST_F(ServedWriterTest, ABoundIsAnErrorOfTheConnectionForAClientThatKnowsNoOtherEnd) {
+  ASSERT_TRUE(send(1, 2).ok());
+  EXPECT_EQ(send_large(3).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(owner_->ended.empty());
+  EXPECT_EQ(pending_inserts(), 1) << "until the connection ends the writer";
+}
+
+TEST_F(ServedWriterTest, MessagesThatItHasNotReadAreDroppedWithIt) {
+  owner_->knows_ended_writers = true;
+  writer_->pause_reading();
+  ASSERT_TRUE(send_large(1).ok());
+  ASSERT_TRUE(send(2).ok());
+  EXPECT_TRUE(owner_->ended.empty());
+  writer_->resume_reading();
+  owner_->run_posted();
+  EXPECT_EQ(owner_->ended.size(), 1u);
+  EXPECT_EQ(owner_->in, 0u);
 }
 
 TEST_F(ServedWriterTest, NumbersMayHaveGaps) {

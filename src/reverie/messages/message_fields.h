@@ -81,6 +81,8 @@ class FieldsOut {
     flag(value.has_value());
     if (value) visit(*this, *value);
   }
+  // Whether the fields that only a part of the messages has, at their end, are to be written.
+  bool has_more(bool are_there) const { return are_there; }
   // Call it after the last field.
   void finish();
 
@@ -131,6 +133,9 @@ class FieldsIn {
     flag(is_there);
     if (is_there) visit(*this, value.emplace());
   }
+
+  // Whether more fields follow.
+  bool has_more(bool) const { return ok() && left_ > 0; }
 
   bool ok() const { return status_.ok(); }
   // Ok if all fields were valid and nothing is left.

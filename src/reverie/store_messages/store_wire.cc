@@ -129,6 +129,7 @@ constexpr auto kInsertedFields = [](auto& fields, auto& inserted) {
   fields.number(inserted.messages_taken);
   fields.array(inserted.in);
   fields.entries(inserted.failed, kFailureFields);
+  if (fields.has_more(!inserted.ended.ok())) fields.status(inserted.ended);
 };
 
 constexpr auto kNoteFields = [](auto& fields, auto& note) {

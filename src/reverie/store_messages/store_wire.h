@@ -32,6 +32,9 @@ namespace reverie::store_wire {
 // The names of the two ends; the number is the version of this protocol.
 inline constexpr std::string_view kClientName = "reverie.store.client/5";
 inline constexpr std::string_view kServerName = "reverie.store/5";
+// In `receiver_session` of a client's RESUME, which earlier servers ignore: the client understands
+// Inserted::ended. Writers of other clients end with their connection.
+inline constexpr std::uint64_t kKnowsEndedWriters = 1;
 // The first bytes of every link of peers.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 
@@ -152,6 +155,9 @@ struct Inserted {
   std::uint64_t messages_taken = 0;
   std::vector<Run> in;
   std::vector<Failure> failed;
+  // Not ok: the server has ended the writer, and drops what it sends until it is opened again. In
+  // the message only then, and only for a client that understands it.
+  Status ended = {};
 };
 Payload write_inserted(const Inserted& inserted);
 Result<Inserted> read_inserted(const Payload& payload);

@@ -147,6 +147,23 @@ TEST(StoreWire, TruncatedMessagesAreRefused) {
                          [](const Payload& p) { return read_note(p).ok(); });
 }
 
+// The field is at the end, so that a message without it is that of earlier versions.
+TEST(StoreWire, TheEndOfAWriterIsOnlyInItsLastAnswer) {
+  Inserted inserted;
+  inserted.writer = 3;
+  inserted.in = {{1, 2}};
+  inserted.failed = {{5, 1, not_found("table 'x' does not exist")}};
+  EXPECT_TRUE(read_inserted(write_inserted(inserted))->ended.ok());
+  inserted.ended = resource_exhausted("a bound");
+  const Payload payload = write_inserted(inserted);
+  const Result<Inserted> read = read_inserted(payload);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->ended.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(read->ended.message(), "a bound");
+  EXPECT_EQ(read->failed.size(), 1u);
+  expect_refused_in_part(payload, [](const Payload& p) { return read_inserted(p).ok(); });
+}
+
 TEST(StoreWire, ALengthBeyondTheMessageIsRefused) {
   Payload payload;
   ValueWriter writer(payload);

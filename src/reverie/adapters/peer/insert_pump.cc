@@ -142,11 +142,15 @@ void InsertPump::connect(const std::shared_ptr<StoreLink>& link, const FrameLimi
   restart();
   link_ = link;
   limits_ = limits;
+  open_writer();
+  while (may_send()) send_some(ended);
+}
+
+void InsertPump::open_writer() {
   const FrameHeader header{FrameKind::kCall, static_cast<std::uint64_t>(StoreCall::kOpenWriter), 0,
                            number_};
-  link_->send(header, store_wire::message_of(
-                          store_wire::write_note({number_, ++connection_count_, session_})));
-  while (may_send()) send_some(ended);
+  link_->send(header,
+              store_wire::message_of(store_wire::write_note({number_, ++open_count_, session_})));
 }
 
 void InsertPump::restart() {
@@ -236,10 +240,22 @@ void InsertPump::on_inserted(const StoreLink& link, const store_wire::Inserted& 
     request->confirmed_before = std::max(request->confirmed_before, applied);
     complete(*request, is_taken_back ? request->ends_with : failure.status, ended);
   }
+  const bool is_writer_ended = !inserted.ended.ok();
+  // All that was sent: the server drops also what has not arrived yet.
+  for (std::size_t i = 0; is_writer_ended && i < next_; ++i) {
+    Request& request = requests_[i];
+    if (!request.is_open()) continue;
+    const bool is_taken_back = request.ends_at != TimePoint::max();
+    complete(request, is_taken_back ? request.ends_with : inserted.ended, ended);
+  }
   while (!requests_.empty() && !requests_.front().is_open()) {
     freed.push_back(std::move(requests_.front().one));
     requests_.pop_front();
     if (next_ > 0) --next_;
+  }
+  if (is_writer_ended) {
+    restart();
+    open_writer();
   }
   while (may_send()) send_some(ended);
 }

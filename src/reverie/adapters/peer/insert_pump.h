@@ -55,7 +55,8 @@ class InsertPump {
   // that the next request sees these items.
   void pump(Ended& ended, bool all = false);
   // An answer that came on `link`. Ignored if that is no longer the connection: what it confirms
-  // was sent again, and is confirmed again.
+  // was sent again, and is confirmed again. If the server has ended the writer, what was sent fails
+  // with its reason, and later items are sent to a new one.
   void on_inserted(const StoreLink& link, const store_wire::Inserted& inserted, Ended& ended);
 
   // Ends requests that are late, and returns when the next one will be. `why` is why no server
@@ -94,6 +95,7 @@ class InsertPump {
   void complete(Request& request, Status status, Ended& ended) REVERIE_REQUIRES(mutex_);
   void drop_done() REVERIE_REQUIRES(mutex_);
   void restart() REVERIE_REQUIRES(mutex_);
+  void open_writer() REVERIE_REQUIRES(mutex_);
   std::string_view kept(std::string_view table) REVERIE_REQUIRES(mutex_);
   void note_due(TimePoint due) REVERIE_REQUIRES(mutex_) { due_ = std::min(due_, due); }
 
@@ -103,7 +105,7 @@ class InsertPump {
   Mutex mutex_;
   std::shared_ptr<StoreLink> link_ REVERIE_GUARDED_BY(mutex_);  // null without a connection
   FrameLimits limits_ REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t connection_count_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t open_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // how often a server has opened it
   std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // in the order of their numbers
   std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;          // the next of requests_ to send

@@ -52,13 +52,17 @@ TEST(InsertPump, AnAnswerOfAnEarlierConnectionConfirmsNothing) {
   EXPECT_EQ(ended.front().second.applied, 2u);
 }
 
-// Keeps the messages that are sent, without those that open the writer.
+// Keeps the messages that are sent, and how those that open the writer number it.
 struct InsertsLink final : SilentLink {
   void send(const FrameHeader& header, std::shared_ptr<const Message> message) override {
+    if (header.sequence == static_cast<std::uint64_t>(store_wire::StoreCall::kOpenWriter)) {
+      opened.push_back(store_wire::read_note(message->payload)->first);
+    }
     if (header.sequence != static_cast<std::uint64_t>(store_wire::StoreCall::kInsert)) return;
     sent.push_back(message->payload);
   }
   std::vector<Payload> sent;
+  std::vector<std::uint64_t> opened;
 };
 
 class InsertPumpLimits : public ::testing::Test {
@@ -157,6 +161,77 @@ TEST_F(InsertPumpLimits, TextBeyondTheBoundOfAMessageFails) {
                  {"'t'", "67108864", "text", "grpc"});
   insert(item(2, 2000));
   EXPECT_EQ(item_counts(), (std::vector<std::size_t>{1}));
+}
+
+store_wire::Inserted ended_with(Status why) {
+  store_wire::Inserted inserted;
+  inserted.writer = 1;
+  inserted.ended = std::move(why);
+  return inserted;
+}
+
+TEST_F(InsertPumpLimits, WhenTheServerEndsTheWriterWhatWasSentFailsAndTheRestFollows) {
+  connect(/*bulk_bytes_max=*/50'000);
+  insert(item(1, 1));
+  insert(item(2, 1));
+  insert(item(3, 1));
+  EXPECT_EQ(item_counts(), (std::vector<std::size_t>{1})) << "the others wait for the answer";
+  link_->sent.clear();
+  pump_.on_inserted(*link_, ended_with(resource_exhausted("a bound")), ended_);
+  ASSERT_EQ(ended_.size(), 1u);
+  expect_refused(ended_.front().second.status, StatusCode::kResourceExhausted, {"a bound"});
+  EXPECT_EQ(ended_.front().second.applied, 0u);
+  EXPECT_EQ(link_->opened, (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(item_counts(), (std::vector<std::size_t>{2})) << "to a server that has nothing of it";
+  EXPECT_EQ(InsertMirror::head_of(link_->sent.front())->first_number, 2u);
+  EXPECT_EQ(InsertMirror::head_of(link_->sent.front())->settled_below, 2u);
+
+  store_wire::Inserted rest = went_in(2);
+  rest.in.front().count = 2;
+  pump_.on_inserted(*link_, rest, ended_);
+  ASSERT_EQ(ended_.size(), 3u);
+  EXPECT_TRUE(ended_.back().second.status.ok());
+  EXPECT_TRUE(pump_.empty());
+}
+
+TEST_F(InsertPumpLimits, TheLastAnswerOfAnEndedWriterTellsWhatIsIn) {
+  connect(/*bulk_bytes_max=*/50'000);
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 3; ++key) items.push_back(item(key, 1));
+  InsertRequest request;
+  request.table = "t";
+  request.items = items;
+  InsertPump::Done done = [](const InsertResult&) {};
+  pump_.insert(request, TimePoint::max(), done, ended_);
+  store_wire::Inserted last = ended_with(resource_exhausted("a bound"));
+  last.failed = {{1, 2, resource_exhausted("a bound")}};
+  pump_.on_inserted(*link_, last, ended_);
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_.front().second.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ended_.front().second.applied, 2u);
+  EXPECT_TRUE(pump_.empty());
+}
+
+TEST_F(InsertPumpLimits, AWithdrawnInsertOfAnEndedWriterEndsAsWithdrawn) {
+  connect(/*bulk_bytes_max=*/50'000);
+  const std::uint64_t first = insert(item(1, 1));
+  pump_.cancel(first, cancelled("withdrawn"), TimePoint{} + seconds(9), ended_);
+  pump_.on_inserted(*link_, ended_with(resource_exhausted("a bound")), ended_);
+  ASSERT_EQ(ended_.size(), 1u);
+  expect_refused(ended_.front().second.status, StatusCode::kCancelled, {"withdrawn"});
+}
+
+TEST_F(InsertPumpLimits, WhatAnEndedWriterFailedIsNotSentOnTheNextConnection) {
+  connect(/*bulk_bytes_max=*/50'000);
+  insert(item(1, 1));
+  insert(item(2, 1));
+  pump_.on_inserted(*link_, ended_with(resource_exhausted("a bound")), ended_);
+  pump_.disconnect(TimePoint::max(), ended_);
+  link_->sent.clear();
+  connect(/*bulk_bytes_max=*/50'000);
+  EXPECT_EQ(link_->opened, (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(item_counts(), (std::vector<std::size_t>{1}));
+  EXPECT_EQ(InsertMirror::head_of(link_->sent.front())->first_number, 2u);
 }
 
 // The items that a lost connection confirmed are in the table, whatever comes after it.

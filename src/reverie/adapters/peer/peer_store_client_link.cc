@@ -221,6 +221,7 @@ Status PeerStoreClient::handle_handshake(const SessionPtr& session, const Frame&
     Resumption resumption;
     resumption.proof = make_proof(options_.token, /*is_dialler=*/true, session->mine, theirs);
     resumption.session = 1;  // there is only one
+    resumption.receiver_session = store_wire::kKnowsEndedWriters;
     session->stage = Session::Stage::kResumed;
     session->link->send({FrameKind::kResume, 0, 0, 0},
                         std::make_shared<const Message>(encode(resumption)));

@@ -67,10 +67,19 @@ void ServedWriter::abort(const Status& why) {
 }
 
 void ServedWriter::end() {
-  std::vector<RequestId> ids;
   {
     MutexLock lock(mutex_);
     if (std::exchange(is_over_, true)) return;
+  }
+  withdraw_all();
+  session_->leave(shared_from_this());
+  store_->sessions->close(session_id_);
+}
+
+void ServedWriter::withdraw_all() {
+  std::vector<RequestId> ids;
+  {
+    MutexLock lock(mutex_);
     for (const auto& [first, waiting] : waiting_) ids.push_back(waiting.id);
     unread_.clear();
     unread_bytes_ = 0;
@@ -78,8 +87,23 @@ void ServedWriter::end() {
   // The last first, so that no later item overtakes an earlier one.
   std::ranges::reverse(ids);
   for (const RequestId id : ids) store_->service->cancel(id);
-  session_->leave(shared_from_this());
-  store_->sessions->close(session_id_);
+}
+
+Status ServedWriter::refuse(const Status& why) {
+  const auto owner = owner_.lock();
+  const bool is_alone = why.code() != StatusCode::kDataLoss && owner && owner->ends_writers_alone();
+  if (is_alone) {
+    {
+      MutexLock lock(mutex_);
+      ended_ = why;
+      is_reading_ = true;
+    }
+    withdraw_all();
+    MutexLock lock(mutex_);
+    is_reading_ = false;
+  }
+  answer();
+  return is_alone ? Status() : why;
 }
 
 void ServedWriter::withdraw(std::uint64_t first) {
@@ -102,21 +126,22 @@ void ServedWriter::withdraw(std::uint64_t first) {
 // --- Messages.
 
 Status ServedWriter::take(Payload payload) {
+  Status status;
   {
     MutexLock lock(mutex_);
-    if (is_over_) return {};
+    if (is_over_ || !ended_.ok()) return {};
     if (is_held_back() || !unread_.empty()) {
       unread_bytes_ += bytes_of(payload);
-      if (unread_bytes_ > kUnreadBytesMax && !unread_.empty()) {
-        return resource_exhausted(
-            "a writer sent {} bytes while its items wait for their tables; the bound is {}",
-            unread_bytes_, kUnreadBytesMax);
+      if (unread_bytes_ <= kUnreadBytesMax || unread_.empty()) {
+        unread_.push_back(std::move(payload));
+        return {};
       }
-      unread_.push_back(std::move(payload));
-      return {};
+      status = resource_exhausted(
+          "a writer sent {} bytes while its items wait for their tables; the bound is {}",
+          unread_bytes_, kUnreadBytesMax);
     }
   }
-  return read(payload);
+  return status.ok() ? read(payload) : refuse(status);
 }
 
 void ServedWriter::read_waiting() {
@@ -137,17 +162,20 @@ void ServedWriter::read_waiting() {
 Status ServedWriter::read(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const insert_records::Head head, InsertMirror::head_of(payload));
   bool has_withdrawn = false;
+  Status status;
   {
     MutexLock lock(mutex_);
     has_withdrawn = !withdrawn_.empty();
     if (waiting_items_ > store_wire::kItemsUnderWayMax) {
-      return resource_exhausted("a writer has {} items that wait for their tables; the bound is {}",
-                                waiting_items_, store_wire::kItemsUnderWayMax);
+      status =
+          resource_exhausted("a writer has {} items that wait for their tables; the bound is {}",
+                             waiting_items_, store_wire::kItemsUnderWayMax);
     }
-    is_reading_ = true;
+    is_reading_ = status.ok();
   }
+  if (!status.ok()) return refuse(status);
   items_.clear();
-  Status status = mirror_.take(payload, items_);
+  status = mirror_.take(payload, items_);
   if (status.ok() && !items_.empty()) status = take_numbers(head.first_number);
   if (status.ok() && session_->settle(head.settled_below)) {
     store_->service->settle(session_id_, head.settled_below);
@@ -190,8 +218,9 @@ Status ServedWriter::read(const Payload& payload) {
     ++answer_.messages_taken;
   }
   if (free > 0 && store_->in_flight) store_->in_flight->give_back(free);
+  if (!status.ok()) return refuse(status);
   answer();
-  return status;
+  return {};
 }
 
 // A number that comes again would replace the request that waits under it.
@@ -329,8 +358,8 @@ void ServedWriter::on_inserted(std::uint64_t first, std::size_t count, const Ins
     }
     if (result.status.ok()) {
       confirm(first, count);
-    } else if (!is_left) {
-      answer_.failed.push_back({first, result.applied, result.status});
+    } else if (!is_left || !ended_.ok()) {
+      answer_.failed.push_back({first, result.applied, is_left ? ended_ : result.status});
     }
     answer_soon();
   }
@@ -371,7 +400,9 @@ void ServedWriter::answer() {
   {
     MutexLock lock(mutex_);
     is_answer_posted_ = false;
-    if (is_over_) return;
+    // The last answer is sent once the withdrawn items are decided: some may be in.
+    if (is_over_ || (!ended_.ok() && !waiting_.empty())) return;
+    answer.ended = ended_;
     answer.writer = number_;
     answer.messages_taken = answer_.messages_taken;
     answer.in.swap(answer_.in);

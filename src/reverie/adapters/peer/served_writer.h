@@ -32,6 +32,9 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
     virtual ~Owner() = default;
     // On the thread on which messages arrive.
     virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
+    // Whether its client knows that a writer may end alone: Inserted::ended, after which the owner
+    // calls end() and drops what the writer sends.
+    virtual bool ends_writers_alone() const { return false; }
     // Ends the connection after an error.
     virtual void end(const Status& why) = 0;
     // Runs `work` later on the thread on which messages arrive.
@@ -45,7 +48,8 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   // Its turn in its session begins now, or when the session's previous connection has left.
   // `ordinal` grows with each connection of the writer. False: there was a newer one.
   bool begin(std::uint64_t ordinal);
-  // An error ends the connection.
+  // An error ends the connection. A bound that the writer meets ends only the writer, if the client
+  // knows that: the waiting items are withdrawn, and the last answer says why.
   Status take(Payload payload);
   // Withdraws the waiting items of the request that begins with that number.
   void withdraw(std::uint64_t first);
@@ -61,6 +65,9 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
 
  private:
   Status read(const Payload& payload);
+  // Ends the writer if it may end alone. If not, returns the error.
+  Status refuse(const Status& why);
+  void withdraw_all();
   // The numbers of items_. DATA_LOSS if they do not follow those of the messages before.
   Status take_numbers(std::uint64_t first_number);
   void insert_at_once(std::size_t begin, std::size_t end, std::uint64_t first_number);
@@ -104,6 +111,7 @@ class ServedWriter final : public InsertCall, public std::enable_shared_from_thi
   bool is_reading_ REVERIE_GUARDED_BY(mutex_) = false;  // its end answers
   bool is_answer_posted_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
+  Status ended_ REVERIE_GUARDED_BY(mutex_);  // not ok: nothing more is read, and the rest withdrawn
   bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
   bool has_long_wait_ REVERIE_GUARDED_BY(mutex_) = false;
   std::deque<Payload> unread_ REVERIE_GUARDED_BY(mutex_);

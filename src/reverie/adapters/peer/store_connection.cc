@@ -58,9 +58,8 @@ void StoreConnection::note_idle() {
 
 bool StoreConnection::is_in_use() {
   if (unanswered_count_.load() > 0) return true;
-  if (std::ranges::any_of(writers_, [](const auto& it) { return it.second->is_waiting(); })) {
-    return true;
-  }
+  const auto is_waiting = [](const auto& it) { return it.second && it.second->is_waiting(); };
+  if (std::ranges::any_of(writers_, is_waiting)) return true;
   MutexLock lock(mutex_);
   return !leases_.empty();
 }
@@ -84,6 +83,9 @@ void StoreConnection::send_inserted(const store_wire::Inserted& inserted) {
   link_->send(
       {FrameKind::kAnswer, static_cast<std::uint64_t>(StoreCall::kInsert), 0, inserted.writer},
       store_wire::message_of(store_wire::write_inserted(inserted)));
+  if (!inserted.ended.ok()) {
+    if (const auto ended = std::exchange(writers_[inserted.writer], nullptr)) ended->end();
+  }
   is_in_use() ? mark_in_use() : note_idle();
 }
 
@@ -141,7 +143,9 @@ void StoreConnection::release(bool is_client_gone) {
     drop_unsent(drawn.table, std::move(drawn.batch));
   }
   for (const RequestId id : ids) store_->service->cancel(id);
-  for (const auto& [number, writer] : writers_) writer->end();
+  for (const auto& [number, writer] : writers_) {
+    if (writer) writer->end();
+  }
   writers_.clear();
   for (const auto& [id, sent] : unconfirmed) store_->service->receive(sent.table, sent.draws);
   place_ = nullptr;
@@ -210,6 +214,7 @@ Status StoreConnection::handle_handshake(const Frame& frame) {
                         ? "the server asks for a token and the client has none; give it token="
                         : "the client's token is not the server's");
     }
+    ends_writers_alone_ = resumption.receiver_session >= store_wire::kKnowsEndedWriters;
     stage_ = Stage::kOpen;
     note_idle();
     link_->trust();
@@ -233,7 +238,9 @@ Status StoreConnection::take(Frame frame) {
     const auto writer = writers_.find(head.writer);
     if (writer == writers_.end())
       return data_loss("an insert is of writer {}, which is not open", head.writer);
-    return writer->second->take(std::move(frame.message.payload));
+    // Kept: it may end here. What was sent before the client knew of its end is dropped.
+    const std::shared_ptr<ServedWriter> served = writer->second;
+    return served ? served->take(std::move(frame.message.payload)) : Status();
   }
   if (kind >= StoreCall::kOpenWriter) return take_note(kind, payload);
   if (!begin_request()) {
@@ -309,8 +316,9 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));
   const auto writer = writers_.find(note.writer);
   if (kind == StoreCall::kOpenWriter) {
-    if (writer != writers_.end()) return data_loss("writer {} is open already", note.writer);
-    if (writers_.size() == store_wire::kWritersMax) {
+    const bool is_known = writer != writers_.end();
+    if (is_known && writer->second) return data_loss("writer {} is open already", note.writer);
+    if (!is_known && writers_.size() == store_wire::kWritersMax) {
       return resource_exhausted("a client has more than {} writers", store_wire::kWritersMax);
     }
     if (!InsertSessions::is_id(note.session)) {
@@ -319,19 +327,19 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
     }
     const auto made = std::make_shared<ServedWriter>(store_, weak_from_this(), note.writer,
                                                      std::string(note.session));
-    writers_.emplace(note.writer, made);
+    writers_[note.writer] = made;
     if (made->begin(note.first)) return {};
     return unavailable("writer {} has had a newer connection", note.writer);
   }
   if (writer == writers_.end()) return {};  // it ended
   if (kind == StoreCall::kWithdraw) {
-    writer->second->withdraw(note.first);
+    if (writer->second) writer->second->withdraw(note.first);
     return {};
   }
   if (kind != StoreCall::kEndWriter) return data_loss("a request is of an unknown kind");
   const std::shared_ptr<ServedWriter> ended = std::move(writer->second);
   writers_.erase(writer);
-  ended->end();
+  if (ended) ended->end();
   if (!is_in_use()) note_idle();
   return {};
 }

@@ -51,6 +51,7 @@ class StoreConnection final : public StoreLinkEvents,
   void on_room() override;
   // ServedWriter::Owner
   void send_inserted(const store_wire::Inserted& inserted) override;
+  bool ends_writers_alone() const override { return ends_writers_alone_; }
   void end(const Status& why) override;
   void post(std::function<void()> work) override { link_->post(std::move(work)); }
 
@@ -141,6 +142,8 @@ class StoreConnection final : public StoreLinkEvents,
   std::atomic<Stage> stage_{Stage::kHello};
   Greeting own_greeting_;
   Greeting peer_greeting_;
+  bool ends_writers_alone_ = false;
+  // Null: ended by the server, until the client opens it again or ends it too.
   std::map<std::uint32_t, std::shared_ptr<ServedWriter>> writers_;
   bool had_request_ = false;
 
