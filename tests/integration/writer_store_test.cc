@@ -229,6 +229,42 @@ TEST(WriterAndStore, AnItemThatItsJournalCannotRecordFailsTheFlush) {
   }
 }
 
+TEST(WriterAndStore, APartOfACancelledInsertIsReportedOnceItIsDurable) {
+  std::string folder = ::testing::TempDir() + "/writer-store-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  std::atomic<bool> is_slow{false};
+  std::promise<void> let_go;
+  const std::shared_future<void> may_write = let_go.get_future();
+  testing::HookedFileSystem files(FileSystem::system());
+  files.before_append = [&](std::size_t) {
+    if (is_slow) may_write.wait();
+    return Status();
+  };
+  ServerOptions options;
+  options.checkpoints.emplace();
+  options.checkpoints->path = folder;
+  options.checkpoints->checkpointer.journal.durability = Durability::kSync;
+  options.checkpoints->checkpointer.files = &files;
+  const auto server = Server::open({queue(2)}, std::move(options)).value();
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 3; ++key) items.push_back(testing::make_item(key, 1.0));
+  is_slow = true;
+  InsertResult result;
+  std::atomic<bool> is_done{false};
+  ReplayService& service = *server->store();
+  const RequestId id = service.insert({"queue", items}, [&](InsertResult made) {
+    result = std::move(made);
+    is_done = true;
+  });
+  service.cancel(id);
+  EXPECT_FALSE(is_done) << "a client that sends it again would be told that two are in";
+  let_go.set_value();
+  ASSERT_TRUE(test::eventually([&] { return is_done.load(); }));
+  EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status.message();
+  EXPECT_EQ(result.applied, 2u);
+}
+
 // The fixed size of an item in its table, which these tests do not count.
 std::int64_t item_bytes() {
   return ChunkStore::item_bytes(testing::make_item(1, 1.0).trajectory.view());

@@ -26,9 +26,8 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
 
 bool Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                     InsertResult result) {
-  // A cancelled request is not confirmed: its caller has its answer already.
-  const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
-  if (log_ == nullptr || !is_confirmed || log_->is_durable(log_index_, position)) {
+  // Also if it was cancelled: its caller counts what was inserted as in the store.
+  if (log_ == nullptr || result.applied == 0 || log_->is_durable(log_index_, position)) {
     done(std::move(result));
     return true;
   }

@@ -277,7 +277,8 @@ class ReplayService {
   // Why its server does not answer now; ok if it does, or if there is none. May wait for a moment.
   virtual Status why_unreachable() { return {}; }
 
-  // Completes the request with CANCELLED and what was done so far; no effect once it has completed.
+  // Completes the request with CANCELLED and what was done so far, once that is as durable as the
+  // service promises; no effect once it has completed.
   virtual void cancel(RequestId id) = 0;
   // Completes all pending and all later requests with CANCELLED.
   virtual void close() = 0;
