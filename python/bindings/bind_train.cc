@@ -23,7 +23,9 @@
 #include "python/bindings/rpc.h"
 #include "reverie/agents/algorithms.h"
 #include "reverie/base/mutex.h"
+#include "reverie/calls/notice.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/learn/actor_messages.h"
 #include "reverie/learn/core_split.h"
 #include "reverie/learn/served_actors.h"
 #include "reverie/replay/local_service.h"
@@ -96,10 +98,12 @@ class PyTrainer {
 
   void raise_if_failed() const { unwrap(trainer().status()); }
 
-  void serve(RpcPeer& rpc) {
+  // Returns the number of the run, for those who join.
+  std::uint64_t serve(RpcPeer& rpc) {
     Trainer& trainer = this->trainer();
     served_ = unwrap(
         without_gil([&, &peer = rpc.shared_peer()] { return ServedActors::open(peer, trainer); }));
+    return served_->run();
   }
   // The number of active actors in other processes.
   std::size_t actors_elsewhere() const {
@@ -108,7 +112,9 @@ class PyTrainer {
   }
   void end_serving() {
     if (!trainer_->check_usable().ok()) return;
-    without_gil([&] { served_.reset(); });
+    // The interpreter's lock guards the pointer: another thread may ask for actors_elsewhere().
+    std::unique_ptr<ServedActors> served = std::move(served_);
+    without_gil([&] { served.reset(); });
   }
 
   void load_policy(const std::string& folder) const {
@@ -205,15 +211,34 @@ class PyTrainer {
   std::string saved_to_ REVERIE_GUARDED_BY(save_mutex_);
 };
 
+// Whether the learner has told this peer that the training is over.
+class PyTrainingEnd {
+ public:
+  explicit PyTrainingEnd(RpcPeer& rpc)
+      : end_(unwrap(Notice::open(rpc.shared_peer(), std::string(kTrainingEndFunction)))) {}
+  ~PyTrainingEnd() {
+    const GilReleased released;
+    end_.reset();
+  }
+  PyTrainingEnd(const PyTrainingEnd&) = delete;
+  PyTrainingEnd& operator=(const PyTrainingEnd&) = delete;
+
+  bool is_over() const { return end_->is_given(); }
+  const std::shared_ptr<Notice>& notice() const { return end_; }
+
+ private:
+  std::shared_ptr<Notice> end_;
+};
+
 // An actor of a training in another process.
 class PyRemoteActor {
  public:
-  PyRemoteActor(RpcPeer& rpc, const std::string& learner, std::uint64_t number,
-                const std::string& algorithm, const std::string& env_id, const Options& env_options,
-                const Options& options, nb::object source) {
+  PyRemoteActor(RpcPeer& rpc, const std::string& learner, std::uint64_t number, std::uint64_t run,
+                const PyTrainingEnd& end, const std::string& algorithm, const std::string& env_id,
+                const Options& env_options, const Options& options, nb::object source) {
     TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
     actor_ = unwrap(without_gil([&, &peer = rpc.shared_peer()] {
-      return open_remote_actor(std::move(plan), peer, learner, number);
+      return open_remote_actor(std::move(plan), peer, learner, number, run, end.notice());
     }));
   }
   ~PyRemoteActor() {
@@ -309,12 +334,17 @@ void bind_train(nb::module_& m) {
       .def("evaluations", &PyTrainer::evaluations)
       .def("best_policy", &PyTrainer::best_policy)
       .def("evaluate", &PyTrainer::evaluate, "policy"_a, "episodes"_a, "seed"_a);
+  nb::class_<PyTrainingEnd>(m, "TrainingEnd", "See ``reverie.agents.act``.")
+      .def(nb::init<RpcPeer&>(), "rpc"_a)
+      .def("is_over", &PyTrainingEnd::is_over);
   nb::class_<PyRemoteActor>(m, "RemoteActor", "See ``reverie.agents.act``.")
-      .def(nb::init<RpcPeer&, const std::string&, std::uint64_t, const std::string&,
-                    const std::string&, const Options&, const Options&, nb::object>(),
-           "rpc"_a, "learner"_a, "number"_a, "algorithm"_a, "env"_a, "env_options"_a, "options"_a,
-           "source"_a.none(),
-           nb::sig("def __init__(self, rpc: RpcPeer, learner: str, number: int, algorithm: str, "
+      .def(nb::init<RpcPeer&, const std::string&, std::uint64_t, std::uint64_t,
+                    const PyTrainingEnd&, const std::string&, const std::string&, const Options&,
+                    const Options&, nb::object>(),
+           "rpc"_a, "learner"_a, "number"_a, "run"_a, "end"_a, "algorithm"_a, "env"_a,
+           "env_options"_a, "options"_a, "source"_a.none(),
+           nb::sig("def __init__(self, rpc: RpcPeer, learner: str, number: int, run: int, "
+                   "end: TrainingEnd, algorithm: str, "
                    "env: str, env_options: dict[str, bool | int | float | str], "
                    "options: dict[str, bool | int | float | str], "
                    "source: object | None) -> None"))

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/agents/algorithms.h"
+#include "reverie/calls/notice.h"
 #include "reverie/calls/pending_call.h"
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/checkpointer.h"
@@ -21,6 +22,7 @@
 #include "reverie/learn/served_actors.h"
 #include "reverie/learn/step_report.h"
 #include "reverie/tensor/value_writer.h"
+#include "tests/support/eventually.h"
 #include "tests/support/late_calls.h"
 #include "tests/support/no_new_threads.h"
 #include "tests/support/refusal.h"
@@ -53,9 +55,11 @@ TrainPlan plan(std::int64_t steps) {
   return std::move(*made);
 }
 
-std::shared_ptr<Peer> peer_named(const std::string& name) {
+std::shared_ptr<Peer> peer_named(const std::string& name,
+                                 Duration dead_after = Peer::Options().dead_after) {
   Peer::Options options;
   options.name = name;
+  options.dead_after = dead_after;
   auto peer = Peer::make(options);
   EXPECT_TRUE(peer.ok());
   return std::move(*peer);
@@ -77,7 +81,7 @@ class RemoteActorsTest : public ::testing::Test {
   std::unique_ptr<RemoteActor> actor(std::uint64_t number) {
     auto peer = peer_named("actor-" + std::to_string(number));
     EXPECT_TRUE(peer->connect(address_).ok());
-    auto made = open_remote_actor(plan(steps_), std::move(peer), "learner", number);
+    auto made = open_remote_actor(plan(steps_), std::move(peer), "learner", number, served_->run());
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     return std::move(*made);
   }
@@ -171,7 +175,8 @@ TEST_F(RemoteActorsTest, ReportThatTheLearnerIsGone) {
 }
 
 // An actor's report of one step; the environment has two numbers and two actions.
-Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
+Payload report_of(float obs, std::int64_t action, float reward, bool is_over,
+                  const StepReport::Sender& sender = {9, 0}) {
   AgentSpec spec;
   spec.obs_width = 4;
   spec.action_count = 2;
@@ -193,7 +198,7 @@ Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
   step.truncated = {&truncated, 1};
   StepReport report(spec, 1);
   EXPECT_TRUE(report.add(step).ok());
-  return report.take(9, {});
+  return report.take(sender, {});
 }
 
 TEST_F(RemoteActorsTest, AreNotServedWithoutAThread) {
@@ -227,6 +232,95 @@ TEST_F(RemoteActorsTest, OnlyInvalidReportsAreRefused) {
                                      report_of(1, 1, 1, true), {in_time(10), false});
   EXPECT_EQ(good.kind, CallResult::Kind::kAnswer) << good.status.to_string();
   EXPECT_EQ(trainer_->progress().steps, 1u);
+}
+
+CallResult reported(Peer& peer, const StepReport::Sender& sender) {
+  return peer.sync("learner", std::string(kActorReportFunction), report_of(1, 1, 1, true, sender),
+                   {in_time(30), false});
+}
+
+// As many actors as there are places, from number `first` on, report at once.
+void expect_places(const std::shared_ptr<Peer>& peer, std::uint64_t first, std::uint64_t run) {
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (std::uint64_t i = 0; i < kOutsideActorsMax; ++i) {
+    calls.push_back(PendingCall::begin(peer, "learner", std::string(kActorReportFunction),
+                                       report_of(1, 1, 1, true, {first + i, run}), {})
+                        .value());
+  }
+  for (const auto& call : calls) {
+    ASSERT_TRUE(call->wait_until(in_time(30)));
+    EXPECT_EQ(call->result().kind, CallResult::Kind::kAnswer) << call->result().status.to_string();
+  }
+}
+
+// After a pause of the learner all actors have joined again, by other connections and with other
+// numbers, and their old places were heard just now.
+TEST_F(RemoteActorsTest, MayTakeThePlacesOfLostPeersAtOnce) {
+  train(1'000'000);
+  auto before = peer_named("before");
+  ASSERT_TRUE(before->connect(address_).ok());
+  auto after = peer_named("after");
+  ASSERT_TRUE(after->connect(address_).ok());
+  // All reports together are fewer steps than warmup_steps, so no actor has to wait.
+  expect_places(before, 0, served_->run());
+  expect_refused(reported(*after, {100, served_->run()}).status, StatusCode::kResourceExhausted,
+                 {"64 remote actors"});
+  before.reset();
+  ASSERT_TRUE(test::eventually([&] {
+    return std::ranges::none_of(learner_->peers(), [](const PeerInfo& other) {
+      return other.name == "before" && other.is_connected;
+    });
+  }));
+  expect_places(after, 100, served_->run());
+  expect_refused(reported(*after, {99, served_->run()}).status, StatusCode::kResourceExhausted,
+                 {"64 remote actors"});
+}
+
+// The learner that such an actor joined was killed, and another one has its name and address.
+TEST_F(RemoteActorsTest, JoinAgainWhenTheLearnerWasStartedAgain) {
+  train(1'000'000);
+  auto peer = peer_named("stranger");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  const std::uint64_t other = served_->run() + 1;
+  expect_refused(reported(*peer, {9, other}).status, StatusCode::kUnavailable, {"started"});
+  auto one = open_remote_actor(plan(steps_), peer, "learner", 0, other).value();
+  const Result<bool> end = one->run(in_time(30));
+  ASSERT_FALSE(end.ok());
+  expect_refused(end.status(), StatusCode::kUnavailable, {"started"});
+  EXPECT_EQ(trainer_->progress().steps, 0u);
+  EXPECT_EQ(served_->counts().actors, 0u);
+  const CallResult heard = reported(*peer, {9, served_->run()});
+  EXPECT_EQ(heard.kind, CallResult::Kind::kAnswer) << heard.status.to_string();
+  EXPECT_EQ(trainer_->progress().steps, 1u);
+}
+
+// One is within a long step, so its next report comes after the learner has ended; one has joined,
+// and makes its environments.
+TEST_F(RemoteActorsTest, AreToldThatTheTrainingIsClosedWithoutAReport) {
+  train(1'000'000);
+  auto stepping = actor(0);
+  ASSERT_TRUE(test::eventually([&] { return served_->counts().reports == 1; }));
+  auto joined = peer_named("joined");
+  auto reporting = peer_named("reporting");
+  std::vector<std::shared_ptr<Notice>> ends;
+  for (const auto& peer : {joined, reporting}) {
+    ends.push_back(Notice::open(peer, std::string(kTrainingEndFunction)).value());
+    ASSERT_TRUE(peer->connect(address_).ok());
+    const CallResult heard =
+        peer->sync("learner", std::string(kPingFunction), Payload(), {in_time(30), false});
+    ASSERT_EQ(heard.kind, CallResult::Kind::kAnswer) << heard.status.to_string();
+  }
+  // Reports are answered in order: the first one was told that the training goes on.
+  const CallResult heard = reported(*reporting, {1, served_->run()});
+  ASSERT_EQ(heard.kind, CallResult::Kind::kAnswer) << heard.status.to_string();
+  for (const auto& end : ends) EXPECT_FALSE(end->is_given());
+  served_->close();
+  learner_->close();
+  for (const auto& end : ends) EXPECT_TRUE(end->is_given());
+  const Result<bool> end = stepping->run(in_time(30));
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  EXPECT_TRUE(*end);
+  EXPECT_EQ(stepping->counts().steps, 0u);
 }
 
 // They may be served again before the closed object is destroyed, which leaves the new one alone.
@@ -406,9 +500,12 @@ TEST_F(RemoteActorsTest, GetAnAnswerToEachReportWhenTheTrainingIsClosed) {
 }
 
 // The handler of such a report was looked up before the training undefined it, and runs afterwards.
+// The training is closed on the learner's I/O thread, which hears no answers: that takes 1 s.
 TEST_F(RemoteActorsTest, GetAnAnswerToAReportThatIsHandledWhileTheTrainingIsClosed) {
+  constexpr Duration kDeadAfter = std::chrono::seconds(30);
+  learner_ = peer_named("learner", kDeadAfter);
   train(1'000'000);
-  auto peer = peer_named("stranger");
+  auto peer = peer_named("stranger", kDeadAfter);
   ASSERT_TRUE(peer->connect(address_).ok());
   const auto close = [&] { served_->close(); };
   for (const auto& call : test::late_calls(

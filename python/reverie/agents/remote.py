@@ -23,6 +23,7 @@ from reverie.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     NotFoundError,
+    ResourceExhaustedError,
     ReverieError,
     UnavailableError,
 )
@@ -49,7 +50,8 @@ class Acted(NamedTuple):
     policies: int
     """Versions of the policy that it took."""
     trainings: int
-    """How often it joined: 1, and more where the learner was lost and came back."""
+    """How often it joined: 1, and more where the learner was lost and came back; 0 if the training
+    was closed while it joined."""
 
 
 class Door:
@@ -66,7 +68,7 @@ class Door:
         """Serves from here on."""
         native = trainer._native
         try:
-            native.serve(self._rpc._native)
+            run = native.serve(self._rpc._native)
             numbers = itertools.count(native.progress()["steps"])
             described = {
                 "algorithm": trainer.algorithm,
@@ -75,6 +77,7 @@ class Door:
                 "env_backend": trainer.env_backend,
                 "env_timeout_s": trainer.env_timeout_s,
                 "settings": trainer.settings.options(),
+                "run": run,
             }
             self._rpc.define(_JOIN, lambda: {**described, "number": next(numbers)})
             try:
@@ -87,8 +90,10 @@ class Door:
 
     def close(self, trainer: Trainer) -> None:
         """Ends the actors too. Idempotent."""
-        trainer._native.end_serving()
-        self._rpc.close()
+        try:
+            trainer._native.end_serving()
+        finally:
+            self._rpc.close()
 
 
 def door_of(
@@ -125,10 +130,12 @@ def act(
         token: the training's.
         tls: the training's; None does not encrypt.
         env_backend: what steps the environments; None: as in the training.
-        patience_s: how long to wait for a learner that is not there yet, or was lost.
+        patience_s: how long to wait for a learner that is not there yet, was lost, or has as many
+            actors as it takes.
 
     Raises:
         UnavailableError: no learner came within ``patience_s``.
+        ResourceExhaustedError: for so long it had as many actors as it takes.
         EnvError: an environment cannot be made, or raised.
     """
     address = _checks.text("address", address, "127.0.0.1:4432")
@@ -147,6 +154,8 @@ def act(
         if now.trainings > 0:
             until = time.monotonic() + patience_s
         elif time.monotonic() >= until:
+            if isinstance(lost, ResourceExhaustedError):
+                raise lost
             raise UnavailableError(f"no training answers at {address}: {lost}") from None
         pause.wait(_TRY_AGAIN_S)
 
@@ -160,29 +169,44 @@ def _stay(
 ) -> tuple[Acted, ReverieError | None]:
     """Joins, and acts as long as that goes; what ended it, if that was not the training's end."""
     with Rpc(token=token, tls=tls) as rpc:
+        end = _reverie.TrainingEnd(rpc._native)  # first: a training may be closed at any time
         rpc.connect(address)
         try:
             joined = rpc.sync(LEARNER, _JOIN, timeout_s=join_s)
         except (UnavailableError, NotFoundError, DeadlineExceededError) as error:
-            return Acted(0, 0, 0, 0), error
+            return Acted(0, 0, 0, 0), None if end.is_over() else error
         try:
-            actor = _Actor(rpc, env_backend, joined)
+            actor = _Actor(rpc, env_backend, joined, end)
         except (UnavailableError, NotFoundError) as error:
+            if end.is_over():
+                return Acted(0, 0, 0, 1), None
             return Acted(0, 0, 0, 0), error
-        lost = None
+        lost: ReverieError | None = None
+        is_taken = True
         try:
             actor.run()
         except (UnavailableError, NotFoundError, CancelledError) as error:
             lost = error
+        except ResourceExhaustedError as error:  # the places of lost actors become free soon
+            lost = error
+            is_taken = False
         finally:
             counts = actor.close()
-    return Acted(counts["steps"], counts["episodes"], counts["policies"], 1), lost
+    steps = counts["steps"]
+    joins = 1 if is_taken or steps > 0 else 0
+    return Acted(steps, counts["episodes"], counts["policies"], joins), lost
 
 
 class _Actor:
     """One stay at a training."""
 
-    def __init__(self, rpc: Rpc, env_backend: str | None, joined: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        rpc: Rpc,
+        env_backend: str | None,
+        joined: dict[str, Any],
+        end: _reverie.TrainingEnd,
+    ) -> None:
         settings = joined["settings"]
         options, self._source = env_source(
             joined["env"],
@@ -199,6 +223,8 @@ class _Actor:
                     rpc._native,
                     LEARNER,
                     joined["number"],
+                    joined.get("run", 0),  # learners of earlier versions have none
+                    end,
                     joined["algorithm"],
                     joined["env"],
                     options if self._source is None else {},

@@ -178,12 +178,16 @@ Status load_policy(Trainer& trainer, const std::string& folder, FileSystem& file
 }
 
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
-                                                       std::string learner, std::uint64_t number) {
+                                                       std::string learner, std::uint64_t number,
+                                                       std::uint64_t run,
+                                                       std::shared_ptr<Notice> end) {
   RemoteActorParts parts;
   REVERIE_ASSIGN_OR_RETURN(parts.agent, make_agent(plan.algorithm, plan.spec, plan.settings));
   parts.peer = std::move(peer);
   parts.learner = std::move(learner);
   parts.number = number;
+  parts.run = run;
+  parts.end = std::move(end);
   parts.settings = std::move(plan.settings);
   parts.make_envs = std::move(plan.make_envs);
   return RemoteActor::open(std::move(parts));

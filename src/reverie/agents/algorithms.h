@@ -75,9 +75,12 @@ Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string
 inline constexpr std::size_t kOutsideActorsMax = 64;
 Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan,
                                                       const std::string& resume = {});
-// An actor of such a training, which was planned with the same arguments.
+// An actor of such a training, which was planned with the same arguments. `run` and `end` as in
+// RemoteActorParts.
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
-                                                       std::string learner, std::uint64_t number);
+                                                       std::string learner, std::uint64_t number,
+                                                       std::uint64_t run = 0,
+                                                       std::shared_ptr<Notice> end = nullptr);
 // The same in a store of the caller's, which must have plan.tables.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);

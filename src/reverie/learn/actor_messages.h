@@ -11,6 +11,9 @@ namespace reverie {
 
 // The function of the learner's peer that takes a StepReport; it answers once the actor may go on.
 inline constexpr std::string_view kActorReportFunction = "reverie.train.report";
+// The function of an actor's peer that the learner calls when the training is over: a Notice. So
+// actors know that within a long step too.
+inline constexpr std::string_view kTrainingEndFunction = "reverie.train.over";
 
 struct ActorOrder {
   std::uint64_t steps = 0;   // of all actors

@@ -31,6 +31,12 @@ RemoteActor::~RemoteActor() {
 Result<std::unique_ptr<RemoteActor>> RemoteActor::open(RemoteActorParts parts) {
   std::unique_ptr<RemoteActor> actor(new RemoteActor(std::move(parts)));
   const RemoteActorParts& own = actor->parts_;
+  actor->end_ = own.end;
+  if (!actor->end_) {
+    REVERIE_ASSIGN_OR_RETURN(actor->end_,
+                             Notice::open(own.peer, std::string(kTrainingEndFunction)));
+  }
+  if (actor->end_->is_given()) return unavailable("the training of '{}' is over", own.learner);
   const std::uint64_t seed = own.settings.seed.value_or(0);
   // Those of the actors in the learner's process come first.
   const std::uint64_t number = own.settings.actors + 1 + own.number;
@@ -59,7 +65,7 @@ Status RemoteActor::begin_report() {
   reported_episodes_ += episodes.size();
   REVERIE_ASSIGN_OR_RETURN(
       report_, PendingCall::begin(parts_.peer, parts_.learner, std::string(kActorReportFunction),
-                                  steps_->take(parts_.number, episodes), {}));
+                                  steps_->take({parts_.number, parts_.run}, episodes), {}));
   ++counts_.reports;
   return {};
 }
@@ -101,15 +107,18 @@ Result<bool> RemoteActor::run(TimePoint until) {
     if (is_stopped_) return cancelled("the actor was stopped");
     if (report_) {
       const TimePoint look = std::min(until, clock.now() + kInterruptInterval);
-      REVERIE_ASSIGN_OR_RETURN(const bool is_answered, finish_report(look));
-      if (!is_answered && look < until) continue;
-      if (!is_answered) return false;
+      const Result<bool> is_answered = finish_report(look);
+      if (end_->is_given()) return true;  // and the learner is perhaps gone
+      if (!is_answered.ok()) return is_answered.status();
+      if (!*is_answered && look < until) continue;
+      if (!*is_answered) return false;
     }
-    if (order_.is_over) return true;
+    if (order_.is_over || end_->is_given()) return true;
     const std::uint64_t unreported = steps_->count() * loop_->env_count();
     REVERIE_RETURN_IF_ERROR(loop_->step(*policy_.parameters, order_.steps + unreported));
     counts_.steps += loop_->env_count();
     counts_.episodes = log_.count();
+    if (end_->is_given()) return true;
     const TimePoint now = clock.now();
     if (unreported + loop_->env_count() >= kReportSteps ||
         steps_->count() == StepReport::kStepsMax || now - reported_at_ >= kReportInterval) {

@@ -14,6 +14,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
+#include "reverie/calls/notice.h"
 #include "reverie/calls/pending_call.h"
 #include "reverie/learn/actor_envs.h"
 #include "reverie/learn/actor_loop.h"
@@ -30,7 +31,11 @@ struct RemoteActorParts {
   std::shared_ptr<Peer> peer;  // connected, so that it finds the learner
   std::string learner;         // the name of its peer
   std::uint64_t number = 0;    // of this actor; equal numbers would act alike
-  TrainSettings settings;      // the training's, all of them
+  std::uint64_t run = 0;       // ServedActors::run(); 0: any
+  // kTrainingEndFunction of that peer. Without a value open() makes it: then an end that was told
+  // before is missed.
+  std::shared_ptr<Notice> end = nullptr;
+  TrainSettings settings;  // the training's, all of them
   std::unique_ptr<Agent> agent;
   EnvMaker make_envs;
 };
@@ -45,12 +50,13 @@ class RemoteActor {
     std::uint64_t reports = 0;
   };
 
-  // Errors of the environments or the peer.
+  // Errors of the environments or the peer; UNAVAILABLE if the training is over.
   static Result<std::unique_ptr<RemoteActor>> open(RemoteActorParts parts);
   ~RemoteActor();
 
   // Acts until `until`: false; or until the training is over: true. UNAVAILABLE if the learner
-  // cannot be reached, CANCELLED after stop(); else the environments' error.
+  // cannot be reached, or was started again: join again. RESOURCE_EXHAUSTED if it has no place for
+  // this actor, CANCELLED after stop(); else the environments' error.
   Result<bool> run(TimePoint until);
   // Ends current and future run() calls soon. Any thread.
   void stop() { is_stopped_ = true; }
@@ -65,6 +71,7 @@ class RemoteActor {
   Status gone();
 
   const RemoteActorParts parts_;
+  std::shared_ptr<Notice> end_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<WeightsSource> policies_;
   nn::PublishedParameters::Version policy_;

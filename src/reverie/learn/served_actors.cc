@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +13,7 @@
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
 #include "reverie/base/start_thread.h"
 #include "reverie/learn/actor_messages.h"
 #include "reverie/learn/policy_channel.h"
@@ -25,17 +28,30 @@ constexpr Duration kPublishInterval = std::chrono::milliseconds(10);
 constexpr Duration kSilence = std::chrono::seconds(2);
 // How long to wait until actors may continue, before other reports are read.
 constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
-// How long close() waits for the next reports of its actors. An actor reports at least after each
-// step that is longer than 20 ms, so this is for slow environments and for actors that have died.
-constexpr Duration kLastReports = std::chrono::seconds(1);
+// How long close() waits until its actors know. A peer answers in a moment, so this is for actors
+// that have died or cannot be reached, and for the next reports of those of older versions.
+constexpr Duration kLastAnswers = std::chrono::seconds(1);
 constexpr std::size_t kReportsMax = 4096;
+
+// The number of the actor that reports to this run.
+Result<std::uint64_t> reporter(const Payload& report, std::uint64_t run) {
+  REVERIE_ASSIGN_OR_RETURN(const StepReport::Sender sender, StepReport::sender_of(report));
+  if (sender.run == run || sender.run == 0) return sender.actor;
+  return unavailable("the learner that this actor joined has ended, and another one was started");
+}
+
+void fail(const Peer::Answerer& answerer, InboundId request, const Status& why) {
+  answerer.fail(request, {why.code(), "", why.message(), ""});
+}
 
 }  // namespace
 
-class ServedActors::Impl {
+class ServedActors::Impl : public std::enable_shared_from_this<ServedActors::Impl> {
  public:
-  Impl(Peer::Answerer answerer, Trainer& trainer, std::unique_ptr<Weights> weights)
-      : answerer_(std::move(answerer)),
+  // `peer` outlives close().
+  Impl(Peer& peer, Trainer& trainer, std::unique_ptr<Weights> weights)
+      : peer_(peer),
+        answerer_(peer.answerer()),
         trainer_(trainer),
         weights_(std::move(weights)),
         places_(trainer.outside_actors_max()) {}
@@ -43,29 +59,29 @@ class ServedActors::Impl {
   Status check_fork() const { return fork_guard_.check("served actors"); }
   Status start() {
     REVERIE_RETURN_IF_ERROR(publish());
-    REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("served actors", [this] { run(); }));
+    REVERIE_ASSIGN_OR_RETURN(thread_, start_thread("served actors", [this] { serve(); }));
     return {};
   }
 
+  std::uint64_t run() const { return run_; }
+
   // On the peer's I/O thread, which must not wait; an insert into the table may wait while it is
   // saved.
-  void on_report(Request request) {
+  void on_report(Request request, std::uint64_t number) {
+    Report report{{request.id, {number, request.caller}}, std::move(request.message.payload)};
     Status full;
-    bool is_closed = false;
     {
       MutexLock lock(mutex_);
-      is_closed = is_closed_;
-      if (!is_closed && reports_.size() + waiting_.size() < kReportsMax) {
-        reports_.push_back(std::move(request));
+      if (!is_closed_ && reports_.size() + waiting_.size() < kReportsMax) {
+        ++report_count_;
+        reports_.push_back(std::move(report));
         changed_.notify_all();
         return;
       }
-      if (!is_closed) full = resource_exhausted("{} reports wait already", reports_.size());
+      if (!is_closed_) full = resource_exhausted("{} reports wait already", reports_.size());
     }
-    if (!is_closed) return fail(request.id, full);
-    const Result<std::uint64_t> actor = StepReport::actor_of(request.message.payload);
-    if (!actor.ok()) return fail(request.id, actor.status());
-    answer({request.id, *actor}, over());
+    if (!full.ok()) return fail(answerer_, report.from.request, full);
+    answer(report.from, over());
   }
 
   void on_withdrawn(InboundId request) {
@@ -92,9 +108,10 @@ class ServedActors::Impl {
       is_closed_ = true;
       changed_.notify_all();
     }
-    if (thread_.joinable()) thread_.join();
+    const bool was_served = thread_.joinable();
+    if (was_served) thread_.join();
     end_reports();
-    wait_until_told();
+    if (was_served) tell_peers();
     // They share the peer, which must not end on its I/O thread, where this object may end.
     weights_.reset();
   }
@@ -107,15 +124,24 @@ class ServedActors::Impl {
   }
 
  private:
+  struct Actor {
+    std::uint64_t number = 0;
+    std::string peer;
+    bool operator==(const Actor&) const = default;
+  };
   struct Place {
     bool is_taken = false;
-    std::uint64_t actor = 0;
+    Actor actor;
     TimePoint heard{};
     bool is_told = false;  // that the training is over
   };
   struct Waiting {
     InboundId request;
-    std::uint64_t actor = 0;
+    Actor actor;
+  };
+  struct Report {
+    Waiting from;
+    Payload payload;
   };
   class CountedSink final : public StepSink {
    public:
@@ -154,10 +180,10 @@ class ServedActors::Impl {
   }
 
   // Reads reports, publishes weights periodically, and answers reports that had to wait.
-  void run() {
+  void serve() {
     Clock& clock = Clock::system();
     while (true) {
-      std::vector<Request> reports;
+      std::vector<Report> reports;
       bool is_waited_for = false;
       {
         MutexLock lock(mutex_);
@@ -168,7 +194,7 @@ class ServedActors::Impl {
         reports.swap(reports_);
         is_waited_for = !waiting_.empty();
       }
-      for (const Request& report : reports) read(report);
+      for (const Report& report : reports) read(report);
       // If a version cannot be published, a later one will be.
       if (const TimePoint now = clock.now(); now >= publish_at_) {
         (void)publish();
@@ -183,17 +209,16 @@ class ServedActors::Impl {
   // Answers all that is left: a caller would wait for it as long as there is a connection. Requires
   // that the thread has ended.
   void end_reports() {
-    std::vector<Request> reports;
+    std::vector<Report> reports;
     {
       MutexLock lock(mutex_);
       reports.swap(reports_);
     }
-    for (const Request& report : reports) {
-      const Result<std::uint64_t> actor = take_steps(report.message.payload);
-      if (!actor.ok()) {
-        fail(report.id, actor.status());
+    for (const Report& report : reports) {
+      if (const Status taken = take_steps(report); !taken.ok()) {
+        fail(answerer_, report.from.request, taken);
       } else {
-        answer({report.id, *actor}, over());
+        answer(report.from, over());
       }
     }
     answer_waiting(over());
@@ -209,15 +234,45 @@ class ServedActors::Impl {
     changed_.notify_all();
   }
 
-  // Actors that are between two reports are told by the answer to the next one. Otherwise they
-  // would believe that the learner was lost, and wait for it to return.
-  void wait_until_told() {
+  // Otherwise actors would believe that the learner was lost, and wait for it to return. All peers
+  // are told, since some may have joined and not reported yet; those that do not act have no such
+  // function. Actors of older versions have none either: the answer to their next report tells
+  // them.
+  void tell_peers() {
     Clock& clock = Clock::system();
-    const TimePoint until = clock.now() + kLastReports;
+    const TimePoint until = clock.now() + kLastAnswers;
+    for (const std::string& name : connected_peers()) {
+      {
+        MutexLock lock(mutex_);
+        ++unanswered_;
+      }
+      const auto on_answer = [weak = weak_from_this(), name](const CallResult& result) {
+        const bool is_told = result.kind == CallResult::Kind::kAnswer;
+        if (const auto actors = weak.lock()) actors->on_told(name, is_told);
+      };
+      const Status called =
+          peer_.call(name, std::string(kTrainingEndFunction), {}, {until}, on_answer).status();
+      if (!called.ok()) on_told(name, false);
+    }
     MutexLock lock(mutex_);
-    while (has_actors_to_tell(clock.now()) && clock.now() < until) {
+    while ((unanswered_ > 0 || has_actors_to_tell(clock.now())) && clock.now() < until) {
       (void)clock.wait_until(changed_, mutex_, until);
     }
+  }
+  void on_told(const std::string& peer, bool is_told) {
+    MutexLock lock(mutex_);
+    --unanswered_;
+    for (Place& place : places_) {
+      if (is_told && place.actor.peer == peer) place.is_told = true;
+    }
+    changed_.notify_all();
+  }
+  std::set<std::string> connected_peers() const {
+    std::set<std::string> names;
+    for (const PeerInfo& peer : peer_.peers()) {
+      if (peer.is_connected) names.insert(peer.name);
+    }
+    return names;
   }
   bool has_actors_to_tell(TimePoint now) const REVERIE_REQUIRES(mutex_) {
     return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
@@ -226,38 +281,50 @@ class ServedActors::Impl {
   }
 
   // Inserts the steps into the table, and answers now or once the actor may continue.
-  void read(const Request& request) {
-    const Result<std::uint64_t> actor = take_steps(request.message.payload);
-    if (!actor.ok()) return fail(request.id, actor.status());
-    if (trainer_.may_collect()) return answer({request.id, *actor}, order());
+  void read(const Report& report) {
+    const Status taken = take_steps(report);
+    if (!taken.ok()) return fail(answerer_, report.from.request, taken);
+    if (trainer_.may_collect()) return answer(report.from, order());
     MutexLock lock(mutex_);
-    waiting_.push_back({request.id, *actor});
+    waiting_.push_back(report.from);
   }
 
-  // The actor whose report it is.
-  Result<std::uint64_t> take_steps(const Payload& payload) {
-    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t actor, StepReport::actor_of(payload));
-    REVERIE_ASSIGN_OR_RETURN(const std::size_t place, place_of(actor));
+  Status take_steps(const Report& report) {
+    REVERIE_ASSIGN_OR_RETURN(const std::size_t place, place_of(report.from.actor));
     Status status;
     trainer_.collect([&] {
       CountedSink sink(trainer_.outside_replay(place));
       const std::size_t env_count = trainer_.settings().envs_per_actor;
       Result<StepReport::Read> read =
-          StepReport::read(payload, trainer_.agent().spec(), env_count, sink);
+          StepReport::read(report.payload, trainer_.agent().spec(), env_count, sink);
       status = read.status();
       // Steps in the table count, even those of an incomplete report.
       Trainer::OutsideSteps inserted{sink.count() * env_count, {}};
       if (read.ok()) inserted.episodes = std::move(read->episodes);
       return inserted;
     });
-    if (!status.ok()) return status;
-    return actor;
+    return status;
+  }
+
+  // After a pause of the learner, actors have joined again whose old places were heard just now.
+  Result<std::size_t> place_of(const Actor& actor) {
+    if (const std::optional<std::size_t> place = take_place(actor)) return *place;
+    free_places_of_lost_peers();
+    if (const std::optional<std::size_t> place = take_place(actor)) return *place;
+    return resource_exhausted("the training has {} remote actors, which is its maximum",
+                              trainer_.outside_actors_max());
+  }
+  void free_places_of_lost_peers() {
+    const std::set<std::string> connected = connected_peers();
+    MutexLock lock(mutex_);
+    for (Place& place : places_) {
+      if (!connected.contains(place.actor.peer)) place.is_taken = false;
+    }
   }
 
   // That of the actor, else one that is free, or whose actor was silent for longest.
-  Result<std::size_t> place_of(std::uint64_t actor) {
+  std::optional<std::size_t> take_place(const Actor& actor) {
     MutexLock lock(mutex_);
-    ++report_count_;
     const TimePoint now = Clock::system().now();
     std::size_t best = places_.size();
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -269,10 +336,7 @@ class ServedActors::Impl {
       const bool is_free = !place.is_taken || place.heard + kSilence < now;
       if (is_free && (best == places_.size() || place.heard < places_[best].heard)) best = i;
     }
-    if (best == places_.size()) {
-      return resource_exhausted("the training has {} remote actors, which is its maximum",
-                                places_.size());
-    }
+    if (best == places_.size()) return std::nullopt;
     places_[best] = {true, actor, now, false};
     return best;
   }
@@ -286,11 +350,9 @@ class ServedActors::Impl {
     for (const Waiting& report : waiting) answer(report, order);
   }
 
-  void fail(InboundId request, const Status& why) const {
-    answerer_.fail(request, {why.code(), "", why.message(), ""});
-  }
-
   const ForkGuard fork_guard_;
+  const std::uint64_t run_ = (random_seed() >> 1) | 1;  // fits a signed number, and is not 0
+  Peer& peer_;                                          // the thread's and close()'s
   const Peer::Answerer answerer_;
   Trainer& trainer_;
   std::unique_ptr<Weights> weights_;  // the thread's, until close()
@@ -300,9 +362,10 @@ class ServedActors::Impl {
   mutable Mutex mutex_;
   CondVar changed_;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<Request> reports_ REVERIE_GUARDED_BY(mutex_);  // to be read
+  std::vector<Report> reports_ REVERIE_GUARDED_BY(mutex_);   // to be read
   std::vector<Waiting> waiting_ REVERIE_GUARDED_BY(mutex_);  // until actors may go on
   std::vector<Place> places_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t unanswered_ REVERIE_GUARDED_BY(mutex_) = 0;  // calls that tell
   std::uint64_t report_count_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t published_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
@@ -315,11 +378,14 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
   REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
                            Weights::make(peer, {std::string(kPolicyWeights), {}, true}));
   const Peer::Answerer answerer = peer->answerer();
-  auto impl = std::make_shared<Impl>(answerer, trainer, std::move(weights));
+  auto impl = std::make_shared<Impl>(*peer, trainer, std::move(weights));
   const std::string function(kActorReportFunction);
   const std::weak_ptr<Impl> weak = impl;
-  REVERIE_RETURN_IF_ERROR(peer->define(function, [weak, answerer](Request request) {
-    if (const auto actors = weak.lock()) return actors->on_report(std::move(request));
+  const std::uint64_t run = impl->run();
+  REVERIE_RETURN_IF_ERROR(peer->define(function, [weak, answerer, run](Request request) {
+    const Result<std::uint64_t> actor = reporter(request.message.payload, run);
+    if (!actor.ok()) return fail(answerer, request.id, actor.status());
+    if (const auto actors = weak.lock()) return actors->on_report(std::move(request), *actor);
     answerer.answer(request.id, encode(Impl::over()));
   }));
   peer->add_withdrawn(weak, [weak](InboundId request) {
@@ -338,6 +404,10 @@ ServedActors::~ServedActors() {
 
 ServedActors::Counts ServedActors::counts() const {
   return impl_->counts();
+}
+
+std::uint64_t ServedActors::run() const {
+  return impl_->run();
 }
 
 void ServedActors::close() {

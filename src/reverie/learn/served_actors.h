@@ -10,7 +10,8 @@
 // caught up. If an actor dies, its steps since its last report are lost.
 //
 // Each actor has a replay buffer of the table, whose streams are its environments. An actor that
-// was silent for a while loses it; the next actor's steps there do not continue its episodes.
+// was silent for a while loses it, and so does one whose peer is not connected if there is no
+// other; the next actor's steps there do not continue its episodes.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +42,11 @@ class ServedActors {
   ServedActors& operator=(const ServedActors&) = delete;
 
   Counts counts() const;
-  // Tells the actors that the training is over, in answers to their reports; waits up to 1 s for the
-  // reports of those that are stepping. Idempotent.
+  // A number that is drawn for each object. Actors get it when they join, and their reports carry
+  // it: UNAVAILABLE for another object's, as of a learner that was started again meanwhile.
+  std::uint64_t run() const;
+  // Tells all connected peers that the training is over (kTrainingEndFunction), and the actors in
+  // answers to their reports. Waits until they know, but at most 1 s. Idempotent.
   void close();
 
   class Impl;

@@ -68,12 +68,13 @@ Status StepReport::add(const StepArrays& step) {
   return {};
 }
 
-Payload StepReport::take(std::uint64_t actor, std::span<const EpisodeRecord> episodes) {
+Payload StepReport::take(const Sender& sender, std::span<const EpisodeRecord> episodes) {
   std::vector<std::byte> head;
   ByteWriter out(head);
-  out.u64(actor).u64(count_).u64(finals_.size() / std::max<std::size_t>(spec_.obs_width, 1));
+  out.u64(sender.actor).u64(count_).u64(finals_.size() / std::max<std::size_t>(spec_.obs_width, 1));
   out.u64(episodes.size());
   for (const EpisodeRecord& episode : episodes) out.f64(episode.episode_return).u64(episode.length);
+  if (sender.run != 0) out.u64(sender.run);  // a learner that tells none expects none
   Payload payload;
   ValueWriter writer(payload);
   writer.begin(ValueKind::kTuple, 1);
@@ -106,14 +107,25 @@ Result<std::span<const std::byte>> head_of(const Payload& payload) {
   return head;
 }
 
+// After the episodes.
+void read_run(ByteReader& in, StepReport::Sender& sender) {
+  if (in.left() > 0) sender.run = in.u64();
+}
+
 }  // namespace
 
-Result<std::uint64_t> StepReport::actor_of(const Payload& payload) {
+Result<StepReport::Sender> StepReport::sender_of(const Payload& payload) {
+  constexpr std::uint64_t kCountBytes = 16;  // of steps and ends
+  constexpr std::uint64_t kEpisodeBytes = 16;
   REVERIE_ASSIGN_OR_RETURN(const auto head, head_of(payload));
   ByteReader in(head);
-  const std::uint64_t actor = in.u64();
-  if (!in.ok()) return data_loss("a report of steps has {} bytes", head.size());
-  return actor;
+  Sender sender;
+  sender.actor = in.u64();
+  (void)in.raw(kCountBytes);
+  (void)in.raw(std::min<std::uint64_t>(in.u64(), kEpisodesMax) * kEpisodeBytes);
+  read_run(in, sender);
+  if (!in.is_done()) return data_loss("a report of steps begins with {} bytes", head.size());
+  return sender;
 }
 
 Result<StepReport::Read> StepReport::read(const Payload& payload, const AgentSpec& spec,
@@ -121,7 +133,7 @@ Result<StepReport::Read> StepReport::read(const Payload& payload, const AgentSpe
   REVERIE_ASSIGN_OR_RETURN(const auto head, head_of(payload));
   ByteReader in(head);
   Read read;
-  read.actor = in.u64();
+  read.sender.actor = in.u64();
   const std::uint64_t count = in.u64();
   const std::uint64_t final_count = in.u64();
   const std::uint64_t episode_count = in.u64();
@@ -139,6 +151,7 @@ Result<StepReport::Read> StepReport::read(const Payload& payload, const AgentSpe
       return data_loss("an actor reports the return {}; it must be finite", episode.episode_return);
     }
   }
+  read_run(in, read.sender);
   if (!in.is_done()) return data_loss("a report of steps is cut short");
 
   std::span<const std::byte> data;

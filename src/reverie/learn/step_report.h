@@ -34,14 +34,18 @@ class StepReport final : public StepSink {
   // RESOURCE_EXHAUSTED beyond kStepsMax.
   Status add(const StepArrays& step) override;
   // Returns the report as a message, and starts a new one.
-  Payload take(std::uint64_t actor, std::span<const EpisodeRecord> episodes);
+  struct Sender {
+    std::uint64_t actor = 0;
+    std::uint64_t run = 0;  // of the learner (served_actors.h); 0: from a version that has none
+  };
+  Payload take(const Sender& sender, std::span<const EpisodeRecord> episodes);
 
   // The receiver's side. DATA_LOSS if it is not a report for such environments.
   struct Read {
-    std::uint64_t actor = 0;
+    Sender sender;
     std::vector<EpisodeRecord> episodes;  // `step` is not set
   };
-  static Result<std::uint64_t> actor_of(const Payload& payload);
+  static Result<Sender> sender_of(const Payload& payload);
   // Passes each step to `sink`, and returns its error.
   static Result<Read> read(const Payload& payload, const AgentSpec& spec, std::size_t env_count,
                            StepSink& sink);
