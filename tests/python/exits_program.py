@@ -586,10 +586,16 @@ simple(
 simple("Trainer.address", lambda _w: with_new(trainer, lambda made: made.address))
 
 
+def served_trainer():
+    return reverie.agents.Trainer("dqn", "CartPole-v1", ENDLESS, listen="127.0.0.1:0")
+
+
+simple("Trainer.__del__", lambda _w: with_new(served_trainer, lambda made: made.__del__()))
+
+
 @case("act")
 def _(_w):
-    made = reverie.agents.Trainer("dqn", "CartPole-v1", ENDLESS, listen="127.0.0.1:0")
-    made.start()
+    made = running(served_trainer)
     return lambda: reverie.agents.act(made.address)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reverie import _checks, _reverie
-from reverie._closing import Scoped
+from reverie._closing import Scoped, close_in_del
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents.envs import env_source, raised_by
@@ -72,7 +72,7 @@ def _env_count(algorithm: str, settings: TrainSettings) -> int:
     return int(_reverie.checked_settings(algorithm, settings.options())["envs_per_actor"])
 
 
-# A thread of the library must not outlive what it works with.
+# A thread of the library must not outlive what it works with, and actors elsewhere are told.
 _running: weakref.WeakSet[Trainer] = weakref.WeakSet()
 
 
@@ -81,6 +81,7 @@ def _stop_all() -> None:
     for trainer in list(_running):
         with contextlib.suppress(FailedPreconditionError):  # in a forked child there are no threads
             trainer.stop()
+            trainer._close_door()
 
 
 class Trainer(ProcessBound, Scoped):
@@ -314,10 +315,17 @@ class Trainer(ProcessBound, Scoped):
             self.stop()
         finally:
             self._native.release()
-            if self._door is not None:
-                self._door.close(self)
+            self._close_door()
             if self._source is not None:
                 self._source.close()
+
+    def _close_door(self) -> None:
+        if self._door is not None:
+            self._door.close(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            close_in_del(self._close_door)
 
     def __repr__(self) -> str:
         return f"Trainer({self.algorithm!r}, {self.env!r}, {self.settings!r})"
