@@ -213,10 +213,10 @@ def test_a_wait_names_the_reason_why_no_version_came():
         actor.connect(learner.listen())
         published = reverie.Weights(learner, "w")
         taken = reverie.Weights(actor, "w", sources=["learner"])
-        with pytest.raises(reverie.errors.DeadlineExceededError, match="or above yet$"):
+        with pytest.raises(reverie.errors.DeadlineExceededError, match=r"or above yet$"):
             taken.wait(timeout_s=0.5)
         published.close()
         learner.close()
-        with pytest.raises(reverie.errors.DeadlineExceededError, match="or above yet: .*learner"):
+        with pytest.raises(reverie.errors.DeadlineExceededError, match=r"or above yet: .*learner"):
             taken.wait(timeout_s=2.0)
         taken.close()
