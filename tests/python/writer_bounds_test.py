@@ -60,6 +60,7 @@ def expect_that_all_arrive(client, writer):
     writer.close()
 
 
+@pytest.mark.filterwarnings("ignore:a writer was dropped:ResourceWarning")
 def test_a_writer_that_meets_a_bound_ends_no_other_call_of_its_client(protocol):
     limits = reverie.ServerLimits(bytes_in_flight=16 * MIB)
     with reverie.Server(tables(), limits=limits) as server:

@@ -118,16 +118,24 @@ void WeightsCore::advance(InquiryId id, TimePoint now) {
   out.deadline = inquiry.is_followed ? now + kFollowTime : inquiry.deadline;
   // A call to an unreachable peer waits for it, while others may be reachable.
   const bool has_others = inquiry.route.size() > 1 || may_try_others;
-  if (has_others && options_.is_connected && !options_.is_connected(to)) {
+  if (has_others && is_out_of_reach(to)) {
     out.deadline = std::min(out.deadline, now + kReachTime);
   }
   outgoing_.push_back(std::move(out));
 }
 
 Status WeightsCore::too_late(const Inquiry& inquiry) const {
-  const std::string why = inquiry.last.ok() ? "" : ": " + inquiry.last.message();
+  std::string why = inquiry.last.ok() ? "" : ": " + inquiry.last.message();
+  const auto call = calls_.find(inquiry.ticket);
+  if (call != calls_.end() && is_out_of_reach(call->second.second)) {
+    why = format(": '{}' cannot be reached", call->second.second);
+  }
   return deadline_exceeded("weights '{}' have no version of {} or above yet{}", options_.name,
                            inquiry.at_least, why);
+}
+
+bool WeightsCore::is_out_of_reach(const std::string& peer) const {
+  return options_.is_connected && !options_.is_connected(peer);
 }
 
 Status WeightsCore::too_late(InquiryId ask) const {
@@ -178,7 +186,10 @@ void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, Ti
   if (result.kind != CallResult::Kind::kAnswer) {
     // If the source waits and has no newer version, that is not its fault.
     const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
-    if (inquiry.waits && is_late && now >= inquiry.deadline) return end(id, too_late(inquiry));
+    if (inquiry.waits && is_late && now >= inquiry.deadline) {
+      if (is_out_of_reach(from)) inquiry.last = unavailable("'{}' cannot be reached", from);
+      return end(id, too_late(inquiry));
+    }
     if (inquiry.waits && is_late && options_.is_connected && options_.is_connected(from)) {
       inquiry.last = Status();
       return advance(id, now);

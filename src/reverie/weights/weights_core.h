@@ -140,6 +140,7 @@ class WeightsCore {
   void advance(InquiryId id, TimePoint now);
   void end(InquiryId id, Status status);
   Status too_late(const Inquiry& inquiry) const;
+  bool is_out_of_reach(const std::string& peer) const;
   // Whether the held version is what a peer asks for that has one of `run`, or none if that is 0.
   bool has_for(std::uint64_t run, std::uint64_t at_least) const;
   void on_answer(InquiryId id, const std::string& from, WeightsAnswer answer,
