@@ -97,6 +97,7 @@ BRIEF_FUNCTIONS = {
 # Members that every object has, or that only describe one.
 ORDINARY = {
     *("__repr__", "__str__", "__reduce__", "__reduce_ex__", "__hash__", "__eq__", "__new__"),
+    *("__getstate__", "__setstate__"),
     *("__getattr__", "__doc__", "__init_subclass__", "__class_getitem__"),
 }
 # Constructors that users do not call, and members from a Protocol or Generic.
