@@ -284,13 +284,19 @@ TEST_F(TrajectoryWriterTest, AFlushThatTimesOutWithoutAServerSaysWhyThereIsNone)
   service_->set_unreachable(unavailable("the cable is cut"));
   expect_refused(writer_->flush(0, clock_.now(), {}), StatusCode::kDeadlineExceeded,
                  {"rate limiter"});  // it had no time to ask
-  std::atomic<bool> is_over{false};
+  // It asks whether it is interrupted once it waits: then the time is up.
+  std::atomic<bool> has_begun{false};
   std::thread time([&] {
-    while (!is_over) clock_.advance(std::chrono::milliseconds(100));
+    while (!has_begun) clock_.advance(std::chrono::milliseconds(100));
   });
-  // Far enough that the time does not come before the flush has begun to wait.
-  const Status status = writer_->flush(0, clock_.now() + std::chrono::hours(3), {});
-  is_over = true;
+  constexpr Duration kLimit = std::chrono::hours(100'000);
+  WaitOptions wait;
+  wait.interrupted = [&] {
+    if (!has_begun.exchange(true)) clock_.advance(kLimit);
+    return false;
+  };
+  const Status status = writer_->flush(0, clock_.now() + kLimit, wait);
+  has_begun = true;
   time.join();
   expect_refused(status, StatusCode::kDeadlineExceeded, {"1 items", "the cable is cut"});
   EXPECT_EQ(status.message().find("rate limiter"), std::string::npos) << status.message();
