@@ -63,6 +63,8 @@ class Door:
         self._listen = _checks.text("listen", listen, "127.0.0.1:4432")
         self._rpc = Rpc(LEARNER, token=token, tls=tls, insecure=insecure)
         self.address = ""
+        # One that closes beside another waits: the actors are told before the peer is closed.
+        self._closing = threading.RLock()
 
     def open(self, trainer: Trainer) -> None:
         """Serves from here on."""
@@ -90,10 +92,11 @@ class Door:
 
     def close(self, trainer: Trainer) -> None:
         """Ends the actors too. Idempotent."""
-        try:
-            trainer._native.end_serving()
-        finally:
-            self._rpc.close()
+        with self._closing:
+            try:
+                trainer._native.end_serving()
+            finally:
+                self._rpc.close()
 
 
 def door_of(
@@ -177,7 +180,7 @@ def _stay(
             return Acted(0, 0, 0, 0), None if end.is_over() else error
         try:
             actor = _Actor(rpc, env_backend, joined, end)
-        except (UnavailableError, NotFoundError) as error:
+        except (UnavailableError, NotFoundError, DeadlineExceededError) as error:
             if end.is_over():
                 return Acted(0, 0, 0, 1), None
             return Acted(0, 0, 0, 0), error

@@ -269,6 +269,26 @@ def test_actors_that_are_stepping_when_a_training_is_closed_are_told():
     assert [one.trainings for one in done] == [1, 1, 1]
 
 
+def test_actors_are_told_though_two_threads_close_a_training():
+    settings = TrainSettings(seed=1, steps=10**7, hidden=(16,), warmup_steps=10**6, actors=0)
+    for _ in range(5):
+        done = []
+        trainer = Trainer("dqn", "CartPole-v1", settings, listen="127.0.0.1:0")
+        trainer.start()
+        address = trainer.address
+        actor = threading.Thread(target=lambda to=address, done=done: done.append(act(to)))
+        actor.start()
+        eventually(lambda trainer=trainer: trainer.actors_elsewhere() == 1, 60.0)
+        closers = [
+            threading.Thread(target=trainer.__exit__, args=(None, None, None)) for _ in range(2)
+        ]
+        for thread in closers:
+            thread.start()
+        for thread in (*closers, actor):
+            thread.join(30.0)
+        assert [one.trainings for one in done] == [1]
+
+
 def test_wrong_addresses_are_refused():
     with pytest.raises(InvalidArgumentError, match="here"):
         Trainer("dqn", "CartPole-v1", listen="here")
