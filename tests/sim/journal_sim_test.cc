@@ -845,7 +845,8 @@ void expect_failures_cost_nothing(Durability durability) {
     calls = files.calls();
   }
   ASSERT_GT(calls, 60);
-  for (std::int64_t at = 2; at <= 2 * calls + 1; at += scaled_in_release(5, 1)) {
+  const std::int64_t stride = 5 / scaled_in_release(1, 5);
+  for (std::int64_t at = 2; at <= 2 * calls + 1; at += stride) {
     const std::int64_t call = at / 2;
     const bool is_full = at % 2 == 0;  // ENOSPC, otherwise EIO
     sim::FileSystem files(1);

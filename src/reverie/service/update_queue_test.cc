@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "tests/scale.h"
 
 namespace reverie {
 namespace {
@@ -221,7 +222,8 @@ TEST_F(UpdateQueueTest, TheLastUpdateOfAKeyWinsWhateverTheTiming) {
     in_progress.erase(in_progress.begin() + static_cast<std::ptrdiff_t>(index));
     queue.end(*call, status);
   };
-  for (int step = 0; step < 20'000; ++step) {
+  const auto steps = static_cast<int>(scaled_in_release(4'000, 20'000));
+  for (int step = 0; step < steps; ++step) {
     const ItemKey key = random.below(8);
     const auto count = static_cast<std::size_t>(1 + random.below(4));
     const bool is_faulty = random.below(50) == 0;
