@@ -110,8 +110,9 @@ def main(arguments: list[str]) -> int:
     """Copies, and runs pytest; its status is the run's."""
     copy_tree()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # As tools/test.py has it: a file's tests stay in one process and in their order.
-    command += ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    # As in tools/test.py.
+    processes = min(len(os.sched_getaffinity(0)) + 1, 4)
+    command += [f"--numprocesses={processes}", "--dist=loadfile"]
     if arguments[:1] == ["--results"]:
         command.append(f"--junitxml={Path(arguments[1]).resolve()}")
         arguments = arguments[2:]

@@ -121,7 +121,7 @@ def test_a_server_killed_at_any_moment_keeps_its_newest_checkpoint(tmp_path):
     assert cut_off >= 3
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=2)
 def test_a_server_killed_500_times_keeps_its_newest_checkpoint(tmp_path):
     for round_ in range(10):  # in new folders, because checking a large table takes long
         folder = tmp_path / str(round_)

@@ -272,7 +272,7 @@ def groups_of(count):
             yield names[i : i + count]
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=0.05)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("door", ["embedded", "served"])
 @pytest.mark.parametrize("names", list(groups_of(5)), ids=lambda names: names[0])

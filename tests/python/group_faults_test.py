@@ -151,9 +151,9 @@ def test_a_stopped_process_is_dropped_and_rejoins(crowd):
     crowd.check_sums()
 
 
-# 50 turns take 15 minutes on two busy cores.
+# On busy cores 50 turns take up to 15 minutes.
 @pytest.mark.parametrize(
-    "turns", [3, pytest.param(50, marks=[pytest.mark.full, pytest.mark.timeout(1800)])]
+    "turns", [3, pytest.param(50, marks=[pytest.mark.full(minutes=4), pytest.mark.timeout(1800)])]
 )
 def test_a_group_survives_the_loss_of_its_broker(tmp_path, turns):
     draws = random.Random(turns)

@@ -35,7 +35,8 @@ _BUSY = "while True:\n    sum(range(1000))\n"
 
 
 @pytest.mark.parametrize(
-    ("size", "rounds"), [(4 << 20, 10), pytest.param(128 << 20, 200, marks=pytest.mark.full)]
+    ("size", "rounds"),
+    [(4 << 20, 10), pytest.param(128 << 20, 200, marks=pytest.mark.full(minutes=2))],
 )
 def test_no_member_is_lost_on_overloaded_cores(size, rounds):
     cores = sorted(os.sched_getaffinity(0))[:2]

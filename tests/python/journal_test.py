@@ -219,7 +219,7 @@ def test_a_killed_server_keeps_confirmed_changes(tmp_path, durability):
     assert kill_again_and_again(tmp_path, durability, 20, seed=1) > 400
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=5)
 @pytest.mark.parametrize("durability", ["sync", "interval"])
 def test_a_server_killed_250_times_keeps_confirmed_changes(tmp_path, durability):
     # Fewer items than above: on a disk that takes 10 ms for each sync, 190 would take half an hour.

@@ -97,7 +97,7 @@ def test_resident_memory_matches_size_bytes(door, codec, episode, writers):
     check(door, codec, episode, writers, QUICK_FRAMES)
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=0.1)
 @pytest.mark.parametrize("writers", [1, 8, 64])
 @pytest.mark.parametrize("door", ["embedded", "served"])
 @pytest.mark.parametrize("episode", [LONG, SHORT])
@@ -122,13 +122,13 @@ def test_max_bytes_bounds_resident_memory():
     check_budget("raw", 16 * MIB)
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=0.1)
 @pytest.mark.parametrize("codec", ["raw", "lz4", "zstd"])
 def test_max_bytes_bounds_resident_memory_with_each_codec(codec):
     check_budget(codec, 96 * MIB)
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=0.1)
 def test_an_atari_transition_takes_at_most_500_bytes():
     pytest.importorskip("ale_py")
     pytest.importorskip("gymnasium")

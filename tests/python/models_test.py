@@ -46,7 +46,7 @@ def test_a_model_without_a_necessary_rule_violates_an_assertion(root, tmp_path, 
     assert "assertion violated" in check(root, tmp_path, model, rule)
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=2)
 @pytest.mark.timeout(2000)  # twenty million states, possibly on a busy machine
 @pytest.mark.parametrize(("model", "defines"), _MODELS)
 def test_no_state_of_the_model_violates_an_assertion(root, tmp_path, model, defines):

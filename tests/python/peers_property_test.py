@@ -311,7 +311,7 @@ def test_random_programs_of_peers_behave_correctly_or_are_refused():
     run_programs(int(os.environ.get("REVERIE_SEED", "1")), examples=6, steps=40)
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=3)
 @pytest.mark.timeout(900)
 def test_a_minute_of_random_programs_of_peers_behaves_correctly():
     number = int(os.environ.get("REVERIE_SEED", random.randrange(2**32)))

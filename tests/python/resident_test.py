@@ -190,7 +190,7 @@ def test_repeated_calls_do_not_grow_resident_memory(case):
     check(case, CASES[case][0])
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=0.1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_hundred_thousand_calls_do_not_grow_resident_memory(case):

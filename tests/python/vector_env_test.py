@@ -111,7 +111,7 @@ def vectors_of(kind):
 
 
 # Processes take long to start, and otherwise behave like threads.
-FEW = [*list(KINDS)[:4], pytest.param("processes", marks=pytest.mark.full)]
+FEW = [*list(KINDS)[:4], pytest.param("processes", marks=pytest.mark.full(minutes=0.02))]
 
 
 @pytest.fixture(params=FEW)

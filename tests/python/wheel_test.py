@@ -161,7 +161,7 @@ print(reverie.__file__, reverie.__version__)
     assert info.name == f"reverie-{version}.dist-info"
 
 
-@pytest.mark.full
+@pytest.mark.full(minutes=7)
 @pytest.mark.timeout(0)  # compiling takes long
 def test_a_wheel_from_the_source_archive_works_in_a_bare_environment(root, tmp_path):
     pytest.importorskip("auditwheel")

@@ -517,8 +517,8 @@ def in_group(group):
     [
         ("native", 3),
         ("process", 2),
-        pytest.param("native", 50, marks=pytest.mark.full),
-        pytest.param("process", 50, marks=pytest.mark.full),
+        pytest.param("native", 50, marks=pytest.mark.full(minutes=2)),
+        pytest.param("process", 50, marks=pytest.mark.full(minutes=2)),
     ],
 )
 def test_ctrl_c_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path, kind, times):
