@@ -40,6 +40,9 @@ SETTINGS = TrainSettings(
     epsilon_last=0.01,
     epsilon_share=0.12,
     stop_at_return=GOAL,
+    # The policy of the moment at which the training ends may be a poor one: the best is kept.
+    evaluation_interval=10_000,
+    evaluation_episodes=10,
 )
 
 _LINE_INTERVAL_S = 2.0
@@ -107,7 +110,8 @@ def run_lander(
         f"LunarLander: a mean return of {'-' if shown is None else f'{shown:.0f}'} over the last "
         f"100 episodes, after {result.progress.steps:,} steps and "
         f"{result.progress.elapsed_s:.0f} s; "
-        f"without exploration {result.greedy_return:.0f} over {_FINAL_EPISODES} new ones "
+        f"the best policy without exploration {result.greedy_return:.0f} over "
+        f"{_FINAL_EPISODES} new ones "
         f"({sum(value >= GOAL for value in result.greedy_returns)} of them at least {GOAL:.0f})",
         soft_wrap=True,
     )
