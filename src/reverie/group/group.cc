@@ -145,7 +145,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     }
     turn([](GroupCore&, TimePoint) {});  // joins again after a stall
     MutexLock lock(mutex_);
-    const Status status = members_by(count, deadline);
+    Status status = members_by(count, deadline);
     --waiting_;
     return status;
   }
@@ -296,7 +296,8 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       case GroupCore::Outgoing::Kind::kCall:
         break;
     }
-    const auto on_answered = [weak = weak_from_this(), ticket = out.ticket](CallResult result) {
+    const auto on_answered = [weak = weak_from_this(),
+                              ticket = out.ticket](const CallResult& result) {
       if (const auto impl = weak.lock()) impl->on_answered(ticket, result);
     };
     const Result<CallId> called = peer->call(out.peer, out.function, std::move(out.payload),
