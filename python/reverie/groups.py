@@ -1,7 +1,7 @@
 """Groups: processes that come and go while they work, and rounds over all of them.
 
-    with reverie.Broker() as broker:                       # anywhere; one for any number of groups
-        address = broker.listen("127.0.0.1:4431")
+    broker = reverie.Broker()                              # anywhere; one for any number of groups
+    address = broker.listen("127.0.0.1:4431")
 
     rpc = reverie.Rpc("worker-3")
     rpc.connect(address)

@@ -1,8 +1,8 @@
 """Calls between processes by name.
 
-    with reverie.Rpc("learner") as rpc:                 # one process
-        rpc.listen("127.0.0.1:7000")
-        rpc.define("policy", policy)
+    learner = reverie.Rpc("learner")                    # one process, until learner.close()
+    learner.listen("127.0.0.1:7000")
+    learner.define("policy", policy)
 
     with reverie.Rpc() as rpc:                          # another
         rpc.connect("127.0.0.1:7000")

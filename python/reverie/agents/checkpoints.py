@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = "checkpoints"
 SETTINGS = "settings.json"
 POLICY = "policy.safetensors"
+_TIMEOUTS = ("env_timeout_s", "agent_timeout_s")
 _FINISHED = ("all steps", "return reached")
 
 
@@ -41,6 +42,10 @@ class Described(Protocol):
     def learner(self) -> str: ...  # noqa: D102
     @property
     def settings(self) -> TrainSettings: ...  # noqa: D102
+    @property
+    def env_timeout_s(self) -> float: ...  # noqa: D102
+    @property
+    def agent_timeout_s(self) -> float | None: ...  # noqa: D102
 
 
 def describe(folder: str | os.PathLike[str], training: Described, *, end: str = "running") -> None:
@@ -60,6 +65,7 @@ def describe(folder: str | os.PathLike[str], training: Described, *, end: str = 
         "env_backend": training.env_backend,
         "learner": training.learner,
         "settings": training.settings.options(),
+        **{name: getattr(training, name) for name in _TIMEOUTS},
         "end": end,
     }
     text = json.dumps(described, indent=2) + "\n"
@@ -89,6 +95,12 @@ def described_in(folder: Path) -> dict[str, Any]:
             "env_backend": str(described.get("env_backend") or "auto"),
             "learner": str(described.get("learner") or "native"),
             "settings": dict(described["settings"]),
+            # Not in every file, and the native learner has but one.
+            **{
+                name: float(described[name])
+                for name in _TIMEOUTS
+                if described.get(name) is not None
+            },
         }
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataLossError(

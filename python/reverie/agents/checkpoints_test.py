@@ -577,3 +577,49 @@ def test_a_killed_training_resumes_bit_for_bit(tmp_path):
     assert main(["train", *given, "--out", str(killed)]) == 0
     for name in ("policy.safetensors", "curve.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_second_command_leaves_the_files_of_a_running_training_alone(tmp_path, capsys, resumes):
+    out = tmp_path / "run"
+    endless = TrainSettings(seed=1, steps=10**9, hidden=(16,))
+    may_end = threading.Event()
+
+    def report(_progress):
+        if may_end.is_set():
+            raise KeyboardInterrupt
+
+    def first():
+        with contextlib.suppress(KeyboardInterrupt):
+            train("dqn", "CartPole-v1", endless, out=out, report=report)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    try:
+        eventually(lambda: has_checkpoint(out))
+        before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+        arguments = ["--resume"] if resumes else ["--algorithm", "dqn", "--env", "CartPole-v1"]
+        assert main(["train", *arguments, "--out", str(out)]) == 2
+        assert "another training" in capsys.readouterr().err
+        with pytest.raises(FailedPreconditionError, match="another training"):
+            train("dqn", "CartPole-v1", endless, out=out, resume=resumes)
+        after = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+        # TensorBoard's, where it is installed, grow.
+        for name in [name for name in before if not name.startswith("events.")]:
+            assert after[name] == before[name]
+        assert "policy.safetensors" not in after
+    finally:
+        may_end.set()
+        thread.join()
+
+
+def test_a_resumed_training_keeps_its_timeout_and_its_learner(tmp_path, capsys):
+    arguments = "--algorithm dqn --env CartPole-v1 --steps 50 --hidden 8 --final-episodes 1"
+    out = ["--out", str(tmp_path)]
+    assert main(["train", *arguments.split(), "--env-timeout-s", "123", *out]) == 0
+    assert described_in(tmp_path)["env_timeout_s"] == 123.0
+    capsys.readouterr()
+    assert main(["train", "--resume", "--learner", "torch", *out]) == 2
+    assert "keeps its learner" in capsys.readouterr().err
+    assert main(["train", "--resume", "--steps", "60", "--final-episodes", "1", *out]) == 0
+    assert described_in(tmp_path)["env_timeout_s"] == 123.0

@@ -35,6 +35,7 @@ from reverie.agents.command_settings import (
 )
 from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import is_native
+from reverie.agents.folder_lock import FolderLock
 from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.run_folder import save_episode
 from reverie.agents.settings import TrainSettings, warmup_least
@@ -233,6 +234,12 @@ def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    with contextlib.ExitStack() as held:
+        return _run_alone(arguments, held)
+
+
+def _run_alone(arguments: argparse.Namespace, held: contextlib.ExitStack) -> int:
+    """Trains; ``held`` keeps the folder until all is written."""
     try:
         arguments = completed(arguments)
         # Now, and not when the training is over.
@@ -240,6 +247,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _checks.number("--checkpoint-every", arguments.checkpoint_every, above=0.0)
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
+            held.callback(FolderLock(arguments.out).close)
             if not arguments.resume:
                 check_new(arguments.out)
         trainer = make_trainer(

@@ -23,7 +23,6 @@ def add_training(command: argparse.ArgumentParser) -> None:
     """Adds what says who learns what, and where."""
     command.add_argument(
         "--learner",
-        default="native",
         choices=LEARNERS,
         help="native: C++ on the CPU; torch: PyTorch, with convolutions (default: native)",
     )
@@ -89,7 +88,13 @@ def completed(arguments: argparse.Namespace) -> argparse.Namespace:
         if arguments.out is None:
             raise InvalidArgumentError("--resume continues in a folder; name it with --out")
         given, where = described_in(arguments.out), str(arguments.out / SETTINGS)
-        arguments.learner = given.pop("learner")
+        learner = given.pop("learner")
+        if arguments.learner not in (None, learner):
+            raise InvalidArgumentError(
+                f"--learner is {arguments.learner}, but {where} has {learner}, and a training "
+                "keeps its learner; leave it out, or train in another folder"
+            )
+        arguments.learner = learner
         given = {**given.pop("settings"), **given}
     if arguments.config is not None:
         given, where = {**given, **_read_config(arguments.config)}, str(arguments.config)
@@ -111,6 +116,7 @@ def completed(arguments: argparse.Namespace) -> argparse.Namespace:
             if is_text:
                 value = TrainSettings.from_options({name: value}).hidden
             setattr(arguments, name, value)
+    arguments.learner = arguments.learner or "native"
     if arguments.env_timeout_s is None:
         arguments.env_timeout_s = 60.0
     for name in ("algorithm", "env"):

@@ -110,7 +110,7 @@ def door_of(
     for name, value in given.items():
         if value is not None:
             raise InvalidArgumentError(
-                f"{name} is {_checks.shown(value)} without listen; say where actors join"
+                f"{name} is given without listen; say where actors join, as listen='127.0.0.1:0'"
             )
     return None
 

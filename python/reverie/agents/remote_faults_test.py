@@ -14,7 +14,7 @@ import pytest
 
 from eventually import eventually
 from reverie.agents import Trainer, TrainSettings, act, remote
-from reverie.errors import ResourceExhaustedError
+from reverie.errors import InvalidArgumentError, ResourceExhaustedError
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -241,3 +241,9 @@ def test_an_actor_without_a_place_tries_again_until_its_patience_is_over(monkeyp
     ):
         act(trainer.address, patience_s=1.0)
     assert len(tries) > 1
+
+
+def test_a_secret_without_an_address_is_not_printed():
+    with pytest.raises(InvalidArgumentError, match="token is given without listen") as caught:
+        Trainer("dqn", "CartPole-v1", token="a secret of 32 characters, or more")
+    assert "secret" not in str(caught.value)

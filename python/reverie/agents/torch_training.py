@@ -108,6 +108,8 @@ class TorchTrainer(ProcessBound, Scoped):
         self.algorithm, self.env, self.device = algorithm, env, device
         self.env_options = dict(env_options or {})
         self.env_backend = env_backend
+        self.env_timeout_s = env_timeout_s
+        self.agent_timeout_s: float | None = agent_timeout_s
         self._agent: TorchAgent | None = None
         self._half_step: BaseException | None = None  # what ended one
         self._loop = Loop(

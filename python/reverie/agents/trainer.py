@@ -180,6 +180,7 @@ class Trainer(ProcessBound, Scoped):
         self.env_options = options
         self.env_backend = env_backend
         self.env_timeout_s = env_timeout_s
+        self.agent_timeout_s: float | None = None  # it calls no code of the user's
         self.settings = TrainSettings.from_options(self._native.settings())
         if self._door is not None:
             try:

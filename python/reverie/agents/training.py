@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import os
@@ -22,6 +23,7 @@ from reverie.agents.checkpoints import (
     described_in,
     has_checkpoint,
 )
+from reverie.agents.folder_lock import FolderLock
 from reverie.agents.run_folder import Events, save_curve
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
@@ -62,6 +64,8 @@ class TrainResult:
     """Returns of the policy without exploration, after the training."""
     learner: str = "native"
     """``"native"`` or ``"torch"``."""
+    env_timeout_s: float = 60.0
+    agent_timeout_s: float | None = None
 
     @property
     def greedy_return(self) -> float:
@@ -141,33 +145,36 @@ def train(
     every_s = _checks.number("checkpoint_every_s", checkpoint_every_s, above=0.0)
     if resume and out is None:
         raise InvalidArgumentError("resume is True without out; name the folder to go on in")
-    checkpoint = None
-    if not resume and out is not None:
-        check_new(Path(out))
-    if resume and out is not None and has_checkpoint(Path(out)):
-        checkpoint = Path(out) / CHECKPOINTS
-        settings = _with_seed_of(Path(out), settings)
-    with make_trainer(
-        algorithm,
-        env,
-        settings,
-        learner=learner,
-        device=device,
-        agent_timeout_s=agent_timeout_s,
-        env_options=env_options,
-        env_backend=env_backend,
-        env_timeout_s=env_timeout_s,
-        resume=checkpoint,
-    ) as trainer:
-        if out is None:
-            run(trainer, report or _say_nothing, out)
-        else:
-            describe(out, trainer)
-            with Checkpoints(trainer, Path(out), every_s) as checkpoints:
-                run(trainer, report or _say_nothing, out, checkpoints)
-        result = finish(trainer, final_episodes)
-    if out is not None:
-        result.save(out)
+    with contextlib.ExitStack() as held:
+        checkpoint = None
+        if out is not None:
+            held.callback(FolderLock(Path(out)).close)
+            if not resume:
+                check_new(Path(out))
+            elif has_checkpoint(Path(out)):
+                checkpoint = Path(out) / CHECKPOINTS
+                settings = _with_seed_of(Path(out), settings)
+        with make_trainer(
+            algorithm,
+            env,
+            settings,
+            learner=learner,
+            device=device,
+            agent_timeout_s=agent_timeout_s,
+            env_options=env_options,
+            env_backend=env_backend,
+            env_timeout_s=env_timeout_s,
+            resume=checkpoint,
+        ) as trainer:
+            if out is None:
+                run(trainer, report or _say_nothing, out)
+            else:
+                describe(out, trainer)
+                with Checkpoints(trainer, Path(out), every_s) as checkpoints:
+                    run(trainer, report or _say_nothing, out, checkpoints)
+            result = finish(trainer, final_episodes)
+        if out is not None:
+            result.save(out)
     return result
 
 
@@ -269,6 +276,8 @@ def finish(trainer: AnyTrainer, final_episodes: int) -> TrainResult:
         policy,
         returns,
         trainer.learner,
+        trainer.env_timeout_s,
+        trainer.agent_timeout_s,
     )
 
 
