@@ -1,5 +1,6 @@
 // The moments at which trainings evaluate their policies: with threads that act, with actors in
 // other processes, and after a stop in an evaluation.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -108,6 +109,21 @@ TEST(TrainingEvaluations, OneThatAStopHasEndedIsTheFirstThingOfAResumedTraining)
           << actors << " actors, stopped in evaluation " << stopped;
     }
   }
+}
+
+TEST(TrainingEvaluations, ThatOverlapAreInTheOrderOfTheirSteps) {
+  std::atomic<Trainer*> running = nullptr;
+  TrainPlan made = evaluated_plan(2, 600, 200);
+  watch_evaluations(made, [&](int number) {
+    if (number != 1) return;
+    EXPECT_TRUE(test::eventually([&] { return !running.load()->evaluations().empty(); }));
+  });
+  const std::unique_ptr<Trainer> trainer = open_training(std::move(made)).value();
+  running = trainer.get();
+  run_whole(*trainer);
+  const std::vector<std::uint64_t> steps = steps_of(trainer->evaluations());
+  EXPECT_EQ(steps.size(), 3u);
+  EXPECT_TRUE(std::ranges::is_sorted(steps));
 }
 
 TEST(TrainingEvaluations, TheLastIsMadeIfAnActorInAnotherProcessTookTheLastSteps) {

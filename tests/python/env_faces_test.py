@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -521,3 +521,41 @@ def test_the_calls_of_a_moolib_pool_work():
         future = pool.step(0, np.zeros(2, np.int64))
         assert set(future.result()) == {"state", "reward", "done"}
         assert future.done()
+
+
+class Clears(gymnasium.vector.VectorEnv):
+    """Keeps what its steps give, and clears that of the environments that are reset."""
+
+    metadata: ClassVar = {"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED}
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+        self.single_observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self.state = np.zeros((num_envs, 1), np.float32)
+        self.reward = np.zeros(num_envs)
+        self.terminated = np.zeros(num_envs, bool)
+        self.truncated = np.zeros(num_envs, bool)
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        over = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        for array in (self.state, self.reward, self.terminated, self.truncated):
+            array[over] = 0
+        return self.state, {}
+
+    def step(self, _actions):
+        self.state += 1
+        self.reward[:] = self.state[:, 0]
+        self.terminated[:] = self.state[:, 0] == 3
+        return self.state, self.reward, self.terminated, self.truncated, {}
+
+
+def test_a_reset_that_clears_what_the_last_step_gave_loses_no_end_of_an_episode():
+    with reverie.EnvPool(Clears, 2, backend="vector") as pool:
+        pool.reset().result()
+        for _ in range(3):
+            batch = pool.step(np.zeros(2, int)).result()
+        assert batch.terminated.tolist() == [True, True]
+        assert batch.reward.tolist() == [3, 3]
+        assert batch.final_observation.tolist() == [[3], [3]]
+        assert batch.observation.tolist() == [[0], [0]]

@@ -52,6 +52,20 @@ def test_an_environment_of_three_or_four_values_is_stepped(kind):
         assert outputs["board"].sum() == 0
 
 
+def test_environments_get_the_number_that_was_given():
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class FromFive(Classic):
+        action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    with moolib.EnvPool(FromFive, 2, batch_size=2, num_batches=1) as pool:
+        actions = torch.tensor([5, 7])
+        pool.step(0, actions).result()
+        assert pool.step(0, actions).result()["board"][:, 0, 0].tolist() == [5, 7]
+        with pytest.raises(RuntimeError, match="integers"):
+            pool.step(0, torch.tensor([5.0, 7.0]))
+
+
 def test_misuse_of_a_pool_raises_runtime_errors():
     with moolib.EnvPool(Classic, 1, batch_size=2, num_batches=1) as pool:
         future = pool.step(0, torch.tensor([0, 0]))

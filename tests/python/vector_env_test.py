@@ -783,6 +783,60 @@ def test_a_vector_over_a_pool_has_the_spaces_of_its_environments():
     pool.close()
 
 
+class Repeats(gymnasium.Env):
+    """Observes the action that it got."""
+
+    observation_space = gymnasium.spaces.Box(-100, 100, (1,), np.float32)
+
+    def __init__(self, start):
+        self.action_space = gymnasium.spaces.Discrete(3, start=start)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return np.full(1, -100, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.full(1, action, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("start", [-2, 0, 1, 5])
+def test_a_vector_over_a_pool_takes_the_actions_of_its_space(start):
+    with reverie.EnvPool(lambda: Repeats(start), 3, backend="thread") as pool:
+        envs = reverie.gym.GymVectorEnv(pool)
+        assert envs.single_action_space == gymnasium.spaces.Discrete(3, start=start)
+        envs.reset()
+        for actions in (np.arange(start, start + 3), envs.action_space.sample()):
+            observation = envs.step(actions)[0]
+            assert observation[:, 0].tolist() == actions.tolist()
+
+
+class Sums(Repeats):
+    """Observes the sum of its actions, which do not begin at 0."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.action_space = gymnasium.spaces.MultiDiscrete([2, 3], start=[1, -1])
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.full(1, action.sum(), np.float32), 0.0, False, False, {}
+
+
+def test_a_pool_of_vector_environments_passes_several_discrete_actions_as_they_are():
+    def make(num_envs):
+        return gymnasium.vector.SyncVectorEnv(
+            [Sums] * num_envs,
+            autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+        )
+
+    with reverie.EnvPool(make, 2, backend="vector") as pool:
+        pool.reset().result()
+        actions = np.array([pool.spec.action_low, pool.spec.action_high])
+        assert actions.tolist() == [[1, -1], [2, 1]]
+        assert pool.step(actions).result().observation[:, 0].tolist() == [0, 3]
+
+
 @pytest.mark.parametrize("output", ["torch", "jax"])
 def test_a_pool_with_another_output_than_numpy_is_refused(output):
     pytest.importorskip(output)

@@ -91,6 +91,10 @@ def test_a_policy_can_be_evaluated_while_it_is_trained():
         assert len(trainer.evaluate(episodes=3, seed=1)) == 3
         with pytest.raises(reverie.errors.InvalidArgumentError, match="widths"):
             trainer.evaluate(reverie.nn.Mlp((4, 3, 2)))
+        own = trainer.policy().widths
+        for options in ({"activation": "tanh"}, {"output_activation": "tanh"}):
+            with pytest.raises(reverie.errors.InvalidArgumentError, match="tanh after"):
+                trainer.evaluate(reverie.nn.Mlp(own, **options))
     assert trainer.progress().end == "stopped"
 
 

@@ -363,6 +363,29 @@ def test_resuming_refuses_an_environment_that_does_not_repeat_itself(tmp_path, m
         Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_an_environment_raises_while_it_is_resumed_is_raised(tmp_path, monkeypatch, error):
+    pytest.importorskip("gymnasium")
+    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+    settings = TrainSettings(**{**vars(SHORT), "steps": 150})
+    with Trainer("dqn", "CartPole-v1", settings, env_backend="thread") as trainer:
+        trainer.start()
+        trainer.wait()
+        trainer.save(tmp_path / "it")
+
+    def fail(*_):
+        if error is KeyboardInterrupt:  # of the main thread, which waits for the step
+            signal.raise_signal(signal.SIGINT)
+        raise ValueError("the sensor is gone")
+
+    monkeypatch.setattr(CartPoleEnv, "step", fail)
+    expected = EnvError if error is ValueError else KeyboardInterrupt
+    with pytest.raises(expected) as caught:
+        Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
+    assert error is KeyboardInterrupt or "sensor" in str(caught.value)
+
+
 def test_train_resumes_from_its_folder(tmp_path):
     with pytest.raises(InvalidArgumentError, match="out"):
         train("dqn", "CartPole-v1", SHORT, resume=True)

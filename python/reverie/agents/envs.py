@@ -268,8 +268,9 @@ class EnvSource:
         return text
 
     def error_of(self, text: str) -> BaseException | None:
-        """What was kept under that text."""
-        return self._errors.get(text)
+        """What was kept under that text, before which C++ may have put where it happened."""
+        kept = [own for own in self._errors if text.endswith(own)]
+        return self._errors[max(kept, key=len)] if kept else None
 
     def stop(self) -> None:
         """Ends the steps under way."""

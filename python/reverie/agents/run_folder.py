@@ -106,7 +106,7 @@ class Events(Scoped):
     ) -> None:
         self._trainer = trainer
         self._last: TrainProgress | None = None
-        self._evaluations = 0
+        self._evaluated: set[int] = set()  # the steps of those that were written
         self._file: EventFile | None = None
         if folder is not None and importlib.util.find_spec("tensorboard") is not None:
             self._file = EventFile(folder)
@@ -124,10 +124,10 @@ class Events(Scoped):
             scalars["steps_per_s"] = (now.steps - last.steps) / elapsed
             scalars["updates_per_s"] = (now.updates - last.updates) / elapsed
         self._file.add(now.steps, scalars)
-        evaluations = self._trainer.evaluations()
-        for step, mean in evaluations[self._evaluations :]:
-            self._file.add(step, {"return_without_exploration": mean})
-        self._evaluations = len(evaluations)
+        for step, mean in self._trainer.evaluations():
+            if step not in self._evaluated:
+                self._evaluated.add(step)
+                self._file.add(step, {"return_without_exploration": mean})
 
     def _leave(self, error: BaseException | None) -> None:  # noqa: ARG002
         if self._file is not None:

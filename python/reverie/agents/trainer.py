@@ -67,6 +67,12 @@ class TrainProgress:
     """Gradients that were staler than ``staleness_max``."""
 
 
+def _shape(network: _reverie.Mlp) -> str:
+    """Widths and activations of a network, as an error tells them."""
+    hidden = f", {network.hidden} after hidden layers" if len(network.widths) > 2 else ""
+    return f"the widths {tuple(network.widths)}{hidden} and {network.output} after the last one"
+
+
 def _env_count(algorithm: str, settings: TrainSettings) -> int:
     """Environments of an actor; settings that are out of range are refused on the way."""
     return int(_reverie.checked_settings(algorithm, settings.options())["envs_per_actor"])
@@ -297,15 +303,14 @@ class Trainer(ProcessBound, Scoped):
             seed: seeds the environments.
 
         Raises:
-            InvalidArgumentError: a number out of range, or a network of another shape.
+            InvalidArgumentError: a number out of range, or a network of another shape or other
+                activations.
         """
         policy = self.policy() if policy is None else _checks.instance("policy", policy, Mlp)
         own = self._native.policy()
-        if tuple(own.widths) != tuple(policy._native.widths):
-            raise InvalidArgumentError(
-                f"policy has the widths {tuple(policy._native.widths)}; the training's has "
-                f"{tuple(own.widths)}"
-            )
+        given, wanted = _shape(policy._native), _shape(own)
+        if given != wanted:
+            raise InvalidArgumentError(f"policy has {given}; the training's has {wanted}")
         episodes = _checks.integer("episodes", episodes, 1, _EPISODES_MAX)
         seed = _checks.integer("seed", seed, 0)
         with raised_by(self._source):

@@ -39,6 +39,7 @@ class EnvSpec:
         observation_high: the greatest one, or ``None``.
         spaces: Gymnasium's observation and action space in plain values (see ``envs.spaces``), of
             an environment that has them.
+        action_start: what the environment itself calls the discrete action 0.
     """
 
     id: str
@@ -51,6 +52,7 @@ class EnvSpec:
     observation_low: np.ndarray | None = field(default=None, compare=False)
     observation_high: np.ndarray | None = field(default=None, compare=False)
     spaces: tuple[Any, Any] | None = field(default=None, repr=False, compare=False)
+    action_start: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(slots=True)

@@ -80,6 +80,7 @@ def env_spec(described: Mapping[str, Any]) -> EnvSpec:
         action_high=None if high is None else np.array(high, dtype).reshape(shape),
         max_episode_steps=described["max_episode_steps"],
         spaces=tuple(described["spaces"]) if "spaces" in described else None,
+        action_start=action.get("start", 0),
     )
 
 

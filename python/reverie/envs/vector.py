@@ -93,7 +93,8 @@ class VectorPool:
         )
         name = env if isinstance(env, str) else getattr(env, "__qualname__", repr(env))
         self.spec = spaces.env_spec(spaces.describe(described, name))
-        self._start = getattr(first.single_action_space, "start", 0)
+        # A MultiDiscrete's actions are its own: a pool counts only a Discrete's from 0.
+        self._start = self.spec.action_start
         # One thread a batch, so that a batch's calls come in their order.
         self._threads = [_BatchThread() for _ in self._envs]
         for thread in self._threads:
@@ -204,6 +205,8 @@ class VectorPool:
         if over.any():
             if self._modes[batch] == "Disabled":
                 final = _copied(observation)
+                # The reset may write to what the step gave.
+                reward, terminated, truncated = map(np.array, (reward, terminated, truncated))
                 observation, begun = env.reset(options={"reset_mask": over})
             else:
                 final = _filled(observation, info["final_obs"], over)

@@ -12,6 +12,7 @@ from reverie.envs import spaces
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.output import Converted
 from reverie.envs.pool import EnvPool
+from reverie.envs.vector_of_rows import as_actions
 from reverie.errors import InvalidArgumentError, UnimplementedError
 
 _Infos = list[tuple[int, dict[str, Any]]]
@@ -58,6 +59,9 @@ class PoolEngine:
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         """Step every environment."""
+        start = self._pool.spec.action_start
+        if start != 0:  # of the space; a pool's actions are counted from 0
+            actions = as_actions(actions, np.int64) - start
         batch = self._pool.step(actions).result()
         infos = self._infos(batch)
         for index in np.flatnonzero(batch.terminated | batch.truncated).tolist():

@@ -99,7 +99,7 @@ class RowsEngine:
             if self._late is not None:
                 self._end_late()
             if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
-                actions = _as_actions(actions, self._dtype)
+                actions = as_actions(actions, self._dtype)
             try:
                 nest = self._pool.step(actions).result().observation
             except (EnvError, DeadlineExceededError) as error:
@@ -252,7 +252,7 @@ def _ordered(space: Any, nest: Any) -> Any:  # noqa: ANN401
     return nest
 
 
-def _as_actions(actions: Any, dtype: Any) -> npt.NDArray[Any]:  # noqa: ANN401
+def as_actions(actions: Any, dtype: Any) -> npt.NDArray[Any]:  # noqa: ANN401
     """Actions of the space's type: of torch or JAX, or a list."""
     if hasattr(actions, "detach"):
         actions = actions.detach().cpu()

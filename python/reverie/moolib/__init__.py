@@ -37,7 +37,7 @@ from reverie.batcher import Batcher as _Batcher
 from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
-from reverie.errors import UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.moolib_groups import Accumulator, AllReduce, Broker, Group
 from reverie.moolib_rpc import Future, Queue, Rpc, RpcDeferredReturn
 from reverie.moolib_settings import (
@@ -204,7 +204,20 @@ class EnvPool(Closing):
         """Step one batch. The first step of an environment resets it and ignores the action."""
         last = self._pool.num_batches - 1
         index = _called(_checks.integer, "batch_index", batch_index, 0, last)
+        # moolib's environments get the number that was given; a pool of ours counts from 0.
+        if self._pool.spec.action_start != 0:
+            action = _called(self._counted, action)
         return EnvStepperFuture(_called(self._pool.step, action, index))
+
+    def _counted(self, action: Any) -> npt.NDArray[np.int64]:  # noqa: ANN401
+        """The actions, counted from 0."""
+        detached = action.detach().cpu() if hasattr(action, "detach") else action
+        given = np.asarray(detached)
+        if given.dtype.kind not in "iu":
+            raise InvalidArgumentError(
+                f"action is {_checks.shown(action)}; the environments take integers"
+            )
+        return given.astype(np.int64) - self._pool.spec.action_start
 
     def close(self) -> None:
         """End the workers."""

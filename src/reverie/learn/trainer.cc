@@ -343,11 +343,17 @@ Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& wei
   const double mean = sum / static_cast<double>(returns.size());
   MutexLock lock(evaluation_mutex_);
   evaluated_ = std::max(evaluated_, number);
-  if (evaluations_.empty() || mean >= best_mean_) {
+  // Those of several actors overlap, and do not always end in the order of their steps.
+  const auto later = std::ranges::upper_bound(evaluations_, steps, {}, &Evaluation::step);
+  const auto is_best = [best = best_mean_](const Evaluation& one) {
+    return one.mean_return == best;
+  };
+  const bool has_later_best = std::any_of(later, evaluations_.end(), is_best);
+  if (evaluations_.empty() || mean > best_mean_ || (mean == best_mean_ && !has_later_best)) {
     best_ = weights.copy();
     best_mean_ = mean;
   }
-  evaluations_.push_back({steps, mean});
+  evaluations_.insert(later, {steps, mean});
   return {};
 }
 
