@@ -29,8 +29,22 @@ def signals_held(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
                 signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def signals_end_at_once(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Lets each of these signals end the process at once, even during a long native call.
+
+    A handler in Python would run only when that call returns.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
     pass
 
 
-__all__ = ["signals_held"]
+__all__ = ["signals_end_at_once", "signals_held"]

@@ -142,6 +142,8 @@ def test_the_command_accepts_the_arguments_of_the_unit(unit):
     arguments = parser().parse_args(words)
     # systemd must wait longer for the server than the server waits for its clients.
     assert arguments.grace < int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1])
+    # A large checkpoint takes longer to load than the 90 s that systemd waits by default.
+    assert re.search(r"^TimeoutStartSec=infinity$", unit, re.M)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")

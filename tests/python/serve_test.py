@@ -417,6 +417,29 @@ def test_sighup_stays_ignored_under_nohup(serve):
     assert "stopped by SIGTERM" in served.stop()[1]
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name
+)
+def test_a_signal_ends_a_server_that_still_loads(serve, number):
+    code = textwrap.dedent(
+        """
+        import os, sys
+        from reverie.serve.command import reverb_server
+        from reverie.serve.config import ServerConfig
+
+        def load(config):  # as long as it takes: a handler that returns does not end the read
+            print("loads", file=sys.stderr, flush=True)
+            os.read(os.pipe()[0], 1)
+
+        ServerConfig.open = load
+        raise SystemExit(reverb_server())
+        """
+    )
+    served = serve("--config", QUEUE, program=("-c", code))
+    assert served.process.stderr.readline() == "loads\n"
+    assert served.stop(number) == (-number, "")
+
+
 def token_file(folder, text, mode=0o600):
     path = folder / "token"
     path.write_text(text)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reverie._command_parser import path_argument
-from reverie._stop_signals import signals_held
+from reverie._stop_signals import signals_end_at_once, signals_held
 
 if TYPE_CHECKING:
     from reverie.serve.config import ServerConfig
@@ -163,8 +163,7 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
             config.check()
             _print_line(program, f"{_tables_text(config)}: the configuration is right")
             return 0
-        with signals_held(_stopped_by()) as signals:
-            return _serve(config, program, signals, begin, arguments)
+        return _serve(config, program, begin, arguments)
     except AlreadyExistsError as error:
         return _refuse(program, str(error), status=_IN_USE)
     except (ReverieError, OSError, UnicodeError) as error:
@@ -174,24 +173,38 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
 def _serve(
     config: ServerConfig,
     program: str,
+    begin: float,
+    arguments: argparse.Namespace,
+) -> int:
+    stopped_by = _stopped_by()
+    # No client was told of the server while it loads, so it can end at once.
+    with signals_end_at_once(stopped_by):
+        opened = config.open()
+        with signals_held(stopped_by) as signals, opened as server:
+            return _serve_until_stopped(server, config, program, signals, begin, arguments)
+
+
+def _serve_until_stopped(
+    server: Server,
+    config: ServerConfig,
+    program: str,
     signals: socket.socket,
     begin: float,
     arguments: argparse.Namespace,
 ) -> int:
-    with config.open() as server:
-        _notify("READY=1")
-        status_parts = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
-        _print_line(program, "listens at " + ", ".join(status_parts))
-        stops_by_journal = config.on_journal_failure == "stop"
-        why = _wait(
-            signals,
-            stops_with_stdin=arguments.stop_with_stdin,
-            failure=(lambda: server.journal_error) if stops_by_journal else None,
-        )
-        has_failed = stops_by_journal and server.journal_error is not None
-        _notify("STOPPING=1")
-        server.stop(grace_s=arguments.grace)
-        _print_line(program, _farewell(server, why, time.monotonic() - begin))
+    _notify("READY=1")
+    status_parts = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
+    _print_line(program, "listens at " + ", ".join(status_parts))
+    stops_by_journal = config.on_journal_failure == "stop"
+    why = _wait(
+        signals,
+        stops_with_stdin=arguments.stop_with_stdin,
+        failure=(lambda: server.journal_error) if stops_by_journal else None,
+    )
+    has_failed = stops_by_journal and server.journal_error is not None
+    _notify("STOPPING=1")
+    server.stop(grace_s=arguments.grace)
+    _print_line(program, _farewell(server, why, time.monotonic() - begin))
     return 1 if has_failed else 0
 
 
