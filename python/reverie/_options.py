@@ -18,6 +18,8 @@ Codec: TypeAlias = Literal["auto", "raw", "lz4", "zstd"]
 
 Durability: TypeAlias = Literal["none", "interval", "sync"]
 DURABILITY = ("none", "interval", "sync")
+OnMismatch: TypeAlias = Literal["refuse", "mine", "theirs", "drop"]
+ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 CODECS = ("auto", "raw", "lz4", "zstd")
 
 

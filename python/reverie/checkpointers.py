@@ -15,13 +15,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks
-from reverie._options import DURABILITY
+from reverie._options import DURABILITY, ON_MISMATCH
 from reverie.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from reverie.table import Table
-
-_ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 
 
 class DefaultCheckpointer:
@@ -67,7 +65,7 @@ class DefaultCheckpointer:
             else _checks.path("fallback_checkpoint_path", fallback_checkpoint_path)
         )
         self.keep = _checks.integer("keep", keep)
-        self.on_mismatch = _checks.choice("on_mismatch", on_mismatch, _ON_MISMATCH)
+        self.on_mismatch = _checks.choice("on_mismatch", on_mismatch, ON_MISMATCH)
 
     def _options(
         self, every_s: float | None, every_inserts: int | None, durability: str
@@ -158,24 +156,29 @@ def native_options(
     """
     _checks.choice("durability", durability, DURABILITY)
     if checkpointer is None:
-        wanted: dict[str, str | None] = {"durability": durability}
-        wanted |= {f"durability of table '{table.name}'": table._durability for table in tables}
-        for name, value in wanted.items():
-            if value in (None, "none"):
-                continue
+        reason = what_needs_a_folder(every_s, every_inserts, durability, tables)
+        if reason is not None:
             raise InvalidArgumentError(
-                f"{name} is {value!r} without a checkpointer, whose folder holds the "
+                f"{reason} without a checkpointer, whose folder holds the checkpoints and the "
                 "journal; give checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
-            )
-        if every_s is not None or every_inserts is not None:
-            name = "checkpoint_every" if every_s is not None else "checkpoint_every_inserts"
-            raise InvalidArgumentError(
-                f"{name} is given without a checkpointer; give "
-                "checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
             )
         return None
     _checks.instance("checkpointer", checkpointer, DefaultCheckpointer)
     return checkpointer._options(every_s, every_inserts, durability)
+
+
+def what_needs_a_folder(
+    every_s: float | None, every_inserts: int | None, durability: str, tables: Iterable[Table]
+) -> str | None:
+    """The first of a store's arguments that needs a folder of checkpoints; None if none does."""
+    wanted: dict[str, str | None] = {"durability": durability}
+    wanted |= {f"durability of table '{table.name}'": table._durability for table in tables}
+    for name, value in wanted.items():
+        if value not in (None, "none"):
+            return f"{name} is {value!r}"
+    if every_s is not None:
+        return "checkpoint_every is given"
+    return None if every_inserts is None else "checkpoint_every_inserts is given"
 
 
 def native_memory(

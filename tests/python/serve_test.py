@@ -151,10 +151,47 @@ def test_confirmed_items_survive_a_kill(serve, tmp_path, is_file):
     assert [np.ravel(column).tolist() for column in found] == [[1, 3], [2, 4]]
 
 
-def test_durability_needs_a_folder(serve):
-    status, errors = serve("--config", QUEUE, "--durability", "sync", "--check").end()
+@pytest.mark.parametrize("checks", [["--check"], []])
+@pytest.mark.parametrize(
+    ("config", "arguments", "what"),
+    [
+        (QUEUE, ["--durability", "sync"], "durability is 'sync'"),
+        (QUEUE, ["--checkpoint-every", "5"], "checkpoint_every is given"),
+        (QUEUE + 'durability = "sync"\n', [], "durability of table 'q' is 'sync'"),
+    ],
+)
+def test_durability_and_intervals_need_a_folder(serve, config, arguments, what, checks):
+    status, errors = serve("--config", config, *arguments, *checks).end()
     assert status == 2
-    assert "durability is 'sync' without a checkpointer" in errors
+    assert f"{what} without a folder of checkpoints" in errors
+    assert "--checkpoints FOLDER" in errors
+    assert "DefaultCheckpointer" not in errors
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["argument", "toml"])
+def test_a_served_table_may_be_made_larger(serve, tmp_path, is_file):
+    kept = ("--checkpoints", tmp_path / "kept")
+    served = serve("--config", QUEUE, *kept)
+    client = reverie.Client(served.address())
+    client.insert([1, 2], {"q": 1.0})
+    client.checkpoint()
+    assert served.stop()[0] == 0
+    larger = QUEUE.replace("max_size = 3", "max_size = 5")
+    status, errors = serve("--config", larger, *kept).end()
+    assert status == 2
+    assert "max_size is 5, and 3 in the checkpoint" in errors
+    assert "on_mismatch" in errors
+    given = 'on_mismatch = "mine"\n' if is_file else ""
+    words = () if is_file else ("--on-mismatch", "mine")
+    client = reverie.Client(serve("--config", given + larger, *kept, *words).address())
+    info = client.server_info(timeout=30)["q"]
+    assert (info.max_size, info.current_size) == (5, 1)
+
+
+def test_an_unknown_on_mismatch_is_refused(serve):
+    status, errors = serve("--config", 'on_mismatch = "ours"\n' + QUEUE, "--check").end()
+    assert status == 2
+    assert "on_mismatch is 'ours'; it must be one of 'refuse', 'mine', 'theirs'" in errors
 
 
 def test_reverb_server_is_the_same_command(serve):

@@ -134,6 +134,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("serve", "stop"),
         help="serve on from memory without confirming anything (default), or stop with status 1",
     )
+    parser.add_argument(
+        "--on-mismatch",
+        choices=("refuse", "mine", "theirs", "drop"),
+        help="a table that differs from the checkpoint's: refuse to start (default), load its "
+        "items into the configured table, take the checkpoint's table, or begin empty",
+    )
     for name, what in _LIMITS.items():
         parser.add_argument(f"--max-{name.replace('_', '-')}", type=int, help=what)
     parser.add_argument(
@@ -233,6 +239,7 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
             "checkpoint_every",
             "durability",
             "on_journal_failure",
+            "on_mismatch",
         )
         if (value := getattr(arguments, name)) is not None
     }

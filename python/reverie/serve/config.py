@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reverie import _checks
-from reverie._options import Codec, Durability
-from reverie.checkpointers import DefaultCheckpointer, native_options
+from reverie._options import DURABILITY, ON_MISMATCH, Codec, Durability, OnMismatch
+from reverie.checkpointers import DefaultCheckpointer, native_options, what_needs_a_folder
 from reverie.errors import InvalidArgumentError
 from reverie.server import Server, ServerLimits, check_server
 from reverie.table import Table
@@ -42,6 +42,7 @@ class ServerConfig(NamedTuple):
     checkpoint_every: float | None = None
     durability: Durability = "none"
     on_journal_failure: str = "serve"
+    on_mismatch: OnMismatch = "refuse"
     remarks: tuple[str, ...] = ()
 
     def open(self) -> Server:
@@ -51,7 +52,7 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses.
             OSError: a file of the token or of TLS cannot be read.
         """
-        _checks.choice("on_journal_failure", self.on_journal_failure, JOURNAL_FAILURES)
+        self._check_choices()
         return Server(
             self.tables,
             self.port,
@@ -70,14 +71,29 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses, except for a port that is in use.
             OSError: a file of the token or of TLS cannot be read.
         """
-        _checks.choice("on_journal_failure", self.on_journal_failure, JOURNAL_FAILURES)
+        self._check_choices()
         native_options(
             self._checkpointer(), self.checkpoint_every, None, self.durability, self.tables
         )
         check_server(self.tables, self.port, **self._options())
 
+    def _check_choices(self) -> None:
+        _checks.choice("on_journal_failure", self.on_journal_failure, JOURNAL_FAILURES)
+        _checks.choice("on_mismatch", self.on_mismatch, ON_MISMATCH)
+        _checks.choice("durability", self.durability, DURABILITY)
+        if self.checkpoints is not None:
+            return
+        reason = what_needs_a_folder(self.checkpoint_every, None, self.durability, self.tables)
+        if reason is not None:
+            raise InvalidArgumentError(
+                f"{reason} without a folder of checkpoints, which also holds the journal; give "
+                'checkpoints = "FOLDER" in the configuration, or --checkpoints FOLDER'
+            )
+
     def _checkpointer(self) -> DefaultCheckpointer | None:
-        return None if self.checkpoints is None else DefaultCheckpointer(self.checkpoints)
+        if self.checkpoints is None:
+            return None
+        return DefaultCheckpointer(self.checkpoints, on_mismatch=self.on_mismatch)
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -127,6 +127,7 @@ class _Reader:
             checkpoint_every=top.take("checkpoint_every", (int, float), None),
             durability=top.take("durability", str, "none"),
             on_journal_failure=top.take("on_journal_failure", str, "serve"),
+            on_mismatch=top.take("on_mismatch", str, "refuse"),
         )
         top.end()
         return config
