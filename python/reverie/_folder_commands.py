@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reverie.errors import ReverieError
+from reverie import _reverie
+from reverie.errors import NotFoundError, ReverieError
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+# How often a folder is listed again, where a running store removes what it listed.
+LISTINGS_MAX = 16
 
 
 class FolderCommand:
@@ -63,6 +69,21 @@ class FolderCommand:
                 return 130
 
         parser.set_defaults(run=run_and_report)
+
+
+def inspected_journal(path: str) -> dict[str, Any]:
+    """What the journal in a folder holds, although a running store may remove its old files.
+
+    Raises:
+        ReverieError: it is damaged, or cannot be read.
+    """
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return _reverie.inspect_journal(path)
+        except NotFoundError:  # noqa: PERF203 - each listing is tried
+            if not os.path.isdir(path):
+                raise
+    return _reverie.inspect_journal(path)
 
 
 def size_text(size: int) -> str:

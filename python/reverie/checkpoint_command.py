@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from reverie import _reverie
-from reverie._folder_commands import FolderCommand, size_text
+from reverie._folder_commands import LISTINGS_MAX, FolderCommand, inspected_journal, size_text
+from reverie.errors import ReverieError
 
 if TYPE_CHECKING:
     from reverie._folder_commands import Commands
@@ -39,7 +41,8 @@ def add_command(commands: Commands) -> None:
         lambda path: _inspect(path, True),
         summary="check every byte",
         description="Checks every byte of the checkpoints and of the journal. Ends with 1, naming "
-        "file and place, where one is damaged.",
+        "file and place, where one is damaged, and with 2 where a running store replaced each "
+        "checkpoint before it was read.",
         paths={"path": _FOLDER},
     )
     checkpoint.add(
@@ -74,10 +77,30 @@ def _checkpoints(path: str) -> list[str]:
 
 
 def _inspect(path: str, verifies: bool) -> int:
-    checkpoints = _checkpoints(path)
-    is_one = checkpoints == [os.path.abspath(path)]
-    for place, folder in enumerate(checkpoints):
-        found = _reverie.inspect_checkpoint(folder, verifies)
+    waiting = _checkpoints(path)
+    is_one = waiting == [os.path.abspath(path)]
+    listings_left = LISTINGS_MAX - 1
+    are_any_read = False
+    while waiting:
+        folder = waiting.pop(0)
+        try:
+            found = _reverie.inspect_checkpoint(folder, verifies)
+        except (ReverieError, OSError):
+            if is_one or os.path.isdir(folder):
+                raise
+            print(f"{folder}: the store removed it meanwhile")
+            if not waiting:
+                waiting = [each for each in _checkpoints(path) if each > folder]
+                listings_left -= 1
+            if waiting and listings_left < 0:
+                print(
+                    f"reverie checkpoint: the store replaced each checkpoint in {path} before it "
+                    "was read; write them less often, or keep more than one",
+                    file=sys.stderr,
+                )
+                return 2
+            continue
+        are_any_read = True
         size = sum(found["files"].values())
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["created_s"]))
         said = ", good" if verifies else ""
@@ -85,7 +108,7 @@ def _inspect(path: str, verifies: bool) -> int:
             f"{folder}: {when}, {size_text(size)}, {found['chunks']} chunks, payload of "
             f"{len(found['payload'])} bytes{said}"
         )
-        if place < len(checkpoints) - 1 or verifies:
+        if waiting or verifies:
             continue
         for name, table in found["tables"].items():
             print(f"  table {name!r}")
@@ -93,8 +116,8 @@ def _inspect(path: str, verifies: bool) -> int:
                 print(f"    {key:17} {text}")
     if is_one:
         return 0
-    journal = _reverie.inspect_journal(path)
-    if not checkpoints and not journal["files"]:
+    journal = inspected_journal(path)
+    if not are_any_read and not journal["files"]:
         theirs = any(os.path.isfile(os.path.join(path, name, "DONE")) for name in os.listdir(path))
         hint = "; it holds dm-reverb's, which `reverie checkpoint convert` reads" if theirs else ""
         print(f"{path}: neither a checkpoint nor a journal{hint}")
@@ -116,14 +139,27 @@ def _convert(source: str, target: str) -> int:
     return 0
 
 
+def _newest(path: str) -> str:
+    checkpoints = _checkpoints(path)
+    if not checkpoints:
+        raise FileNotFoundError(f"{path} holds no checkpoint; give the path of one")
+    return checkpoints[-1]
+
+
+def _differences(one: str, other: str) -> list[tuple[str, str, str, str]]:
+    found = (_newest(one), _newest(other))
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return _reverie.compare_checkpoints(*found)
+        except (ReverieError, OSError):  # noqa: PERF203 - each listing is tried
+            before, found = found, (_newest(one), _newest(other))
+            if before == found:  # no store has replaced one of them
+                raise
+    return _reverie.compare_checkpoints(*found)
+
+
 def _diff(one: str, other: str) -> int:
-    found = []
-    for path in (one, other):
-        checkpoints = _checkpoints(path)
-        if not checkpoints:
-            raise FileNotFoundError(f"{path} holds no checkpoint; give the path of one")
-        found.append(checkpoints[-1])
-    differences = _reverie.compare_checkpoints(*found)
+    differences = _differences(one, other)
     for table, what, ours, theirs in differences:
         if what:
             print(f"table {table!r}: {what} {ours} | {theirs}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reverie import _reverie
-from reverie._folder_commands import FolderCommand, size_text
+from reverie._folder_commands import FolderCommand, inspected_journal, size_text
 
 if TYPE_CHECKING:
     from reverie._folder_commands import Commands
@@ -40,7 +39,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _inspect(path: str, prints_records: bool) -> int:
-    found: dict[str, Any] = _reverie.inspect_journal(path)
+    found = inspected_journal(path)
     if not found["files"]:
         print(f"reverie journal: there is no journal in {path}", file=sys.stderr)
         return 1

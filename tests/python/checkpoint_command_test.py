@@ -8,6 +8,7 @@ import pytest
 
 import reverie
 from reverie import __main__ as command
+from reverie import _reverie
 
 
 def table(max_size=100):
@@ -160,3 +161,77 @@ def test_inspect_reports_an_empty_folder(tmp_path, capsys):
     assert "neither a checkpoint nor a journal" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         command.main(["checkpoint"])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A running store that keeps one checkpoint, and a journal."""
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
+    with reverie.Store([table()], checkpointer=checkpointer, durability="sync") as store:
+        store.client().insert({"x": np.float32(0)}, {"t": 1.0})
+        store.checkpoint()
+        yield store
+
+
+def before_each(monkeypatch, name, act, times):
+    """Calls `act` just before each of the first `times` calls of a native function."""
+    native = getattr(_reverie, name)
+    calls = []
+
+    def called(*arguments):
+        calls.append(arguments)
+        if len(calls) <= times:
+            act()
+        return native(*arguments)
+
+    monkeypatch.setattr(_reverie, name, called)
+    return calls
+
+
+@pytest.mark.parametrize("action", ["inspect", "verify"])
+def test_verify_of_a_running_store_reports_no_damage(action, store, tmp_path, monkeypatch, capsys):
+    before_each(monkeypatch, "inspect_checkpoint", store.checkpoint, 2)
+    assert command.main(["checkpoint", action, str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert f"{tmp_path}/checkpoint-0000000001: the store removed it meanwhile\n" in said.out
+    assert f"{tmp_path}/checkpoint-0000000003: " in said.out
+    assert ("    items             1\n" in said.out) == (action == "inspect")
+
+
+def test_verify_of_a_store_that_replaces_each_checkpoint_ends_with_2(
+    store, tmp_path, monkeypatch, capsys
+):
+    calls = before_each(monkeypatch, "inspect_checkpoint", store.checkpoint, 100)
+    assert command.main(["checkpoint", "verify", str(tmp_path)]) == 2
+    assert "replaced each checkpoint" in capsys.readouterr().err
+    assert len(calls) < 100
+
+
+def test_a_checkpoint_that_is_given_and_gone_is_an_error(store, tmp_path, monkeypatch, capsys):
+    before_each(monkeypatch, "inspect_checkpoint", store.checkpoint, 1)
+    path = tmp_path / "checkpoint-0000000001"
+    assert command.main(["checkpoint", "verify", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+
+
+def test_diff_of_a_running_store_compares_its_next_checkpoint(store, tmp_path, monkeypatch, capsys):
+    kept = tmp_path / "kept" / "checkpoint-0000000001"
+    shutil.copytree(tmp_path / "checkpoint-0000000001", kept)
+    before_each(monkeypatch, "compare_checkpoints", store.checkpoint, 2)
+    assert command.main(["checkpoint", "diff", str(tmp_path), str(kept)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", [["journal", "verify"], ["checkpoint", "verify"]])
+def test_a_journal_file_that_is_removed_meanwhile_is_not_damage(
+    words, store, tmp_path, monkeypatch, capsys
+):
+    def fail():
+        raise reverie.errors.NotFoundError("cannot open a file: No such file or directory")
+
+    store.client().insert({"x": np.float32(1)}, {"t": 1.0})
+    calls = before_each(monkeypatch, "inspect_journal", fail, 2)
+    assert command.main([*words, str(tmp_path)]) == 0
+    assert len(calls) == 3
+    assert capsys.readouterr().err == ""
