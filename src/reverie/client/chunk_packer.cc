@@ -1,6 +1,7 @@
 #include "reverie/client/chunk_packer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace reverie {
@@ -45,7 +46,12 @@ void ChunkPacker::note_unpacked() {
 
 void ChunkPacker::pack(Chunk& chunk, Allocator& allocator) {
   const ChunkSchema& schema = chunk.schema();
-  columns_.resize(std::max(columns_.size(), schema.column_count()));
+  try {
+    columns_.resize(std::max(columns_.size(), schema.column_count()));
+    tries_.reserve(schema.column_count());
+  } catch (const std::bad_alloc&) {
+    return;  // a writer is within a step, which must end
+  }
   if (chunk.rows() == 0) return;
   tries_.clear();
   for (std::size_t i = 0; i < schema.column_count(); ++i) tries_.push_back(plan(schema, i));

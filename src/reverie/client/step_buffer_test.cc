@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/no_more_memory.h"
 #include "tests/support/refusal.h"
+#include "tests/support/resident.h"
 #include "tests/support/values.h"
 
 namespace reverie {
@@ -348,6 +350,32 @@ TEST(StepBuffer, AStepWithoutMemoryForItsChunkChangesNothing) {
   ASSERT_TRUE(buffer->append(std::vector<ColumnValue>{{b, x.view()}}, false).ok());
   EXPECT_EQ(bytes_of(buffer->cell(a, 0)->bytes), x.bytes);
   EXPECT_EQ(bytes_of(buffer->cell(b, 0)->bytes), x.bytes);
+}
+
+TEST(StepBuffer, AFullChunkWithoutMemoryToCompressItStaysRawAndTheNextStepIsTaken) {
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  constexpr std::int64_t kRowBytes = 48 << 20;  // two rows have to be mapped
+  const auto buffer = make_buffer({.num_keep_alive_refs = 3, .chunk_length = 2});
+  const ColumnId a = buffer->column("a");
+  const Value x{DType::kUInt8, {kRowBytes}, std::vector<std::byte>(kRowBytes, std::byte{7})};
+  const std::vector<ColumnValue> step{{a, x.view()}};
+  ASSERT_TRUE(buffer->append(step, false).ok());
+  Status filled;
+  {
+    const testing::NoMoreMemory none;
+    filled = buffer->append(step, false);
+  }
+  EXPECT_TRUE(filled.ok()) << filled.to_string();
+  EXPECT_EQ(buffer->next_step(), 2u);
+  EXPECT_FALSE(buffer->step_is_open());
+  const Status next = buffer->append(step, false);
+  EXPECT_TRUE(next.ok()) << next.to_string();
+  std::vector<ColumnGroup::Rows> rows;
+  std::vector<Piece> pieces;
+  const StepRange all{0, 3};
+  ASSERT_TRUE(buffer->find_rows(a, {&all, 1}, rows, pieces).ok());
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_TRUE(pieces.front().chunk->is_raw());
 }
 
 TEST(StepBuffer, EpisodesDoNotShareChunks) {

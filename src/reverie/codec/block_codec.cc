@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include <lz4.h>
 #include <lz4hc.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "reverie/base/check.h"
 #include "reverie/base/mutex.h"
@@ -29,7 +31,8 @@ class ContextPool {
   using Owned = std::unique_ptr<Context, void (*)(Context*)>;
   using Make = Owned (*)();
 
-  explicit ContextPool(Make make) : make_(make) {}
+  // Giving a context back takes no memory then.
+  explicit ContextPool(Make make) : make_(make) { idle_.reserve(idle_max_); }
 
   // Returns it at the end of its scope.
   class PooledContext {
@@ -56,7 +59,7 @@ class ContextPool {
       }
     }
     Owned context = make_();
-    REVERIE_CHECK(context != nullptr);
+    if (context == nullptr) throw std::bad_alloc();
     return context;
   }
   void give_back(Owned context) {
@@ -69,6 +72,11 @@ class ContextPool {
   Mutex mutex_;
   std::vector<Owned> idle_ REVERIE_GUARDED_BY(mutex_);
 };
+
+// zstd allocates most of a context's memory in its first call.
+void check_memory(std::size_t result) {
+  if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) throw std::bad_alloc();
+}
 
 // Never destroyed: threads may compress while the process ends.
 ContextPool<ZSTD_CCtx>& compressors() {
@@ -115,6 +123,7 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   const ContextPool<ZSTD_CCtx>::PooledContext context(compressors());
   const std::size_t size = ZSTD_compressCCtx(context.get(), out.data() + begin, out.size() - begin,
                                              plain.data(), plain.size(), kZstdLevel);
+  check_memory(size);
   REVERIE_CHECK(!ZSTD_isError(size));
   out.resize(begin + size);
 }
@@ -134,6 +143,7 @@ bool decompress_block(CodecId codec, std::span<const std::byte> bytes, std::span
   const ContextPool<ZSTD_DCtx>::PooledContext context(decompressors());
   const std::size_t size =
       ZSTD_decompressDCtx(context.get(), to, plain.size(), bytes.data(), bytes.size());
+  check_memory(size);
   return !bytes.empty() && !ZSTD_isError(size) && size == plain.size();
 }
 

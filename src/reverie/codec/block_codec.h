@@ -1,7 +1,8 @@
 // One block of bytes through lz4 or zstd, and back.
 //
 // The size of the result is never taken from the compressed bytes: the caller states the size, and
-// gets exactly so many bytes or an error.
+// gets exactly so many bytes or an error. Without memory for the libraries both throw
+// std::bad_alloc, so that a block is not taken for a damaged one.
 #pragma once
 
 #include <cstddef>

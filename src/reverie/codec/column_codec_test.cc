@@ -1,13 +1,18 @@
 #include "reverie/codec/column_codec.h"
 
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/codec/block_codec.h"
 #include "tests/conformance/codec_suite.h"
+#include "tests/support/no_more_memory.h"
+#include "tests/support/resident.h"
 
 namespace reverie {
 namespace {
@@ -98,6 +103,44 @@ TEST(ColumnCodec, AColumnThatIsTooLargeToBeCompressedIsRefusedWithItsBound) {
   std::vector<std::byte> out;
   expect_refused(encode_column(CodecId::kLz4, spec, {&row, 1}, out), StatusCode::kResourceExhausted,
                  {"'x'", std::to_string(kBound + 1), "may have " + std::to_string(kBound) + ";"});
+}
+
+// Whether a block is refused while the process gets no more memory, and compressed afterwards.
+bool is_refused_without_memory() {
+  const std::vector<std::byte> plain(1 << 20, std::byte{7});
+  std::vector<std::byte> block;
+  block.reserve(4 << 20);
+  bool is_refused = false;
+  struct Taken {
+    Taken* next;
+  };
+  Taken* taken = nullptr;
+  {
+    const testing::NoMoreMemory none;
+    // Also what the process still has, except for small pieces.
+    for (std::size_t size = 1 << 20; size >= std::size_t{1} << 16; size /= 2) {
+      while (void* const memory = ::operator new(size, std::nothrow)) {
+        taken = new (memory) Taken{taken};
+      }
+    }
+    try {
+      compress_block(CodecId::kZstd, plain, block);
+    } catch (const std::bad_alloc&) {
+      is_refused = true;
+    }
+  }
+  while (taken != nullptr) ::operator delete(std::exchange(taken, taken->next));
+  block.clear();
+  compress_block(CodecId::kZstd, plain, block);
+  std::vector<std::byte> again(plain.size());
+  return is_refused && decompress_block(CodecId::kZstd, block, again) && again == plain;
+}
+
+// In a process of its own: contexts of earlier calls have their memory already.
+TEST(BlockCodecDeathTest, WithoutMemoryForZstdABlockIsRefused) {
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(is_refused_without_memory() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ColumnCodec, RefusesAnUnknownCodec) {

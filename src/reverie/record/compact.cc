@@ -1,14 +1,17 @@
 #include "reverie/record/compact.h"
 
 #include <cstring>
+#include <new>
 
 #include "reverie/codec/column_codec.h"
 #include "reverie/record/readable_rows.h"
 
 namespace reverie {
+namespace {
 
-Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const ColumnTry> tries,
-                                             Allocator& allocator) {
+// Throws std::bad_alloc where there is no memory for the encoders.
+Result<Chunk::EncodedColumns> try_encode(const Chunk& chunk, std::span<const ColumnTry> tries,
+                                         Allocator& allocator) {
   const RawRows raw(chunk);
   const ChunkSchema& schema = chunk.schema();
   REVERIE_CHECK(raw && tries.size() == schema.column_count());
@@ -36,6 +39,17 @@ Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const
   REVERIE_ASSIGN_OR_RETURN(encoded.storage, allocator.allocate(bytes.size()));
   if (!bytes.empty()) std::memcpy(encoded.storage.data(), bytes.data(), bytes.size());
   return encoded;
+}
+
+}  // namespace
+
+Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const ColumnTry> tries,
+                                             Allocator& allocator) {
+  try {
+    return try_encode(chunk, tries, allocator);
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("no memory to encode a chunk of {} bytes", chunk.raw_bytes());
+  }
 }
 
 Result<Ref<Chunk>> compact(const Chunk& chunk, CodecId codec, Allocator& allocator) {

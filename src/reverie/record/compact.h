@@ -17,6 +17,7 @@ struct ColumnTry {
 };
 
 // Encodes the published rows of `chunk`, which must stay raw. Requires one try per column.
+// RESOURCE_EXHAUSTED if there is no memory for it, also for the encoders.
 Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const ColumnTry> tries,
                                              Allocator& allocator);
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/codec/column_codec.h"
+#include "tests/support/no_more_memory.h"
+#include "tests/support/resident.h"
 #include "tests/support/values.h"
 
 namespace reverie {
@@ -43,6 +45,28 @@ TEST(Compact, AcceptsAChunkWithoutRows) {
   const Ref<Chunk> compacted = compact(*raw, CodecId::kRaw, Allocator::heap()).value();
   EXPECT_EQ(compacted->rows(), 0u);
   EXPECT_TRUE(compacted->encoded_bytes(0).empty());
+}
+
+TEST(Compact, WithoutMemoryForTheEncodersItFailsAndTheChunkStaysRaw) {
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  constexpr std::int64_t kRowBytes = 48 << 20;  // two rows have to be mapped
+  const auto schema =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kUInt8, {kRowBytes}}});
+  const Ref<Chunk> raw = Chunk::open(schema, {}, 2, 0, Allocator::heap()).value();
+  const std::vector<std::byte> row(kRowBytes, std::byte{7});
+  for (std::uint32_t r = 0; r < 2; ++r) raw->set_row(0, r, row);
+  raw->publish(2);
+  for (const CodecId codec : {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd}) {
+    const ColumnTry tried{.codec = codec};
+    Status status;
+    {
+      const testing::NoMoreMemory none;
+      status = encode_columns(*raw, {&tried, 1}, Allocator::heap()).status();
+    }
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+    EXPECT_TRUE(encode_columns(*raw, {&tried, 1}, Allocator::heap()).ok());
+  }
+  EXPECT_TRUE(raw->is_raw());
 }
 
 }  // namespace
