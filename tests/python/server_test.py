@@ -369,6 +369,17 @@ def test_a_message_beyond_a_limit_fails_only_its_call(limit):
         assert client.server_info()["t"].current_size == 1
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "peer"])
+def test_an_insert_beyond_the_bound_of_a_message_names_the_limit_to_raise(protocol):
+    limits = reverie.ServerLimits(message_bytes=1 << 20)
+    with reverie.Server([fifo()], limits=limits) as server:
+        client = reverie.Client(server.address, protocol=protocol)
+        with pytest.raises(errors.ResourceExhaustedError) as refused:
+            client.insert(np.frombuffer(os.urandom(2 << 20), np.uint8), {"t": 1.0}, timeout_s=30)
+        assert "raise message_bytes of the server's limits" in str(refused.value)
+        assert "message_bytes" in reverie.ServerLimits._fields
+
+
 def test_clients_without_the_token_are_refused():
     with reverie.Server([fifo()], token="secret") as server:
         assert server.localhost_client().server_info()["t"].current_size == 0

@@ -183,7 +183,7 @@ def _serve(
     arguments: argparse.Namespace,
 ) -> int:
     stopped_by = _stopped_by()
-    # No client was told of the server while it loads, so it can end at once.
+    # No client knows of the server while it loads, so it can end at once.
     with signals_end_at_once(stopped_by):
         opened = config.open()
         with signals_held(stopped_by) as signals, opened as server:

@@ -59,8 +59,8 @@ Status MessageReader::begin() {
                                  (std::size_t{prefix_[3]} << 8u) | std::size_t{prefix_[4]};
   if (size_bytes > message_bytes_max_) {
     return resource_exhausted(
-        "a message of {} bytes is larger than the {} allowed; raise "
-        "message_bytes_max or send less at once",
+        "a message of {} bytes is larger than the {} allowed; raise message_bytes of the server's "
+        "limits, or send less at once",
         size_bytes, message_bytes_max_);
   }
   message_bytes_ = left_bytes_ = size_bytes;

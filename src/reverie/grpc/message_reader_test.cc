@@ -130,8 +130,8 @@ TEST(MessageReader, RefusesALengthBeforeAllocatingMemoryForIt) {
             StatusCode::kResourceExhausted);
   EXPECT_EQ(
       read_all(prefixed(std::string(101, 'x')), 50, false, 100).status.message(),
-      "a message of 101 bytes is larger than the 100 allowed; raise message_bytes_max or send "
-      "less at once");
+      "a message of 101 bytes is larger than the 100 allowed; raise message_bytes of the server's "
+      "limits, or send less at once");
   EXPECT_TRUE(read_all(prefixed(std::string(100, 'x')), 50, false, 100).status.ok());
 }
 
