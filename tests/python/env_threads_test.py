@@ -61,12 +61,15 @@ def test_a_hanging_step_times_out_and_a_raising_one_is_named():
     with reverie.EnvPool(lambda: Gated(threading.Barrier(1)), 3, backend="thread") as pool:
         pool.reset().result()
         future = pool.step([1, 7, 1])
-        with pytest.raises(DeadlineExceededError, match="worker 0"):
+        with pytest.raises(DeadlineExceededError, match="worker 0") as late:
             future.result(0.05)
+        assert str(late.value).endswith("; wait again with a longer timeout_s")
         gate.set()
         with pytest.raises(EnvError, match=r"environment 1 of batch 0(.|\n)*seven") as told:
             future.result()
         assert told.value.env_id == 1
+        assert "raised; pool.reset() makes it again" in str(told.value)
+        assert "restart" not in str(told.value)
         pool.reset().result()
         assert pool.step([1, 2, 3]).result().observation.tolist() == [[1], [2], [3]]
         with pytest.raises(UnimplementedError, match="process"):

@@ -22,7 +22,7 @@ from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.episodes import Played, PlayedActions, environment_seed, make_seeded
 from reverie.agents.settings import saved_options
-from reverie.envs import native
+from reverie.envs import native, remedies
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
 from reverie.errors import (
@@ -331,8 +331,8 @@ def trainings_errors(env: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except EnvError as error:
-        why, has_remedy, _ = str(error).partition("; pool.restart(")
-        if not has_remedy:  # it could not be made
+        why, remedy = remedies.split(error)
+        if not remedy:  # it could not be made
             raise
         traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
         ended = EnvError(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from reverie import _checks
-from reverie.envs import rows
+from reverie.envs import remedies, rows
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.caller import CallerPool
 from reverie.envs.process import ProcessPool
@@ -231,10 +231,10 @@ def _with_own_remedy(error: EnvError | DeadlineExceededError) -> Exception:
             f"{why}; make the vector environment with a longer timeout_s, or look at what the "
             "environment waits for"
         )
-    why, has_remedy, rest = str(error).partition("; pool.restart(")
-    if not has_remedy:
+    why, pools = remedies.split(error)
+    if not pools:
         return error
-    is_dead = "replaces it" in rest.partition("\n")[0]
+    is_dead = "makes it again" not in pools.partition("\n")[0]
     remedy = "make another vector environment" if is_dead else "reset() makes it again"
     traceback = f":\n{error.traceback_text}" if error.traceback_text else ""
     told = EnvError(f"{why}; {remedy}{traceback}")

@@ -33,6 +33,11 @@ void PoolWorkers::set_thread(std::size_t worker, std::optional<std::string> end_
   threads_[worker] = {true, std::move(end_text)};
 }
 
+bool PoolWorkers::are_threads() const {
+  MutexLock lock(mutex_);
+  return std::ranges::any_of(threads_, &Thread::is_there);
+}
+
 void PoolWorkers::end_all(Duration at_most) {
   MutexLock lock(mutex_);
   const TimePoint end = Clock::system().now() + at_most;

@@ -27,6 +27,8 @@ class PoolWorkers {
   std::optional<int> pid(std::size_t worker);
   // Declares that a worker is a thread, which is alive until `end_text` says how it ended.
   void set_thread(std::size_t worker, std::optional<std::string> end_text);
+  // Whether one of them is a thread, which cannot be replaced.
+  bool are_threads() const;
   // Waits for all to end, then kills the others.
   void end_all(Duration at_most);
 
@@ -36,7 +38,7 @@ class PoolWorkers {
     std::optional<std::string> end_text;
   };
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::optional<ChildProcess>> children_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Thread> threads_ REVERIE_GUARDED_BY(mutex_);
 };

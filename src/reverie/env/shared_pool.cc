@@ -158,10 +158,8 @@ Status SharedPool::late(std::size_t batch) const {
   }
   if (workers_text.empty()) workers_text = "none: too few environments are in flight";
   return deadline_exceeded(
-      "batch {} is not ready in time; late is {}; wait again with a longer timeout_s, or restart "
-      "the "
-      "worker",
-      batch, workers_text);
+      "batch {} is not ready in time; late is {}; wait again with a longer timeout_s", batch,
+      workers_text);
 }
 
 std::vector<std::size_t> SharedPool::late_workers(std::size_t batch) const {

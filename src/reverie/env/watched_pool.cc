@@ -7,17 +7,19 @@
 namespace reverie {
 namespace {
 
-PoolFailure describe_raised(const EnvFailure& failure) {
+// What has no pool of its own replaces the remedies: python/reverie/envs/remedies.py.
+PoolFailure describe_raised(const EnvFailure& failure, bool are_threads) {
   PoolFailure made{failure.worker, failure.batch, failure.env, "", failure.text};
   if (made.traceback.empty()) {
     made.traceback =
         "its traceback is not kept: it raised earlier and was not reset since, or while another "
         "environment's was unread";
   }
-  made.text = format(
-      "environment {} of batch {}, in worker {}, raised; pool.restart({}) or pool.reset() makes it "
-      "again:\n{}",
-      failure.env, failure.batch, failure.worker, failure.worker, made.traceback);
+  const std::string restart =
+      are_threads ? std::string() : format("pool.restart({}) or ", failure.worker);
+  made.text =
+      format("environment {} of batch {}, in worker {}, raised; {}pool.reset() makes it again:\n{}",
+             failure.env, failure.batch, failure.worker, restart, made.traceback);
   return made;
 }
 
@@ -40,9 +42,11 @@ PoolFailure WatchedPool::describe_dead(std::size_t worker) const {
     failure.env = at->second;
     where = format(" while it stepped environment {} of batch {}", at->second, at->first);
   }
-  failure.text =
-      format("worker {} {}{}; pool.restart({}) replaces it, and the result can be taken then",
-             worker, how, where, worker);
+  const std::string remedy =
+      workers_.are_threads()
+          ? "make another pool"
+          : format("pool.restart({}) replaces it, and the result can be taken then", worker);
+  failure.text = format("worker {} {}{}; {}", worker, how, where, remedy);
   return failure;
 }
 
@@ -54,7 +58,12 @@ std::optional<WatchedPool::WaitResult> WatchedPool::conclude(std::size_t batch, 
                                                              bool is_stopped,
                                                              const Waiter& waiter) const {
   const auto dead = is_stopped ? std::nullopt : dead_worker(batch);
-  if (!dead) return WaitResult{std::move(status)};
+  if (!dead) {
+    const bool may_restart =
+        status.code() == StatusCode::kDeadlineExceeded && !workers_.are_threads();
+    if (may_restart) status = deadline_exceeded("{}, or restart the worker", status.message());
+    return WaitResult{std::move(status)};
+  }
   PoolFailure failure = describe_dead(*dead);
   if (is_replaced(failure, waiter)) return std::nullopt;
   return WaitResult{std::move(status), std::move(failure)};
@@ -83,7 +92,7 @@ WatchedPool::WaitResult WatchedPool::wait(std::size_t batch, std::uint32_t seque
     }
     const auto raised = pool_.failure(batch);
     if (!raised || (ready_rows_ > 0 && !ready.empty())) return {};
-    PoolFailure failure = describe_raised(*raised);
+    PoolFailure failure = describe_raised(*raised, workers_.are_threads());
     if (!is_replaced(failure, waiter)) return {{}, std::move(failure)};
   }
 }

@@ -62,6 +62,24 @@ TEST_F(WatchedPoolTest, AFailedEnvironmentIsNamedWithItsError) {
       << waited.failure->text;
 }
 
+TEST_F(WatchedPoolTest, ErrorsOfThreadsNameNoRestart) {
+  reset();
+  const auto raised = step({1, -1}, patient());
+  ASSERT_TRUE(raised.failure);
+  EXPECT_TRUE(contains(raised.failure->text, "raised; pool.reset() makes it again"))
+      << raised.failure->text;
+  reset();
+  WatchedPool::Waiter waiter = patient();
+  waiter.may_go_on = [this] {
+    if (threads_.pool.position(0)) workers_.set_thread(0, "has ended");
+    return true;
+  };
+  const auto ended = step({-2, 1}, waiter);
+  ASSERT_TRUE(ended.failure);
+  EXPECT_TRUE(contains(ended.failure->text, "; make another pool")) << ended.failure->text;
+  EXPECT_FALSE(contains(raised.failure->text + ended.failure->text, "restart"));
+}
+
 TEST_F(WatchedPoolTest, ADeadWorkerIsDetectedAndNamed) {
   reset();
   WatchedPool::Waiter waiter;
