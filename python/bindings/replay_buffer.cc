@@ -285,7 +285,9 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   ReplayBufferDraw draw;
   draw.count = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
   draw.distinct = flag_argument("distinct", distinct);
-  draw.deadline = deadline(timeout_s);
+  // The default deadline, which has passed, says that no time was given.
+  const std::optional<Duration> timeout = timeout_argument(timeout_s);
+  if (timeout != Duration(0)) draw.deadline = deadline(timeout_s);
   draw.beta = beta(given_beta);
   draw.over_buffer = weighs_over_buffer_;
   wait_for_buffer(draw.deadline);

@@ -45,10 +45,9 @@ class Client(Closing):
     """A client of a store: of a server, or (``reverie.Store.client()``) of this process.
 
     Thread-safe, except for the writers and iterators that it makes, each of which one thread may
-    use. Every call that may wait for a table takes ``timeout_s``: None waits without limit, 0 does
-    not wait. Those that only ask how it is, as ``max_priority`` and ``can_sample``, wait for a
-    server as long as ``retry_timeout_s``.
-    ``KeyboardInterrupt`` ends any wait of the main thread.
+    use. Calls that may wait take ``timeout_s``: None waits without limit, 0 does not wait.
+    ``max_priority``, ``priorities`` and ``why_blocked`` do not: they wait up to ``retry_timeout_s``
+    for a server. ``KeyboardInterrupt`` ends any wait of the main thread.
 
     Servers may be ours or dm-reverb's; calls that their protocol does not have raise
     ``UnimplementedError``. A client connects when it is first used, and reconnects by itself. Items
@@ -722,8 +721,7 @@ class Client(Closing):
             timeout_s: how long to wait for a server.
 
         Raises:
-            InvalidArgumentError: a priority is NaN or, in a table with a `Prioritized` selector,
-                negative or infinite: nothing was changed.
+            InvalidArgumentError: a priority is negative or not finite: nothing was changed.
             NotFoundError: there is no such table.
             DeadlineExceededError: no server answered in time; it may still have been applied.
         """

@@ -543,8 +543,11 @@ def test_sampling_an_empty_buffer_fails_without_waiting():
     with pytest.raises(errors.FailedPreconditionError, match="no items"):
         buffer.update_priorities([1], [1.0])
     buffer.add(**one_step())
-    with pytest.raises(errors.FailedPreconditionError, match="no items to sample"):
+    with pytest.raises(errors.FailedPreconditionError, match="or give timeout_s to wait"):
+        buffer.sample(1, timeout_s=0)
+    with pytest.raises(errors.FailedPreconditionError, match="timeout_s has passed") as waited:
         buffer.sample(1, timeout_s=0.01)
+    assert "give timeout_s" not in str(waited.value)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])

@@ -12,9 +12,10 @@
 namespace reverie {
 namespace {
 
-Status no_items() {
+Status no_items(bool has_waited) {
   return failed_precondition(
-      "the replay buffer has no items to sample; add steps first, or give timeout_s to wait");
+      "the replay buffer has no items to sample; add steps first, or {}",
+      has_waited ? "wait longer: timeout_s has passed" : "give timeout_s to wait");
 }
 
 }  // namespace
@@ -130,7 +131,9 @@ Status ReplayBuffer::draw_into(Scratch& scratch, std::size_t shard, const Replay
   request.batch = std::move(scratch.batch);
   SampleResult result = sample_and_wait(*service_, std::move(request), wait);
   scratch.batch = std::move(result.batch);
-  if (result.status.code() == StatusCode::kDeadlineExceeded) return no_items();
+  if (result.status.code() == StatusCode::kDeadlineExceeded) {
+    return no_items(draw.deadline != TimePoint{});
+  }
   REVERIE_RETURN_IF_ERROR(result.status);
   if (scratch.batch.size() < draw.count) {
     return invalid_argument(
@@ -153,7 +156,7 @@ Status ReplayBuffer::draw_from_any(Scratch& scratch, const ReplayBufferDraw& dra
   at_once.deadline = TimePoint{};
   const std::size_t count = shards_->count();
   const auto first = static_cast<std::size_t>(draw.shard_choice * static_cast<double>(count));
-  Status status = no_items();
+  Status status = no_items(/*has_waited=*/false);
   for (std::size_t i = 0; i < count && status.code() == StatusCode::kFailedPrecondition; ++i) {
     shard = (first + i) % count;
     status = draw_into(scratch, shard, at_once, wait);
