@@ -721,7 +721,8 @@ class Client(Closing):
             timeout_s: how long to wait for a server.
 
         Raises:
-            InvalidArgumentError: a priority is negative or not finite: nothing was changed.
+            InvalidArgumentError: a priority is NaN or, in a table with a `Prioritized` selector,
+                negative or infinite: nothing was changed.
             NotFoundError: there is no such table.
             DeadlineExceededError: no server answered in time; it may still have been applied.
         """
