@@ -509,6 +509,17 @@ TEST_F(ReverbStreams, ItemsOfASessionAfterARefusedOneAreNotInserted) {
   EXPECT_EQ(blocked().inserts.waiting, 0) << "the writer was told that 2 is lost";
 }
 
+TEST_F(ReverbStreams, AMessageBehindARefusedOneIsNotRead) {
+  open_fifo();
+  Insert writer = session_stream();
+  writer.call->end_late();
+  writer.stream->on_message(
+      numbered_request(1, {item(1, 7, 1, "none"), item(2, 7)}, {chunk(7, 1)}));
+  writer.stream->on_message(numbered_request(3, {item(3, 8)}, {chunk(8, 1)}));
+  expect_refused(writer.call->finished().value(), StatusCode::kNotFound, {"none"});
+  EXPECT_EQ(size(), 0) << "item 3 would come before item 2, which is sent again";
+}
+
 TEST_F(ReverbStreams, ASessionNeedsAValidNameAndNumberedItems) {
   open_fifo();
   Insert writer = session_stream();

@@ -48,7 +48,12 @@ class FakeServerCall final : public GrpcServerCall, public InsertCall {
   }
   bool is_over() const override {
     MutexLock lock(mutex_);
-    return finished_.has_value();
+    return finished_.has_value() && !ends_late_;
+  }
+  // Over a socket a call is over only after the event that finishes it, and those under way.
+  void end_late() {
+    MutexLock lock(mutex_);
+    ends_late_ = true;
   }
 
   bool has_room_to_draw() const override { return has_room(); }
@@ -86,6 +91,7 @@ class FakeServerCall final : public GrpcServerCall, public InsertCall {
   std::atomic<std::size_t> held_bytes_{0};
   bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
   bool has_room_ REVERIE_GUARDED_BY(mutex_) = true;
+  bool ends_late_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
 inline Ref<GrpcMessage> grpc_message(const std::string& bytes) {

@@ -43,6 +43,11 @@ InsertWindow::Request* InsertWindow::find(std::uint64_t first) {
   return first >= base_ && first < end() ? at(first).owned.get() : nullptr;
 }
 
+std::uint64_t InsertWindow::next() {
+  while (!at(next_).request) ++next_;
+  return next_;
+}
+
 InsertWindow::Batch InsertWindow::take(std::size_t items_max, std::size_t bytes_max) {
   Batch batch;
   std::size_t size_bytes = 0;
@@ -135,6 +140,18 @@ void InsertWindow::give_up_all(const Status& status, Outcome& outcome) {
     if (entry.owned) requests.push_back(entry.owned.get());
   }
   for (Request* const request : requests) give_up(*request, status, outcome);
+}
+
+std::vector<InsertWindow::Request*> InsertWindow::open_requests(std::uint64_t first,
+                                                                std::uint64_t count) {
+  std::vector<Request*> requests;
+  const std::uint64_t last = std::min(first + count, end());
+  for (std::uint64_t number = std::max(first, base_); number < last; ++number) {
+    Request* const request = at(number).request;
+    if (!request || (!requests.empty() && requests.back() == request)) continue;
+    requests.push_back(request);
+  }
+  return requests;
 }
 
 // An entry whose item is settled stays while the request that it owns has others that are not.

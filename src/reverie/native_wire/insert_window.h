@@ -63,6 +63,8 @@ class InsertWindow {
   // The request whose first item has that number; null if there is none, or it is complete.
   Request* find(std::uint64_t first);
 
+  // The number of the next item to send. Requires has_waiting().
+  std::uint64_t next();
   // The next items to send, up to a gap, `items_max` items, or just beyond `bytes_max`.
   Batch take(std::size_t items_max, std::size_t bytes_max);
   // A new stream has begun: everything not settled must be sent again.
@@ -74,6 +76,8 @@ class InsertWindow {
   // Completes the request, and abandons its items that are not confirmed.
   void give_up(Request& request, const Status& status, Outcome& outcome);
   void give_up_all(const Status& status, Outcome& outcome);
+  // The requests with unsettled items among the `count` numbers from `first` on.
+  std::vector<Request*> open_requests(std::uint64_t first, std::uint64_t count);
 
   bool empty() const { return open_count_ == 0; }
   bool has_waiting() const { return waiting_count_ > 0; }

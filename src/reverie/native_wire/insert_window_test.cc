@@ -91,6 +91,35 @@ TEST_F(InsertWindowTest, AnAbandonedRequestIsNotSentAndDoesNotBlockOthers) {
   EXPECT_EQ(window_.base(), 7u);
 }
 
+TEST_F(InsertWindowTest, OpenRequestsAreThoseWithUnsettledItemsAmongTheNumbers) {
+  add(10, 2);
+  add(20);
+  add(30);
+  take();
+  window_.confirm(3, 1, outcome_);
+  const auto firsts = [this](std::uint64_t first, std::uint64_t count) {
+    Numbers found;
+    for (const auto* request : window_.open_requests(first, count)) found.push_back(request->first);
+    return found;
+  };
+  EXPECT_EQ(firsts(1, 4), (Numbers{1, 4}));
+  EXPECT_EQ(firsts(2, 2), (Numbers{1}));
+  EXPECT_EQ(firsts(3, 1), Numbers());
+  EXPECT_EQ(firsts(9, 5), Numbers()) << "beyond the last item";
+  window_.confirm(1, 2, outcome_);
+  EXPECT_EQ(firsts(1, 4), (Numbers{4})) << "the first three are forgotten";
+}
+
+TEST_F(InsertWindowTest, TheNextItemIsTheFirstThatIsNotSettled) {
+  for (ItemKey key = 0; key < 3; ++key) add(key);
+  take();
+  window_.confirm(2, 1, outcome_);
+  window_.restart();
+  EXPECT_EQ(window_.next(), 1u);
+  take();
+  EXPECT_EQ(window_.next(), 3u);
+}
+
 TEST_F(InsertWindowTest, UnsentItemsCannotBeConfirmed) {
   add(10);
   add(20);

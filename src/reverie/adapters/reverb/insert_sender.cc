@@ -24,6 +24,12 @@ constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
 // How many messages may be unanswered at a server that does not report what it has accepted.
 constexpr std::uint64_t kUnansweredMax = 4;
 
+// Whether an item may be the reason. All other ends of a stream concern all of its items.
+bool is_of_an_item(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||
+         status.code() == StatusCode::kFailedPrecondition;
+}
+
 std::string name_of_session(std::uint64_t seed) {
   Random random(seed);
   return format("{:016x}{:016x}", random.next(), random.next());
@@ -128,6 +134,13 @@ bool InsertSender::may_send() {
   return stream_->call->has_room();
 }
 
+std::size_t InsertSender::items_max() {
+  const std::uint64_t next = window_.next();
+  if (next >= alone_.end) return kItemsMax;
+  if (next >= alone_.first) return 1;
+  return static_cast<std::size_t>(std::min<std::uint64_t>(kItemsMax, alone_.first - next));
+}
+
 void InsertSender::cancel_timers() {
   for (const auto& [timer, deadline] : window_.take_timers()) world_.cancel(timer, deadline);
 }
@@ -148,22 +161,24 @@ void InsertSender::pump(Outcome& outcome) {
       is_writing_ = true;
       stream = stream_;
       is_new = std::exchange(is_stream_new_, false);
-      batch = window_.take(kItemsMax, kMessageBytesMax);
+      batch = window_.take(items_max(), kMessageBytesMax);
       settled_below = window_.base();
       takes_stored = progress_.takes_stored;
     }
     if (is_new) chunks_.restart();
     Result<GrpcPayload> payload = write_message(batch, settled_below, takes_stored);
+    const Numbers numbers{batch.first, batch.first + batch.items.size()};
     MutexLock lock(mutex_);
     is_writing_ = false;
     if (!payload.ok()) {
-      window_.give_up_all(payload.status(), outcome);
-      drop_stream();
-      return;
+      single_out(numbers, payload.status(), outcome);
+      drop_stream();  // the chunks of the message count as sent
+      continue;
     }
     if (stream_ != stream) continue;  // it is sent again on the next stream
     ++progress_.sent;
     ++progress_.unanswered;
+    progress_.messages.push_back(numbers);
     stream->call->write(std::move(payload).value());
   }
 }
@@ -223,7 +238,12 @@ void InsertSender::on_response(const StreamPtr& stream,
     progress_.unanswered = 0;
     if (response.requests_taken > 0) {
       progress_.has_numbers = true;
-      progress_.taken = response.requests_taken;
+      progress_.taken = std::min(response.requests_taken, progress_.sent);
+    }
+    std::deque<Numbers>& messages = progress_.messages;
+    if (!response.keys.empty()) messages.clear();  // this server sends no numbers
+    while (messages.size() > 1 + progress_.sent - std::max<std::uint64_t>(progress_.taken, 1)) {
+      messages.pop_front();
     }
     if (response.stored_chunk_version >= kStoredChunkVersion) progress_.takes_stored = true;
     for (const wire::NumberRun& run : response.confirmed) {
@@ -289,7 +309,7 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   {
     MutexLock lock(mutex_);
     if (stream_ != stream) return;  // it was ended before
-    const Progress progress = progress_;
+    const Progress progress = std::exchange(progress_, {});
     drop_stream();
     const TimePoint now = world_.now();
     const bool is_passing = status.ok() || status.code() == StatusCode::kUnavailable ||
@@ -297,7 +317,9 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
     const bool was_healthy =
         progress.since != TimePoint::max() && now - progress.since >= kLifeGood;
     if (was_healthy || broken_since_ == TimePoint::max()) broken_since_ = now;
-    if (!is_passing) {
+    if (is_refusal(progress, status, outcome)) {
+      // The other items are sent again at once: the server answers.
+    } else if (!is_passing) {
       window_.give_up_all(status, outcome);
     } else if (!may_retry(now)) {
       window_.give_up_all(
@@ -317,6 +339,29 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   if (!is_log_due) return;
   log_warning("no server has taken items for {} for {:.3g} s, and they are sent again: {}", what_,
               to_seconds(kSilentRetries), status.message());
+}
+
+bool InsertSender::is_refusal(const Progress& progress, const Status& status, Outcome& outcome) {
+  // Nothing was taken: the server refuses the stream, or it sends no numbers.
+  if (!is_of_an_item(status) || progress.taken == 0) return false;
+  if (progress.messages.size() != 1 + progress.sent - progress.taken) return false;  // malformed
+  return single_out(progress.messages.front(), status, outcome);
+}
+
+// Ends: each time a request is settled, or `alone_` grows, by items that shared a message. Items
+// stay in it, since many may be at fault: else each fault would repeat a message of all the rest.
+bool InsertSender::single_out(const Numbers& numbers, const Status& status, Outcome& outcome) {
+  const std::vector<InsertWindow::Request*> requests =
+      window_.open_requests(numbers.first, numbers.end - numbers.first);
+  if (requests.empty()) return false;
+  if (requests.size() == 1) {
+    window_.give_up(*requests.front(), status, outcome);
+  } else if (alone_.end <= window_.base()) {  // all of those are settled
+    alone_ = numbers;
+  } else {
+    alone_ = {std::min(alone_.first, numbers.first), std::max(alone_.end, numbers.end)};
+  }
+  return true;
 }
 
 bool InsertSender::may_retry(TimePoint now) const {

@@ -10,6 +10,12 @@
 // its own stream, so that a table whose rate limiter blocks does not delay another. But the items
 // of a writer of several tables (InsertRequest::writer) use one stream of that writer, as in
 // dm-reverb, so that chunks are sent once.
+//
+// A server ends the stream of an item that it refuses. Reverie's servers answer the message with
+// that item first, so the last answered message has it: if the message has items of one request,
+// that request fails, else its items are sent again, each in a message of its own. All other items
+// are sent again, too. After the refusal of a server that sends no numbers, all items fail: which
+// ones it has inserted is not known.
 #pragma once
 
 #include <cstdint>
@@ -57,13 +63,20 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   using StreamPtr = std::shared_ptr<Stream>;
   using Outcome = InsertWindow::Outcome;
 
+  // The numbers first, first + 1, ..., up to but without `end`.
+  struct Numbers {
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
   // The progress of a stream, and what is known of its server.
   struct Progress {
     std::uint64_t sent = 0;  // messages
     std::uint64_t taken = 0;
     std::uint64_t unanswered = 0;  // messages since the last answer
-    bool has_numbers = false;      // the server is Reverie's
-    bool takes_stored = false;     // stored_chunk.h
+    // The items of the last messages: that which was taken last, and those after it.
+    std::deque<Numbers> messages;
+    bool has_numbers = false;   // the server is Reverie's
+    bool takes_stored = false;  // stored_chunk.h
     bool has_confirmed = false;
     TimePoint since = TimePoint::max();  // connected
   };
@@ -73,6 +86,14 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   void on_end(const StreamPtr& stream, const Status& status);
   void pump(Outcome& outcome);
   bool may_send() REVERIE_REQUIRES(mutex_);
+  std::size_t items_max() REVERIE_REQUIRES(mutex_);
+  // One of these items is at fault. Its request fails if it is the only one, else the items are
+  // sent alone from now on. False if none of them is unsettled.
+  bool single_out(const Numbers& numbers, const Status& status, Outcome& outcome)
+      REVERIE_REQUIRES(mutex_);
+  // Whether `status` was the refusal of an item, and only that item is affected.
+  bool is_refusal(const Progress& progress, const Status& status, Outcome& outcome)
+      REVERIE_REQUIRES(mutex_);
   bool is_busy() const REVERIE_REQUIRES(mutex_);
   void begin_stream() REVERIE_REQUIRES(mutex_);
   void drop_stream() REVERIE_REQUIRES(mutex_);
@@ -101,7 +122,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
   StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);
   Progress progress_ REVERIE_GUARDED_BY(mutex_);
-  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;      // nothing was written to it
+  Numbers alone_ REVERIE_GUARDED_BY(mutex_);               // a message contains only one of these
+  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;  // nothing was written to it
   std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // streams that were started
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;

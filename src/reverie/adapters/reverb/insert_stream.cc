@@ -137,10 +137,13 @@ InsertStream::~InsertStream() {
 }
 
 void InsertStream::on_message(Ref<GrpcMessage> message) {
-  if (call_->is_over()) return;
+  if (call_->is_over() || has_refused_) return;
   const Status status = take(message);
   answer();
-  if (!status.ok()) return call_->finish(status_for_writer(status));
+  if (!status.ok()) {
+    has_refused_ = true;
+    return call_->finish(status_for_writer(status));
+  }
   if (call_->queued_bytes() < kUnreadBytesMax || call_->has_room()) return;
   MutexLock lock(mutex_);
   is_unread_ = true;

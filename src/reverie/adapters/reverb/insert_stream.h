@@ -103,7 +103,8 @@ class InsertStream final : public GrpcServerEvents,
   std::vector<ItemKey> keys_now_;
   std::vector<wire::NumberRun> runs_now_;
   std::uint64_t requests_taken_ = 0;
-  Status status_now_;  // of the insert that completed within its call
+  Status status_now_;         // of the insert that completed within its call
+  bool has_refused_ = false;  // a message: those behind it are not read
 
   // The insert whose call is in progress, and on which thread.
   struct UnderWay {
