@@ -463,11 +463,12 @@ class StructuredWriter:
 
         Raises:
             InvalidArgumentError: another number of leaves, a leaf of another shape or dtype than before,
-                one that a condition or a priority cannot use, or an item that its table refuses.
+                one that a condition or a priority cannot use, or an item that its table refuses. An item
+                that was queued and is refused later is reported by the next call: an append then says
+                that its step was not written, and may be repeated.
             UnsupportedTypeError: a value of a type that cannot be stored.
             NotFoundError: there is no such table; the step was written.
-            DeadlineExceededError: the queue stayed full: nothing was written; or no server sent the
-                signature of a table: the step was written.
+            DeadlineExceededError: the queue stayed full: nothing was written.
             FailedPreconditionError: a leaf came in this open step already, or the writer is closed.
         """
 

@@ -8,7 +8,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors
+from reverie import errors, structured
 
 PROTOCOLS = ("grpc", "peer")
 
@@ -54,7 +54,7 @@ def until_ok(call):
     """Calls again after each report of a loss. Returns how many items were lost."""
     lost = 0
     while (error := error_of(call)) is not None:
-        report = re.match(r"(\d+) queued items? ", error)
+        report = re.search(r"(\d+) queued items? ", error)
         if report is None:
             return lost + 1  # this call's item, which was refused at once
         lost += int(report[1])
@@ -120,3 +120,23 @@ def test_a_refusal_by_one_table_costs_no_item_of_another(protocol):
         assert lost == 1
         assert drained(server.client(), "q", 31) == [0] + 30 * [1]
         assert drained(server.client(), "p", 1) == [0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_last_item_of_an_episode_is_made_although_an_earlier_one_was_lost(protocol):
+    with reverie.Server([refusing(), refusing("q")]) as server:
+        step = structured.create_reference_step({"x": None})
+        configs = [
+            structured.create_config(
+                step["x"][-1], table="p", priority=structured.constant_priority_fn(-1.0)
+            ),
+            structured.create_config(
+                step["x"][-1], table="q", conditions=[structured.Condition.is_end_episode()]
+            ),
+        ]
+        writer = connected(server, protocol).structured_writer(configs)
+        lost = until_ok(lambda: writer.append({"x": np.float32(1)}))
+        eventually(lambda: writer.pending_items == 0)
+        lost += until_ok(writer.end_episode)
+        assert lost == 1
+        assert server.client().server_info()["q"].current_size == 1

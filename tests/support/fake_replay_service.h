@@ -15,7 +15,7 @@
 
 namespace reverie {
 
-class FakeReplayService final : public ReplayService {
+class FakeReplayService : public ReplayService {
  public:
   static constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
 

@@ -47,7 +47,15 @@ class TrajectoryWriter::State {
     return in_flight_->has_changes() ? check_changes() : Status();
   }
 
-  Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
+  Status check_open() {
+    REVERIE_RETURN_IF_ERROR(fork_guard_.check(kName));
+    if (!closed()) return {};
+    return failed_precondition("this {} is closed; open another one", kName);
+  }
+
+  // With `is_one_of_many` it neither reports losses nor waits for room in the queue.
+  Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait,
+                     bool is_one_of_many);
   Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait);
   void close() {
     if (fork_guard_.check(kName).ok()) in_flight_->close(*service_);
@@ -97,15 +105,13 @@ std::uint64_t TrajectoryWriter::State::number_for(std::string_view table) {
 }
 
 Status TrajectoryWriter::State::check_changes() {
-  if (closed()) {
-    return failed_precondition("this {} is closed; open another one", kName);
-  }
+  REVERIE_RETURN_IF_ERROR(check_open());
   return in_flight_->take_losses();
 }
 
 Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadline,
-                                            const WaitOptions& wait) {
-  REVERIE_RETURN_IF_ERROR(enter());
+                                            const WaitOptions& wait, bool is_one_of_many) {
+  REVERIE_RETURN_IF_ERROR(is_one_of_many ? check_open() : enter());
   if (item.priority && std::isnan(*item.priority)) [[unlikely]] {
     return invalid_argument("the priority of an item for table '{}' is NaN; it must be a number",
                             item.table);
@@ -121,7 +127,7 @@ Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadl
       return status.with_context(format("table '{}'", item.table));
     }
   }
-  if (pending_items() >= options_.max_in_flight_items) {
+  if (!is_one_of_many && pending_items() >= options_.max_in_flight_items) {
     REVERIE_RETURN_IF_ERROR(
         in_flight_->wait(*service_, options_.max_in_flight_items - 1, deadline, wait));
     REVERIE_RETURN_IF_ERROR(enter());
@@ -199,7 +205,16 @@ Status TrajectoryWriter::append(std::span<const ColumnValue> values, bool partia
 
 Status TrajectoryWriter::create_item(const NewItem& item, TimePoint deadline,
                                      const WaitOptions& wait) {
-  return state_->create_item(item, deadline, wait);
+  return state_->create_item(item, deadline, wait, /*is_one_of_many=*/false);
+}
+
+Status TrajectoryWriter::create_one_of_many(const NewItem& item, TimePoint deadline,
+                                            const WaitOptions& wait) {
+  return state_->create_item(item, deadline, wait, /*is_one_of_many=*/true);
+}
+
+Status TrajectoryWriter::take_losses() {
+  return state_->enter();
 }
 
 Status TrajectoryWriter::flush(std::size_t max_pending, TimePoint deadline,

@@ -122,6 +122,11 @@ class TrajectoryWriter final {
   // `deadline`. INVALID_ARGUMENT, naming the column, for an expired or
   // unset cell, no rows, a NaN priority or another signature; NOT_FOUND for the table.
   Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
+  // As create_item(), for a caller that makes several items at once: leaves losses to a later call,
+  // and does not wait for room in the queue.
+  Status create_one_of_many(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
+  // Reports what create_item() would report before it does anything.
+  Status take_losses();
   // Whether create_item() for that table may wait: for room in the queue, or, the first time, for
   // the table's signature.
   bool may_wait(std::string_view table) const;

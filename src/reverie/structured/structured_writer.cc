@@ -125,13 +125,23 @@ Status StructuredWriter::set_leaves(std::vector<std::string> names) {
   return {};
 }
 
+bool StructuredWriter::may_wait() const {
+  return writer_->pending_items() > queued_max_ ||
+         std::ranges::any_of(patterns_, [this](const PatternState& state) {
+           return writer_->may_wait(state.pattern.table);
+         });
+}
+
 Status StructuredWriter::make_room(TimePoint deadline, const WaitOptions& wait) {
-  if (!may_wait()) return {};
+  if (writer_->pending_items() <= queued_max_) return {};
   return writer_->flush(queued_max_, deadline, wait);
 }
 
 Status StructuredWriter::append(std::span<const LeafValue> values, bool partial_step,
                                 TimePoint deadline, const WaitOptions& wait) {
+  if (const Status lost = writer_->take_losses(); !lost.ok()) {
+    return writer_->closed() ? lost : lost.with_context("the step was not written");
+  }
   REVERIE_RETURN_IF_ERROR(make_room(deadline, wait));
   const StepIndex newest = writer_->next_step();
   written_.clear();
@@ -193,8 +203,11 @@ Status StructuredWriter::apply(StepIndex newest, bool is_end, TimePoint deadline
   for (PatternState& state : patterns_) {
     if (state.tried_in == newest || newest - buffer_begin_ + 1 < state.reach) continue;
     if (!conditions_hold(state, newest, is_end) || !find_rows(state, newest)) continue;
-    state.tried_in = newest;
     Status status = create(state, deadline, wait);
+    // An item that only had no time can still be made.
+    const bool may_try_again =
+        status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled;
+    if (!may_try_again) state.tried_in = newest;
     if (status.ok()) {
       state.applied_at = used_steps_;
     } else if (first.ok()) {
@@ -266,7 +279,8 @@ Status StructuredWriter::create(PatternState& state, TimePoint deadline, const W
   if (state.pattern.priority.error_leaf) {
     REVERIE_ASSIGN_OR_RETURN(item.priority, priority(state));
   }
-  return writer_->create_item(item, deadline, wait);
+  // A loss reported here would take the place of this item.
+  return writer_->create_one_of_many(item, deadline, wait);
 }
 
 Result<double> StructuredWriter::priority(const PatternState& state) const {

@@ -1,7 +1,7 @@
 // StructuredWriter: makes items of its steps by itself, wherever a pattern matches.
 //
 //     append(step) --> the leaves that a pattern refers to      --> TrajectoryWriter
-//                      each pattern whose conditions hold, once a step --> create_item
+//                      each pattern whose conditions hold, once a step --> an item
 //
 // After each append, partial ones too, and at an episode's end, the patterns are tried in order. A
 // pattern that has made an item of the newest step is not tried on it again. A pattern with missing
@@ -58,8 +58,11 @@ class StructuredWriter final {
   // step. First waits until the queue has room for an item of every pattern: if that fails, nothing
   // is written. INVALID_ARGUMENT, naming the leaf, as TrajectoryWriter::append, and if a
   // condition's leaf is not a single whole number; FAILED_PRECONDITION for a leaf twice in a step:
-  // nothing is written. An item that cannot be made does not affect others; its error is returned,
-  // and the step is written. Requires set_leaves(), and leaves that it named.
+  // nothing is written. The loss of an earlier item is reported, saying that the step is not
+  // written. An item that cannot be made does not affect others; its error is returned, and the
+  // step is written. If the deadline ended its wait for the table's signature, it is made by the
+  // next append to the same step or by end_episode(). Requires set_leaves(), and leaves that it
+  // named.
   Status append(std::span<const LeafValue> values, bool partial_step, TimePoint deadline,
                 const WaitOptions& wait);
 
@@ -69,13 +72,14 @@ class StructuredWriter final {
   }
 
   // Makes the items of patterns for the end of an episode, then does what
-  // TrajectoryWriter::end_episode does. May be called again if it fails: an item is made only once.
+  // TrajectoryWriter::end_episode does, which reports the loss of earlier items. May be called
+  // again if it fails: an item is made only once.
   Status end_episode(bool clear_buffers, TimePoint deadline, const WaitOptions& wait);
 
   bool step_is_open() const { return writer_->step_is_open(); }
   std::size_t pending_items() const { return writer_->pending_items(); }
   // Whether an append or end_episode may wait now.
-  bool may_wait() const { return writer_->pending_items() > queued_max_; }
+  bool may_wait() const;
 
   // See TrajectoryWriter.
   void close() { writer_->close(); }

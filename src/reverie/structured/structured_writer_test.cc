@@ -233,6 +233,53 @@ TEST_F(StructuredWriterTest, AFailedEndMayBeRepeatedAndMakesItsItemsOnce) {
   EXPECT_EQ(service_->size("full"), 1u);
 }
 
+TEST_F(StructuredWriterTest, ALostItemCostsNoItemOfAnotherPattern) {
+  service_->add_table("full", 0);
+  open({pattern({row(0, -1)}, {}, "full"), pattern({row(0, -1)}, {at_end()})});
+  ASSERT_TRUE(append(1, 0).ok());
+  service_->fail_first("full", invalid_argument("not like this"));
+  expect_refused(end(), StatusCode::kInvalidArgument, {"1 queued item", "'full'"});
+  ASSERT_TRUE(end().ok());
+  EXPECT_EQ(first_values(), (Rows{1}));
+}
+
+TEST_F(StructuredWriterTest, AnAppendThatReportsALossHasNotWrittenItsStep) {
+  service_->add_table("full", 0);
+  open({pattern({row(0, -1)}, {}, "full"), pattern({slice(0, -2)})});
+  ASSERT_TRUE(append(1, 0).ok());
+  service_->fail_first("full", invalid_argument("not like this"));
+  expect_refused(append(2, 0), StatusCode::kInvalidArgument, {"not written", "1 queued item"});
+  ASSERT_TRUE(append(2, 0).ok());
+  EXPECT_EQ(items(), (std::vector<std::vector<Rows>>{{{1, 2}}}));
+}
+
+// A service that does not know its tables at first.
+class LateService final : public FakeReplayService {
+ public:
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
+    if (knows_tables) return FakeReplayService::info(std::move(done));
+    done(deadline_exceeded("no server has answered"));
+    return 0;
+  }
+  bool knows_tables = false;
+};
+
+TEST_F(StructuredWriterTest, AnItemThatHadNoTimeForItsSignatureIsMadeByTheNextEnd) {
+  const auto service = std::make_shared<LateService>();
+  service->add_table("replay");
+  TrajectoryWriterOptions options;
+  options.clock = &clock_;
+  writer_ = StructuredWriter::open(service, {pattern({row(0, -1)}, {at_end()})}, options).value();
+  ASSERT_TRUE(writer_->set_leaves({"a"}).ok());
+  ASSERT_TRUE(append({i64(1)}).ok());
+  EXPECT_TRUE(writer_->may_wait());
+  expect_refused(end(), StatusCode::kDeadlineExceeded, {"no server"});
+  service->knows_tables = true;
+  ASSERT_TRUE(end().ok());
+  EXPECT_FALSE(writer_->may_wait());
+  EXPECT_EQ(service->size("replay"), 1u);
+}
+
 TEST_F(StructuredWriterTest, AnEpisodeEndsInTheMiddleOfAStep) {
   open({pattern({row(0, -1)}, {at_end()})});
   ASSERT_TRUE(append({i64(7), {}}, true).ok());
