@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -42,17 +43,23 @@ class LeavesOfCall {
   Leaves& leaves_;
 };
 
-// Ends a dropped writer: warns about items that it could not insert within a second. `Writer` is
-// one of the library's.
+// Ends a dropped writer: warns about items that it could not insert within a second, and about
+// those that were refused. `Writer` is one of the library's.
 template <typename Writer>
 void abandon(Writer& writer, const ForkGuard& fork_guard) noexcept {
   if (!fork_guard.check("writer").ok() || writer.closed()) return;
   const nb::error_scope pending;
-  Status status;
+  std::vector<std::string> refused;
   std::size_t lost = 0;
   {
     const GilReleased released;
-    status = writer.flush(0, Clock::system().now() + seconds(kLastFlushS), WaitOptions());
+    const TimePoint until = Clock::system().now() + seconds(kLastFlushS);
+    Status status = writer.flush(0, until, WaitOptions());
+    // A flush ends when it has a loss to report; the other items may still be inserted.
+    while (!status.ok() && status.code() != StatusCode::kDeadlineExceeded && !writer.closed()) {
+      refused.push_back(status.message());
+      status = writer.flush(0, until, WaitOptions());
+    }
     lost = writer.pending_items();
     writer.close();
   }
@@ -61,8 +68,9 @@ void abandon(Writer& writer, const ForkGuard& fork_guard) noexcept {
         "a writer was dropped unclosed, and {} of its items were still waiting for their tables "
         "after {} s: they are lost; call flush(), end_episode() or close() before",
         lost, kLastFlushS));
-  } else if (!status.ok()) {
-    warn_of_loss(format("a writer was dropped unclosed: {}", status.message()));
+  }
+  for (const std::string& refusal : refused) {
+    warn_of_loss(format("a writer was dropped unclosed: {}", refusal));
   }
 }
 

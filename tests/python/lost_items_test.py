@@ -140,3 +140,24 @@ def test_the_last_item_of_an_episode_is_made_although_an_earlier_one_was_lost(pr
         lost += until_ok(writer.end_episode)
         assert lost == 1
         assert server.client().server_info()["q"].current_size == 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_dropped_writer_flushes_although_an_item_was_refused(protocol):
+    with reverie.Server([refusing(), reverie.Table.queue("q", 2)]) as server:
+        client = connected(server, protocol)
+        inside = server.client()
+        held = [client.trajectory_writer(1)]
+        held[0].append({"x": np.float32(1)})
+        item = {"x": held[0].history["x"][-1:]}
+        for _ in range(4):
+            held[0].create_item("q", 1.0, item)
+        eventually(lambda: inside.why_blocked("q").inserts.waiting == 2)
+        held[0].create_item("p", -1.0, item)
+        eventually(lambda: held[0].pending_items == 2)  # the refusal is not reported yet
+        taking = threading.Timer(0.1, lambda: inside.sample_batch("q", 2))
+        taking.start()
+        with pytest.warns(ResourceWarning, match=r"1 queued item for table 'p' was lost.*priority"):
+            held.clear()
+        taking.join(30)
+        assert inside.server_info()["q"].current_size == 2
