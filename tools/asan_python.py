@@ -51,6 +51,7 @@ LEFT_OUT = {
                 "a_tables_own_bound_holds_beside_an_unbounded_table",
                 "steps_shared_with_an_unbounded_table_stay_in_memory_until_removed",
                 "removed_items_free_their_space_on_disk",
+                "a_limit_of_file_sizes_is_a_lack_of_space",
             )
         ),
         "measures what is resident or spilled, and the sanitizer has a heap of its own",
