@@ -65,7 +65,9 @@ class TrainResult:
     learner: str = "native"
     """``"native"`` or ``"torch"``."""
     env_timeout_s: float = 60.0
+    """How long a step of an environment could take."""
     agent_timeout_s: float | None = None
+    """How long PyTorch's learner could take; None with the native one."""
 
     @property
     def greedy_return(self) -> float:
