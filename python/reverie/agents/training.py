@@ -45,7 +45,13 @@ _EVALUATION_SEED = 1 << 40
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The result of a training."""
+    """The result of a training.
+
+    Attributes:
+        env_timeout_s: how long a step of an environment could take.
+        agent_timeout_s: how long a batch or actions could take PyTorch; None with the native
+            learner.
+    """
 
     algorithm: str
     env: str
@@ -65,9 +71,7 @@ class TrainResult:
     learner: str = "native"
     """``"native"`` or ``"torch"``."""
     env_timeout_s: float = 60.0
-    """How long a step of an environment could take."""
     agent_timeout_s: float | None = None
-    """How long PyTorch's learner could take; None with the native one."""
 
     @property
     def greedy_return(self) -> float:
