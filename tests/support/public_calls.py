@@ -30,7 +30,7 @@ from reverie import _patterns, structured
 INTERNAL = re.compile(
     r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|external|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
     r"|moolib\.broker|moolib_groups|moolib_rpc|moolib_settings|log_levels|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_served_streams|rpc_streams|sample_(datasets|iterator|shapes)|sent_dataclasses|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
-    r"|writer|envs\.(adapters|agent_rows|backend|caller|messages|output|pool|process|remedies|rows|source|spaces|thread"
+    r"|writer|envs\.(actions|adapters|agent_rows|backend|caller|messages|output|pool|process|remedies|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
 )

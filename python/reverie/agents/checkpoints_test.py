@@ -351,13 +351,18 @@ def test_only_one_training_at_a_time_can_save_into_a_folder(saved, tmp_path):
     ]
 
 
-def test_resuming_refuses_an_environment_that_does_not_repeat_itself(tmp_path, monkeypatch):
-    pytest.importorskip("gymnasium")
-    settings = TrainSettings(**{**vars(SHORT), "steps": 300})
+def save_of_threads(settings, path):
+    """Saves a whole training in environments that are stepped in Python."""
     with Trainer("dqn", "CartPole-v1", settings, env_backend="thread") as trainer:
         trainer.start()
         trainer.wait()
-        trainer.save(tmp_path / "it")
+        trainer.save(path)
+
+
+def test_resuming_refuses_an_environment_that_does_not_repeat_itself(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    settings = TrainSettings(**{**vars(SHORT), "steps": 300})
+    save_of_threads(settings, tmp_path / "it")
     monkeypatch.setattr("reverie.agents.episodes.episode_seed", lambda *_: 12345)
     with pytest.raises((FailedPreconditionError, EnvError), match="does not repeat"):
         Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
@@ -369,10 +374,7 @@ def test_what_an_environment_raises_while_it_is_resumed_is_raised(tmp_path, monk
     from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
     settings = TrainSettings(**{**vars(SHORT), "steps": 150})
-    with Trainer("dqn", "CartPole-v1", settings, env_backend="thread") as trainer:
-        trainer.start()
-        trainer.wait()
-        trainer.save(tmp_path / "it")
+    save_of_threads(settings, tmp_path / "it")
 
     def fail(*_):
         if error is KeyboardInterrupt:  # of the main thread, which waits for the step

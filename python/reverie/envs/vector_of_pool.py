@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from reverie import _checks
 from reverie.envs import spaces
+from reverie.envs.actions import as_actions
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.output import Converted
 from reverie.envs.pool import EnvPool
-from reverie.envs.vector_of_rows import as_actions
 from reverie.errors import InvalidArgumentError, UnimplementedError
 
 _Infos = list[tuple[int, dict[str, Any]]]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from reverie import _checks
 from reverie.envs import remedies, rows
+from reverie.envs.actions import as_actions
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.caller import CallerPool
 from reverie.envs.process import ProcessPool
@@ -250,16 +250,3 @@ def _ordered(space: Any, nest: Any) -> Any:  # noqa: ANN401
     if kind == "Tuple":
         return tuple(_ordered(inner, nest[i]) for i, inner in enumerate(space.spaces))
     return nest
-
-
-def as_actions(actions: Any, dtype: Any) -> npt.NDArray[Any]:  # noqa: ANN401
-    """Actions of the space's type: of torch or JAX, or a list."""
-    if hasattr(actions, "detach"):
-        actions = actions.detach().cpu()
-    given = np.asarray(actions)
-    is_whole = given.dtype.kind in "biu"
-    if not is_whole and np.dtype(dtype).kind in "biu":
-        raise InvalidArgumentError(
-            f"actions is {_checks.shown(actions)}; the environments take integers"
-        )
-    return given.astype(dtype)

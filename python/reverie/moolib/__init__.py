@@ -34,10 +34,11 @@ import numpy.typing as npt
 from reverie import _checks
 from reverie._closing import Closing
 from reverie.batcher import Batcher as _Batcher
+from reverie.envs.actions import as_actions
 from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import UnsupportedTypeError
 from reverie.moolib_groups import Accumulator, AllReduce, Broker, Group
 from reverie.moolib_rpc import Future, Queue, Rpc, RpcDeferredReturn
 from reverie.moolib_settings import (
@@ -205,19 +206,10 @@ class EnvPool(Closing):
         last = self._pool.num_batches - 1
         index = _called(_checks.integer, "batch_index", batch_index, 0, last)
         # moolib's environments get the number that was given; a pool of ours counts from 0.
-        if self._pool.spec.action_start != 0:
-            action = _called(self._counted, action)
+        start = self._pool.spec.action_start
+        if start != 0:
+            action = _called(as_actions, action, np.int64) - start
         return EnvStepperFuture(_called(self._pool.step, action, index))
-
-    def _counted(self, action: Any) -> npt.NDArray[np.int64]:  # noqa: ANN401
-        """The actions, counted from 0."""
-        detached = action.detach().cpu() if hasattr(action, "detach") else action
-        given = np.asarray(detached)
-        if given.dtype.kind not in "iu":
-            raise InvalidArgumentError(
-                f"action is {_checks.shown(action)}; the environments take integers"
-            )
-        return given.astype(np.int64) - self._pool.spec.action_start
 
     def close(self) -> None:
         """End the workers."""

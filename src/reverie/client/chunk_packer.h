@@ -36,8 +36,7 @@ class ChunkPacker {
   bool wants(const ChunkSchema& schema) const;
 
   // Compresses the published rows of a sealed, compressible chunk in place, if that saves memory.
-  // Leaves it raw when it does not, or when there is no memory for the copy or the
-  // encoders.
+  // Leaves it raw when it does not, or when there is no memory for it.
   void pack(Chunk& chunk, Allocator& allocator);
   // A chunk was sealed that should not be packed.
   void note_unpacked();
