@@ -60,7 +60,7 @@ def test_environments_get_the_number_that_was_given():
 
     with moolib.EnvPool(FromFive, 2, batch_size=2, num_batches=1) as pool:
         actions = torch.tensor([5, 7])
-        pool.step(0, actions).result()
+        pool.step(0, torch.zeros(2, dtype=torch.int64)).result()
         assert pool.step(0, actions).result()["board"][:, 0, 0].tolist() == [5, 7]
         with pytest.raises(RuntimeError, match="integers"):
             pool.step(0, torch.tensor([5.0, 7.0]))

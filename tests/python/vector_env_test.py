@@ -809,6 +809,9 @@ def test_a_vector_over_a_pool_takes_the_actions_of_its_space(start):
         for actions in (np.arange(start, start + 3), envs.action_space.sample()):
             observation = envs.step(actions)[0]
             assert observation[:, 0].tolist() == actions.tolist()
+        words = rf"actions\[1\] is {start + 3}; actions are {start} to {start + 2}"
+        with pytest.raises(InvalidArgumentError, match=words):
+            envs.step(np.array([start, start + 3, start]))
 
 
 class Sums(Repeats):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from reverie import _checks
 from reverie.envs import spaces
-from reverie.envs.actions import as_actions
+from reverie.envs.actions import counted_from_zero
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.envs.output import Converted
 from reverie.envs.pool import EnvPool
@@ -59,10 +59,7 @@ class PoolEngine:
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         """Step every environment."""
-        start = self._pool.spec.action_start
-        if start != 0:  # of the space; a pool's actions are counted from 0
-            actions = as_actions(actions, np.int64) - start
-        batch = self._pool.step(actions).result()
+        batch = self._pool.step(counted_from_zero(actions, self._pool.spec)).result()
         infos = self._infos(batch)
         for index in np.flatnonzero(batch.terminated | batch.truncated).tolist():
             infos.append((index, {"final_obs": _row(batch.final_observation, index)}))

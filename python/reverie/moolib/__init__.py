@@ -34,7 +34,7 @@ import numpy.typing as npt
 from reverie import _checks
 from reverie._closing import Closing
 from reverie.batcher import Batcher as _Batcher
-from reverie.envs.actions import as_actions
+from reverie.envs.actions import counted_from_zero
 from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
@@ -200,16 +200,20 @@ class EnvPool(Closing):
             timeout_s=timeout_s,
             copy=copy,
         )
+        self._begun: set[int] = set()  # batches that were stepped
 
     def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
         """Step one batch. The first step of an environment resets it and ignores the action."""
         last = self._pool.num_batches - 1
         index = _called(_checks.integer, "batch_index", batch_index, 0, last)
         # moolib's environments get the number that was given; a pool of ours counts from 0.
-        start = self._pool.spec.action_start
-        if start != 0:
-            action = _called(as_actions, action, np.int64) - start
-        return EnvStepperFuture(_called(self._pool.step, action, index))
+        if index in self._begun:
+            action = _called(counted_from_zero, action, self._pool.spec)
+        elif self._pool.spec.action_start != 0:  # programs begin with zeros, of any space
+            action = np.zeros(self._pool.batch_size, np.int64)
+        future = EnvStepperFuture(_called(self._pool.step, action, index))
+        self._begun.add(index)
+        return future
 
     def close(self) -> None:
         """End the workers."""
