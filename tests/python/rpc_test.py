@@ -830,7 +830,8 @@ def test_calls_to_a_killed_or_frozen_peer_fail_within_seconds(server, client, ho
     assert ended_within(begin, 4.0)
     if how == signal.SIGSTOP:
         server.process.send_signal(signal.SIGCONT)
-        assert client.sync("server", "double", 4) == 8
+        # Until the thawed process has looked at its clock, a call may be one that it forgets.
+        assert client.sync("server", "double", 4, idempotent=True) == 8
 
 
 def test_calls_to_a_killed_peer_of_this_machine_fail_at_once(server, ended_within):
