@@ -36,10 +36,11 @@ class ServedReading : public ::testing::Test {
     store_ = LocalService::open({queue}, {}).value();
     service_ = ReverbService::make(store_).value();
     server_ = std::make_unique<GrpcServer>(threads_, GrpcServerOptions{});
-    service_->add_to(*server_);
+    add_services();
     address_ = server_->listen({address}).value().front();
     if (!client_) client_ = ReverbClient::open(threads_, address_).value();
   }
+  virtual void add_services() { service_->add_to(*server_); }
   void stop() {
     service_->close();
     server_->stop(seconds(20));  // waits until the ends of calls are sent
@@ -120,6 +121,100 @@ TEST_F(ServedReading, SuccessiveRequestsReadAQueueInOrder) {
   // before its predecessor's answer arrived, when no stream was known to be free.
   EXPECT_GE(calls_begun(), 2u);
   EXPECT_LE(calls_begun(), 10u);
+}
+
+// A server whose answers about its tables come when the test gives them.
+class LateNames : public ServedReading {
+ protected:
+  void SetUp() override {
+    ServedReading::SetUp();
+    fill(1, 101);
+  }
+  void add_services() override {
+    ServedReading::add_services();
+    server_->add_unary(format("{}ServerInfo", wire::kServicePath),
+                       [this](const auto&, const auto&, const GrpcUnaryReply& reply) {
+                         MutexLock lock(mutex_);
+                         replies_.push_back(reply);
+                       });
+  }
+  std::size_t asked() {
+    MutexLock lock(mutex_);
+    return replies_.size();
+  }
+  void answer(std::size_t index) {
+    GrpcUnaryReply reply;
+    {
+      MutexLock lock(mutex_);
+      reply = replies_.at(index);
+    }
+    reply(GrpcPayload::of(
+        wire::write_info_response({1, 2, info_and_wait(*store_).value(), /*client_number=*/0})));
+  }
+  PendingSample ask(RequestId follows) {
+    SampleRequest request = asking(5);
+    request.follows = follows;
+    return {*client_, std::move(request)};
+  }
+
+  Mutex mutex_;
+  std::vector<GrpcUnaryReply> replies_ REVERIE_GUARDED_BY(mutex_);
+};
+
+TEST_F(LateNames, RequestsThatFollowAFirstOneKeepTheirOrder) {
+  PendingSample first = ask(0);
+  PendingSample second = ask(first.id());
+  while (asked() < 1) {
+  }
+  answer(0);
+  ItemKey next = 1;
+  expect_in_order(first.wait({}).batch, &next);
+  PendingSample third = ask(second.id());  // the client knows the names
+  const SampleResult thirds = third.wait({});
+  expect_in_order(second.wait({}).batch, &next);
+  expect_in_order(thirds.batch, &next);
+  EXPECT_EQ(next, 16);
+  EXPECT_EQ(asked(), 1u);
+}
+
+TEST_F(LateNames, OneThatIsCancelledBehindAnotherLeavesThoseAfterIt) {
+  PendingSample first = ask(0);
+  PendingSample second = ask(first.id());
+  PendingSample third = ask(second.id());
+  while (asked() < 1) {
+  }
+  client_->cancel(second.id());
+  EXPECT_EQ(second.wait({}).status.code(), StatusCode::kCancelled);
+  answer(0);
+  ItemKey next = 1;
+  expect_in_order(first.wait({}).batch, &next);
+  expect_in_order(third.wait({}).batch, &next);
+  EXPECT_EQ(next, 11);
+}
+
+TEST_F(LateNames, OneThatFailsLeavesThoseBehindIt) {
+  PendingSample first = ask(0);
+  PendingSample second = ask(first.id());
+  while (asked() < 1) {
+  }
+  client_->cancel(first.id());
+  EXPECT_EQ(first.wait({}).status.code(), StatusCode::kCancelled);
+  while (asked() < 2) {
+  }
+  answer(1);
+  ItemKey next = 1;
+  expect_in_order(second.wait({}).batch, &next);
+  EXPECT_EQ(next, 6);
+}
+
+TEST_F(LateNames, AClosedClientEndsAllThatWait) {
+  PendingSample first = ask(0);
+  PendingSample second = ask(first.id());
+  while (asked() < 1) {
+  }
+  client_->close();
+  EXPECT_EQ(first.wait({}).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(second.wait({}).status.code(), StatusCode::kCancelled);
 }
 
 TEST_F(ServedReading, ABatchDrawnInManyPortionsIsCompleteAndInOrder) {

@@ -137,6 +137,7 @@ void ReverbClient::cancel(RequestId id) {
     return;
   }
   Pending pending;
+  Done<SampleResult> behind;  // that of a sample request which waits for another
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
@@ -144,8 +145,15 @@ void ReverbClient::cancel(RequestId id) {
     found->second.is_cancelled = true;
     pending = found->second;
     found->second.paused = nullptr;
+    const auto nameless = nameless_.find(id);
+    if (nameless != nameless_.end() && nameless->second.is_behind) {
+      behind = std::exchange(nameless->second.done, nullptr);
+    }
   }
-  if (pending.paused) {
+  if (behind) {
+    forget(id);
+    behind({cancelled("the call was cancelled"), {}});
+  } else if (pending.paused) {
     forget(id);
     pending.paused->fail(cancelled("the call was cancelled"));
   } else if (pending.call) {

@@ -89,6 +89,14 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
     bool is_cancelled = false;
   };
   using Names = std::shared_ptr<const wire::ColumnNames>;
+  // A sample request whose table's column names are unknown.
+  struct Nameless {
+    std::string table;
+    SampleRequest request;
+    Done<SampleResult> done;  // null once it has begun or was cancelled
+    RequestId next = 0;       // the request that follows this one
+    bool is_behind = false;   // it waits for the request that it follows
+  };
 
   // A table's or a writer's sender, and its number, which the ids of its requests begin with.
   struct Sender {
@@ -118,9 +126,13 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   PendingQueryPtr take_paused(RequestId id);
   TimePoint give_up_at() const;
   GrpcCallOptions patient() const;
-  Names names_of(std::string_view table);
+  Names names_of(std::string_view table) REVERIE_REQUIRES(mutex_);
   // Returns the names of `table`; null if it is not among them.
   Names learn(const std::vector<TableInfo>& infos, std::string_view table);
+  // Requests the names for nameless_[id], then begins it and those that follow it, in order.
+  void ask_names(RequestId id);
+  void on_names(RequestId id, const Result<Ref<GrpcMessage>>& response);
+  void start_followers(RequestId id);
   void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
                     Done<SampleResult> done);
   void ask(SampleChannel::Request request, RequestId follows = 0);
@@ -144,6 +156,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::map<RequestId, Nameless> nameless_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Sender> writers_
       REVERIE_GUARDED_BY(mutex_);  // by writers of several tables

@@ -27,7 +27,6 @@ std::int64_t timeout_ms(TimePoint deadline) {
 }  // namespace
 
 ReverbClient::Names ReverbClient::names_of(std::string_view table) {
-  MutexLock lock(mutex_);
   const auto found = names_.find(table);
   return found == names_.end() ? nullptr : found->second;
 }
@@ -60,42 +59,91 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
     return 0;
   }
   RequestId id = 0;
+  Names names;
+  bool is_behind = false;
+  const std::string_view name = request.table;
   {
     MutexLock lock(mutex_);
     id = begin();
     pending_[id];
+    const auto before = request.follows == 0 ? nameless_.end() : nameless_.find(request.follows);
+    is_behind = before != nameless_.end();
+    if (!is_behind) names = names_of(name);
+    if (!names) {
+      if (is_behind) before->second.next = id;
+      Nameless& waiting = nameless_[id];
+      waiting = {std::string(name), std::move(request), std::move(done), 0, is_behind};
+      waiting.request.table = {};
+    }
   }
-  const std::string_view name = request.table;
-  if (const Names names = names_of(name)) {
+  if (names) {
     start_sample(id, name, std::move(request), names, std::move(done));
-    return id;
+  } else if (!is_behind) {
+    ask_names(id);
   }
-  // The first request of its table: the column names are requested before.
-  auto shared = std::make_shared<SampleRequest>(std::move(request));
-  const std::string table(name);
-  shared->table = {};
+  return id;
+}
+
+void ReverbClient::ask_names(RequestId id) {
   GrpcCallOptions options = patient();
-  if (shared->deadline != TimePoint::max()) options.deadline = shared->deadline + kAnswerTime;
-  const auto on_info = [this, id, shared, table,
-                        done = std::move(done)](Result<Ref<GrpcMessage>> response) mutable {
-    Status status = response.status();
-    Names names;
-    if (response.ok()) {
-      auto infos = wire::read_info_response((*response)->bytes());
-      status = infos.status();
-      if (infos.ok()) names = learn(infos->tables, table);
-    }
-    if (status.ok() && !names) status = not_found("Priority table {} was not found", table);
-    if (status.ok()) {
-      start_sample(id, table, std::move(*shared), names, std::move(done));
-      return;
-    }
+  {
+    MutexLock lock(mutex_);
+    const TimePoint deadline = nameless_.at(id).request.deadline;
+    if (deadline != TimePoint::max()) options.deadline = deadline + kAnswerTime;
+  }
+  keep(id, client_->unary(
+               path_of("ServerInfo"), GrpcPayload(), std::move(options),
+               [this, id](const Result<Ref<GrpcMessage>>& response) { on_names(id, response); }));
+}
+
+void ReverbClient::on_names(RequestId id, const Result<Ref<GrpcMessage>>& response) {
+  Nameless asked;
+  {
+    MutexLock lock(mutex_);
+    Nameless& kept = nameless_.at(id);
+    asked.table = kept.table;
+    asked.request = std::move(kept.request);
+    asked.done = std::exchange(kept.done, nullptr);
+  }
+  Status status = response.status();
+  Names names;
+  if (response.ok()) {
+    auto infos = wire::read_info_response((*response)->bytes());
+    status = infos.status();
+    if (infos.ok()) names = learn(infos->tables, asked.table);
+  }
+  if (status.ok() && !names) status = not_found("Priority table {} was not found", asked.table);
+  if (status.ok()) {
+    start_sample(id, asked.table, std::move(asked.request), names, std::move(asked.done));
+  } else {
     forget(id);
-    shared->batch.clear();
-    done({std::move(status), std::move(shared->batch)});
-  };
-  return keep(id,
-              client_->unary(path_of("ServerInfo"), GrpcPayload(), std::move(options), on_info));
+    asked.request.batch.clear();
+    asked.done({std::move(status), std::move(asked.request.batch)});
+  }
+  start_followers(id);
+}
+
+void ReverbClient::start_followers(RequestId id) {
+  while (true) {
+    Nameless begun;
+    Names names;
+    {
+      MutexLock lock(mutex_);
+      id = nameless_.extract(id).mapped().next;
+      if (id == 0) return;
+      Nameless& next = nameless_.at(id);
+      if (!next.done) continue;  // cancelled
+      next.is_behind = false;
+      names = names_of(next.table);
+      if (names) {
+        begun.table = next.table;
+        begun.request = std::move(next.request);
+        begun.done = std::exchange(next.done, nullptr);
+      }
+    }
+    if (!names) return ask_names(id);
+    start_sample(id, begun.table, std::move(begun.request), names, std::move(begun.done));
+  }
 }
 
 void ReverbClient::start_sample(RequestId id, std::string_view table, SampleRequest request,
