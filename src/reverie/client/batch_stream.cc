@@ -61,6 +61,15 @@ class BatchStream::Maker {
     // Only the user's own wait, from before the request on, may end the stream.
     while (status.code() == StatusCode::kDeadlineExceeded &&
            !(wanted && user.wanted_since() == wanted)) {
+      if (drawn.samples.empty()) {
+        // Items that have arrived since are those of the next request.
+        if (std::optional<PendingSample> next = take_ahead()) {
+          wanted.reset();
+          result = next->wait(wait);
+          status = gather(result, wait, drawn);
+          continue;
+        }
+      }
       result.batch = put_off(std::move(drawn.samples));
       drawn = {};
       wanted = user.wait_until_wanted();
@@ -188,6 +197,16 @@ class BatchStream::Maker {
     requests_.pop_front();
     request_ahead();
     return first;
+  }
+
+  // The next request that was made ahead, in place of one that drew nothing; none if there is none.
+  // No other is made for it: no user may be waiting.
+  std::optional<PendingSample> take_ahead() {
+    MutexLock lock(mutex_);
+    if (requests_.empty()) return std::nullopt;
+    std::optional<PendingSample> next(std::move(requests_.front()));
+    requests_.pop_front();
+    return next;
   }
 
   // Keeps the items drawn for a batch that comes too late, until its user waits for it. Distinct

@@ -438,6 +438,23 @@ TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheAwaitedBatchAndAllBatchesAhea
   EXPECT_EQ(far->waiting_count(), 0u) << "no caller waits for them any more";
 }
 
+TEST_F(BatchStreamTest, ItemsThatARequestAheadHasDrawnComeFirstIfTheOneBeforeWasLate) {
+  const auto far = std::make_shared<FarFaucet>(service_);
+  BatchStreamOptions asking = options(2);
+  asking.is_far = true;
+  asking.depth = 2;
+  asking.max_times_sampled = 1;
+  BatchStream stream(far, asking);
+  ASSERT_TRUE(eventually([&] { return far->waiting_count() == 2; }));
+  far->answer();  // it is late, and no user waits for it
+  service_->add_ones(5);
+  far->answer();
+  EXPECT_TRUE(eventually([&] { return far->waiting_count() > 0; })) << "a batch is ready";
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1}));
+  far->answer();
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{2, 3}));
+}
+
 TEST_F(BatchStreamTest, RequestsAheadAreBounded) {
   const auto far = std::make_shared<FarFaucet>(service_);
   BatchStreamOptions asking = options(2);
