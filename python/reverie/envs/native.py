@@ -263,7 +263,8 @@ class NativePool(ProcessBound, Closing):
         episode that was over, and not reset yet, continues from that state.
 
         Raises:
-            InvalidArgumentError: a wrong number of values, or one that is not finite.
+            InvalidArgumentError: a wrong number of values, one that is not finite or beyond 1e6, or
+                as many steps as an episode has.
             UnimplementedError: the environment does not support it.
             FailedPreconditionError: a step of the batch runs, or it was never reset.
         """

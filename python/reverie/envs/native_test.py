@@ -297,6 +297,30 @@ def test_states_can_be_set_and_read(cart_pole):
         cart_pole.get_state(4)
 
 
+@pytest.mark.parametrize("env_id", native.ids())
+def test_no_number_of_a_state_keeps_a_step_from_ending(env_id):
+    with native.NativePool(env_id, 1, seed=1, num_threads=0) as pool:
+        pool.reset().result()
+        try:
+            state = pool.get_state(0)
+        except errors.UnimplementedError:
+            return
+        action = native.spec(env_id).action
+        actions = np.zeros((1, *action.shape), action.dtype)
+        for i in range(len(state) - 1):
+            for number in [-1e6, 1e6]:
+                damaged = state.copy()
+                damaged[i] = number
+                pool.set_state(0, damaged)
+                pool.step(actions).result(timeout_s=20)
+            damaged[i] = 1.1e6
+            with pytest.raises(errors.InvalidArgumentError, match=r"has 1\.1e\+06 in it"):
+                pool.set_state(0, damaged)
+        state[-1] = 1e4
+        with pytest.raises(errors.InvalidArgumentError, match="the number of steps so far"):
+            pool.set_state(0, state)
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
 def test_an_environment_whose_episode_is_over_continues_from_a_state_that_is_set(mode):
     with native.NativePool("CartPole-v1", 1, seed=1, num_threads=0, autoreset_mode=mode) as pool:

@@ -40,6 +40,7 @@
 // are given: the same seed then gives the same episodes. See docs/concepts/env.md.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -138,6 +139,10 @@ class NativeBatch {
   virtual Status draw(std::size_t row, Canvas& canvas) const = 0;
 };
 
+// The largest magnitude of a number in an environment's state. Those that episodes come to are far
+// below; the arithmetic of some environments does not end for much larger ones.
+inline constexpr double kStateNumberMax = 1e6;
+
 template <typename Env>
 class NativeBatchOf final : public NativeBatch {
  public:
@@ -217,9 +222,19 @@ class NativeBatchOf final : public NativeBatch {
                                 spec_.id, Env::kStateSize + 1, state.size(), "get_state");
       }
       const double steps = state.back();
-      if (!(steps >= 0 && steps < 0x1p53)) {
+      const std::int64_t limit = spec_.max_episode_steps;
+      const double steps_end = limit > 0 ? static_cast<double>(limit) : 0x1p53;
+      if (!(steps >= 0 && steps < steps_end)) {
         return invalid_argument(
-            "the last number of a state must be the number of steps so far; got {}", steps);
+            "the last number of the state of {} is {}; it must be the number of steps so far, "
+            "below {}",
+            spec_.id, steps, steps_end);
+      }
+      for (const double number : state.first(Env::kStateSize)) {
+        if (std::abs(number) <= kStateNumberMax) continue;
+        return invalid_argument(
+            "the state of {} has {} in it; its numbers are in [-{}, {}]; take it from get_state",
+            spec_.id, number, kStateNumberMax, kStateNumberMax);
       }
       envs_[row].env.set_state(state.first(Env::kStateSize));
       envs_[row].steps = static_cast<std::int64_t>(steps);

@@ -58,7 +58,9 @@ State integrated(const State& s, double torque) {
   return out;
 }
 
+// The loops are Gymnasium's. A state with speeds that no episode reaches would make them endless.
 double wrapped(double angle) {
+  if (!(std::abs(angle) < 1e3)) return std::remainder(angle, 2 * kPi);
   while (angle > kPi) angle = angle - 2 * kPi;
   while (angle < -kPi) angle = angle + 2 * kPi;
   return angle;
