@@ -54,6 +54,7 @@ std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given) {
   worker.checkpointer.on_mismatch = on_mismatch_of(nb::cast<std::string>(options["on_mismatch"]));
   worker.checkpointer.journal.durability =
       durability_of(nb::cast<std::string>(options["durability"]));
+  worker.checkpointer.interruption = Interruption(Waiting::for_signals().interrupted);
   worker.every_time = seconds(nb::cast<double>(options["every_s"]));
   worker.every_inserts = nb::cast<std::int64_t>(options["every_inserts"]);
   return worker;

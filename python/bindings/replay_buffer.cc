@@ -218,7 +218,7 @@ void PyReplayBuffer::load(const std::string& folder) {
   ReplaySettings settings;
   const std::shared_ptr<ReplayBuffer> opened = unwrap(without_gil([&] {
     return load_replay(FileSystem::system(), folder, service_, kTable, options_, chunk_seed_,
-                       settings);
+                       settings, Interruption(Waiting::for_signals().interrupted));
   }));
   structures_ = settings.structures;
   update_count_ = static_cast<std::size_t>(settings.update_count);

@@ -1,6 +1,7 @@
 """Checkpoints of stores and servers, through Python."""
 
 import os
+import signal
 import struct
 import threading
 
@@ -35,6 +36,39 @@ def fill(client, begin, end):
 def draws(client, count=50):
     batch = client.sample_batch("t", count)
     return batch.keys.tolist(), batch.tickets.tolist(), np.ravel(batch.data["x"]).tolist()
+
+
+def test_ctrl_c_while_a_store_loads_leaves_the_folder_free(tmp_path):
+    def open_store():
+        return reverie.Store([table()], checkpointer=checkpointer(tmp_path))
+
+    with open_store() as store:
+        rows = np.random.default_rng(1).integers(0, 256, (16, 1 << 20), np.uint8)
+        for row in rows:
+            store.client().insert({"x": row}, {"t": 1.0})
+        store.checkpoint()
+    begins = threading.Event()
+
+    def press():
+        begins.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def load_again_and_again():
+        begins.set()
+        for _ in range(1000):
+            open_store().close()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    presser = threading.Thread(target=press)
+    try:
+        presser.start()
+        with pytest.raises(KeyboardInterrupt):
+            load_again_and_again()
+    finally:
+        presser.join()
+        signal.signal(signal.SIGINT, before)
+    with open_store() as store:
+        assert store["t"].info.current_size == len(rows)
 
 
 def test_a_store_resumes_from_its_checkpoint(tmp_path):

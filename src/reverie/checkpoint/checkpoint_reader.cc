@@ -123,7 +123,8 @@ class Reader {
   // Those of all slots of all tables, once read_tables() has read them.
   std::vector<std::uint64_t> take_contents() { return std::move(contents_); }
 
-  Status read_chunks(const Manifest& manifest, StoredChunks& stored) {
+  Status read_chunks(const Manifest& manifest, StoredChunks& stored,
+                     Interruption interruption = Interruption()) {
     // Sequentially through each file.
     std::vector<std::uint32_t> order(entries_.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -145,6 +146,7 @@ class Reader {
         REVERIE_ASSIGN_OR_RETURN(window, open_chunks(path, listed.size_bytes));
         stored.files[*chunks_number(listed.name)] = {listed.size_bytes, listed.crc};
       }
+      REVERIE_RETURN_IF_ERROR(interruption.check(entry.size_bytes));
       REVERIE_ASSIGN_OR_RETURN(const auto bytes, window->at(entry.offset, entry.size_bytes));
       if (crc32c(bytes) != entry.crc) {
         return data_loss(
@@ -344,14 +346,15 @@ const TableImage* find(const std::vector<TableImage>& images, const std::string&
 }  // namespace
 
 Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder,
-                                         Allocator& allocator) {
+                                         Allocator& allocator, Interruption interruption) {
   LoadedCheckpoint loaded;
   loaded.folder = folder;
   Reader reader(files, folder, allocator);
   REVERIE_ASSIGN_OR_RETURN(loaded.manifest, reader.manifest());
   REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(loaded.manifest));
   REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, loaded.manifest));
-  REVERIE_RETURN_IF_ERROR(reader.read_chunks(loaded.manifest, loaded.stored));
+  REVERIE_RETURN_IF_ERROR(
+      reader.read_chunks(loaded.manifest, loaded.stored, std::move(interruption)));
   REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, loaded.tables, loaded.journal_position));
   return loaded;
 }

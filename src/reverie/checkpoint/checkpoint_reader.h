@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reverie/base/interruption.h"
 #include "reverie/checkpoint/checkpoint_writer.h"
 #include "reverie/checkpoint/manifest.h"
 #include "reverie/os/file_system.h"
@@ -31,7 +32,8 @@ struct LoadedCheckpoint {
 // DATA_LOSS names the file, the section or chunk, and its offset; UNIMPLEMENTED names an unknown
 // version. Reads every byte that the checkpoint refers to.
 Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder,
-                                         Allocator& allocator = Allocator::heap());
+                                         Allocator& allocator = Allocator::heap(),
+                                         Interruption interruption = Interruption());
 
 // The description of a checkpoint and its tables, without items and chunks. Checks `manifest` and
 // `tables`, not the chunks.

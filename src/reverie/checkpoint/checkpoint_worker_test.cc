@@ -253,6 +253,44 @@ TEST(CheckpointWorkerThread, OneThatCannotStartRefusesTheStoreOrTheRequestThatNe
   EXPECT_TRUE(written.ok()) << written.status().to_string();
 }
 
+// From a checkpoint, and from a journal alone.
+TEST(LoadingAStore, IsInterruptedAndLeavesEverythingForTheNextOne) {
+  constexpr std::int64_t kItems = 10;
+  constexpr std::uint32_t kRows = 300'000;  // 1.2 MB
+  for (const bool is_checkpointed : {true, false}) {
+    const auto folder =
+        std::filesystem::temp_directory_path() / format("reverie-loading-{}", getpid());
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    WorkerOptions options;
+    options.path = folder.string();
+    options.checkpointer.journal.durability =
+        is_checkpointed ? Durability::kNone : Durability::kInterval;
+    const auto open = [&] {
+      return open_checkpointed(
+          {testing::table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}, {},
+          options);
+    };
+    {
+      const auto service = open().value();
+      for (ItemKey key = 1; key <= kItems; ++key) {
+        Item item = testing::make_item(key, 1.0, static_cast<float>(key), kRows);
+        ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}}).status.ok());
+      }
+      if (is_checkpointed) {
+        ASSERT_TRUE(checkpoint_and_wait(*service, {}).ok());
+      }
+      service->close();
+    }
+    int asked = 0;
+    options.checkpointer.interruption = Interruption([&] { return ++asked == 1; });
+    expect_refused(open().status(), StatusCode::kCancelled, {"interrupted"});
+    const auto service = open();
+    ASSERT_TRUE(service.ok()) << service.status().to_string();
+    EXPECT_EQ(info_and_wait(**service).value().front().current_size, kItems);
+    EXPECT_GT(asked, 1);
+  }
+}
+
 // Otherwise another store could open the folder, whose journal's last bytes come later, and whose
 // ring is removed then, by its name.
 TEST(ClosingAStore, TheFolderIsHeldUntilTheFirstOfTwoCallersHasEndedTheJournal) {

@@ -59,8 +59,9 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Allocator& allocator)
       LoadedCheckpoint loaded;
       loaded.folder = *reverb;
       loaded.form = CheckpointForm::kReverb;
-      REVERIE_ASSIGN_OR_RETURN(loaded.tables,
-                               reverb_files::read_reverb_checkpoint(files_, *reverb, allocator));
+      REVERIE_ASSIGN_OR_RETURN(
+          loaded.tables,
+          reverb_files::read_reverb_checkpoint(files_, *reverb, allocator, options_.interruption));
       return std::optional(std::move(loaded));
     } else if (!options_.fallback.empty()) {
       auto fallback = newest_checkpoint(files_, options_.fallback);
@@ -70,7 +71,8 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Allocator& allocator)
       return std::optional<LoadedCheckpoint>();
     }
   }
-  REVERIE_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, read_checkpoint(files_, folder, allocator));
+  REVERIE_ASSIGN_OR_RETURN(LoadedCheckpoint loaded,
+                           read_checkpoint(files_, folder, allocator, options_.interruption));
   return std::optional(std::move(loaded));
 }
 
@@ -134,8 +136,8 @@ Status Checkpointer::check_place(const std::vector<TableOptions>& tables) const 
 }
 
 Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
-  REVERIE_ASSIGN_OR_RETURN(const Replayed replayed,
-                           replay_journal(files_, place_.root, position, store));
+  REVERIE_ASSIGN_OR_RETURN(const Replayed replayed, replay_journal(files_, place_.root, position,
+                                                                   store, options_.interruption));
   if (replayed.dropped_bytes > 0) {
     log_warning("the journal in '{}' ends with {} bytes of an interrupted write; they are dropped",
                 place_.root, replayed.dropped_bytes);

@@ -34,7 +34,8 @@ struct CheckpointerOptions {
   OnMismatch on_mismatch = OnMismatch::kRefuse;
   // The journal for changes between checkpoints, for tables without their own setting.
   JournalOptions journal = {.durability = Durability::kNone};
-  FileSystem* files = nullptr;  // null: the machine's; outlives the checkpointer
+  FileSystem* files = nullptr;                 // null: the machine's; outlives the checkpointer
+  Interruption interruption = Interruption();  // of open_store(), while it loads
 };
 
 // Thread-safe. One checkpoint is written at a time; other callers wait.

@@ -439,7 +439,7 @@ Status make_durable(FileSystem& files, const std::string& root, const std::strin
 }  // namespace
 
 Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std::uint64_t position,
-                                LocalService& store) {
+                                LocalService& store, Interruption interruption) {
   Replayed replayed;
   replayed.last_record = position;
   REVERIE_RETURN_IF_ERROR(remove_torn_keeping(files, root));
@@ -475,6 +475,7 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
             "the journal of another checkpoint, or one of its files is missing",
             path, group.offset, group.first, replayed.last_record + 1);
       }
+      REVERIE_RETURN_IF_ERROR(interruption.check(group.records.size()));
       REVERIE_RETURN_IF_ERROR(
           replay.replay(group).with_context(format("'{}', group at byte {}", path, group.offset)));
       replayed.last_record += group.count;

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "reverie/base/interruption.h"
 #include "reverie/base/number_set.h"
 #include "reverie/base/status.h"
 #include "reverie/checkpoint/open_draws.h"
@@ -32,6 +33,6 @@ struct Replayed {
 // store closed it, since an earlier sync of it may have failed. DATA_LOSS names file and offset;
 // FAILED_PRECONDITION a table that the store does not have, or has with other options.
 Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std::uint64_t position,
-                                LocalService& store);
+                                LocalService& store, Interruption interruption = Interruption());
 
 }  // namespace reverie::checkpoint

@@ -61,7 +61,7 @@ Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
 Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::string& source,
                                                const std::string& target,
                                                const std::function<bool()>& interrupted) {
-  const reverb_files::Interruption interruption(interrupted);
+  const Interruption interruption(interrupted);
   ConvertedCheckpoint converted;
   REVERIE_ASSIGN_OR_RETURN(const auto reverb, newest_reverb_checkpoint(files, source));
   Result<std::string> ours = newest_checkpoint(files, source);

@@ -161,18 +161,22 @@ Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::string& table,
                                                   const TransitionOptions& options,
-                                                  std::uint64_t seed, ReplaySettings& settings) {
+                                                  std::uint64_t seed, ReplaySettings& settings,
+                                                  Interruption interruption) {
   TableOptions only;
   only.name = table;
-  return load_replay(files, folder, service, std::vector{std::move(only)}, options, seed, settings);
+  return load_replay(files, folder, service, std::vector{std::move(only)}, options, seed, settings,
+                     std::move(interruption));
 }
 
 Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::vector<TableOptions>& tables,
                                                   const TransitionOptions& options,
-                                                  std::uint64_t seed, ReplaySettings& settings) {
-  Result<checkpoint::LoadedCheckpoint> loaded = checkpoint::read_checkpoint(files, folder);
+                                                  std::uint64_t seed, ReplaySettings& settings,
+                                                  Interruption interruption) {
+  Result<checkpoint::LoadedCheckpoint> loaded =
+      checkpoint::read_checkpoint(files, folder, Allocator::heap(), std::move(interruption));
   if (!loaded.ok()) return in_checkpoint(folder, loaded.status());
   auto buffer = fill_buffer(*loaded, service, tables, options, seed, settings);
   if (!buffer.ok()) return in_checkpoint(folder, buffer.status());

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "reverie/base/interruption.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/transitions/replay_batch_layout.h"
@@ -58,13 +59,15 @@ Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::string& table,
                                                   const TransitionOptions& options,
-                                                  std::uint64_t seed, ReplaySettings& settings);
+                                                  std::uint64_t seed, ReplaySettings& settings,
+                                                  Interruption interruption = Interruption());
 // The same for a buffer of several tables, those of ReplayShards::split(). INVALID_ARGUMENT if they
 // are not as many as were saved, in the same order.
 Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::vector<TableOptions>& tables,
                                                   const TransitionOptions& options,
-                                                  std::uint64_t seed, ReplaySettings& settings);
+                                                  std::uint64_t seed, ReplaySettings& settings,
+                                                  Interruption interruption = Interruption());
 
 }  // namespace reverie

@@ -12,32 +12,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "reverie/base/interruption.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/table_image.h"
 
 namespace reverie::reverb_files {
-
-// Interrupts a long call: asked several times a second; true ends the call with CANCELLED.
-class Interruption {
- public:
-  explicit Interruption(std::function<bool()> is_wanted = {}) : is_wanted_(std::move(is_wanted)) {}
-
-  // Call it after every `size_bytes` more.
-  Status check(std::size_t size_bytes);
-
- private:
-  static constexpr std::size_t kBytes = std::size_t{8} << 20;  // between two checks
-
-  std::function<bool()> is_wanted_;
-  std::size_t bytes_ = 0;
-};
 
 // The dm-reverb checkpoint at `path`, or the one in that folder with the greatest name, as
 // dm-reverb itself chooses; none if there is none.

@@ -274,13 +274,6 @@ Result<std::optional<std::string>> newest_reverb_checkpoint(FileSystem& files,
   return std::optional<std::string>();
 }
 
-Status Interruption::check(std::size_t size_bytes) {
-  bytes_ += size_bytes;
-  if (!is_wanted_ || bytes_ < kBytes) return {};
-  bytes_ = 0;
-  return is_wanted_() ? cancelled("the call was interrupted; nothing was written") : Status();
-}
-
 Result<std::vector<RestoredTable>> read_reverb_checkpoint(FileSystem& files,
                                                           const std::string& folder,
                                                           Allocator& allocator,
