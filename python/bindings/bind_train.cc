@@ -65,7 +65,11 @@ class PyTrainer {
   PyTrainer(const PyTrainer&) = delete;
   PyTrainer& operator=(const PyTrainer&) = delete;
 
-  void start() const { unwrap(trainer().start()); }
+  // Without the interpreter's lock: a failed start waits for threads that may need it.
+  void start() const {
+    Trainer& trainer = this->trainer();
+    unwrap(without_gil([&] { return trainer.start(); }));
+  }
   void stop() const { trainer().stop(); }
 
   // Checks for Ctrl-C while it waits.

@@ -166,6 +166,31 @@ TEST_F(ReplayStateTest, ACheckpointThatDoesNotHoldTheStreamsIsRefusedWithTheReme
   EXPECT_EQ(restored.go_on(101), saved_.go_on(101));
 }
 
+// The last row of a chunk counts as there when only its observation is.
+TEST_F(ReplayStateTest, ARowThatGetsItsActionAfterACheckpointHasItInTheNextOne) {
+  const TransitionOptions options{.capacity = 400, .env_count = 2, .n_step = 3};
+  const Buffers any(options);
+  const auto rows = static_cast<int>(any.first->plan().chunk_rows());
+  ASSERT_GE(any.first->plan().chunk_rows() * any.first->plan().schema()->step_bytes(),
+            checkpoint::StoredChunks::kMarkedBytesMin);
+  for (int steps = 1; steps <= 2 * rows; ++steps) {
+    const std::string path = format("/after-{}", steps);
+    const auto to = checkpoint::Checkpointer::open(path, {.files = &files_}).value();
+    Buffers saved(options);
+    int number = 1;
+    while (number <= 2 * steps) saved.add(number++);
+    saved.save(*to);
+    saved.add(number++);
+    saved.add(number++);
+    saved.save(*to);
+    Buffers restored(options);
+    checkpoint::LoadedCheckpoint from = std::move(*to->load().value());
+    const Status status = restored.load(from);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(restored.go_on(number), saved.go_on(number)) << steps << " steps";
+  }
+}
+
 TEST_F(ReplayStateTest, SeveralTablesContinueLikeTheSavedOnes) {
   const TransitionOptions options{.capacity = 60, .env_count = 2, .n_step = 3};
   const auto to = checkpoint::Checkpointer::open("/shards", {.files = &files_}).value();

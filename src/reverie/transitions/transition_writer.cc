@@ -370,6 +370,8 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   const auto flags = static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
                                                (is_truncated ? TransitionPlan::kTruncated : 0));
   set_action(here, step, env, flags);
+  // A checkpoint may have stored the chunk with all of its rows before the last one had an action.
+  if (here.number + 1 == chunk_rows_) chunk_of(stream, row).set_checkpoint_mark(0);
   set_obs(row_at(stream, row + 1), step.next_obs, env);
   const bool is_over = is_terminated || is_truncated;
   ++counts_.steps;
