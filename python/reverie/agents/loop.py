@@ -42,6 +42,7 @@ from reverie.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    ResourceExhaustedError,
     ReverieError,
     UnsupportedTypeError,
 )
@@ -141,6 +142,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
 
         Raises:
             FailedPreconditionError: it was started, or stopped, before.
+            ResourceExhaustedError: the system has no further thread; the training has failed.
         """
         self._fork_guard.check("Loop")
         with self._lock:
@@ -154,8 +156,43 @@ class Loop(ProcessBound, LoopThreads, Scoped):
             self._threads = [
                 threading.Thread(target=self._guarded, args=(body,), daemon=True) for body in bodies
             ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            failed = ResourceExhaustedError(
+                f"a thread of the training: {error}; end other programs, or raise ulimit -u"
+            )
+            self._give_up("failed", failed)
+            raise failed from None
+        except BaseException:  # Ctrl-C
+            self._give_up("stopped", None)
+            raise
+
+    def _give_up(self, how: str, error: BaseException | None) -> None:
+        """Ends a training some of whose threads will never run."""
+        self._finish(how, error)
+        with self._changed:
+            self._is_given_up = True
+            self._left -= len(self._threads) - self._begun
+            self._changed.notify_all()
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        with self._lock:
+            if self._is_given_up:
+                return
+            self._begun += 1
+        try:
+            body()
+        except BaseException as error:
+            self._finish("failed", error)
+        finally:
+            with self._lock:
+                self._ended = time.monotonic()
+                self._left -= 1
+                is_last = self._left == 0
+            if is_last:
+                self._finish("all steps")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the training is over; Ctrl-C ends only the wait.

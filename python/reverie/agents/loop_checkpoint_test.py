@@ -22,6 +22,7 @@ from reverie.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    ResourceExhaustedError,
     UnimplementedError,
     UnsupportedTypeError,
 )
@@ -314,6 +315,39 @@ def test_a_training_runs_and_stops_while_another_thread_keeps_saving(tmp_path):
         is_over.set()
         saver.join()
     assert loop.progress().end == "stopped"
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
+def test_a_loop_whose_threads_did_not_all_start_can_be_saved(tmp_path, monkeypatch, raised):
+    settings = TrainSettings(**{**vars(SHORT), "actors": 1, "steps": 1_000_000})
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.start()
+        eventually(lambda: loop.progress().steps > 0)
+        loop.stop()
+        loop.save(tmp_path)
+    start = threading.Thread.start
+    started = []
+
+    def start_one(thread):
+        if started:
+            raise raised
+        started.append(thread)
+        start(thread)
+
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.load(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start_one)
+            expected = ResourceExhaustedError if isinstance(raised, Exception) else type(raised)
+            with pytest.raises(expected):
+                loop.start()
+        loop.stop()
+        assert loop.progress().end == ("stopped" if expected is KeyboardInterrupt else "failed")
+        saving = threading.Thread(target=loop.save, args=(tmp_path,))
+        saving.start()
+        saving.join(30.0)
+        assert not saving.is_alive()
 
 
 def test_a_training_can_be_saved_while_no_batch_is_due(tmp_path):

@@ -117,7 +117,8 @@ class LoopThreads:
         self._evaluated = 0  # intervals
         self._threads: list[threading.Thread] = []
         self._ready: queue.Queue[Any] = queue.Queue(maxsize=2)
-        self._left = 0
+        self._left = self._begun = 0
+        self._is_given_up = False  # start() has failed: threads that begin later end at once
         self._began = self._ended = self._elapsed_before = 0.0
         self._best_mean = -float("inf")
         # The observations for the next actions, and the episodes in progress.
@@ -290,19 +291,6 @@ class LoopThreads:
             self._rest()
         self._update(before)
         self._check_learner()
-
-    def _guarded(self, body: Callable[[], None]) -> None:
-        try:
-            body()
-        except BaseException as error:
-            self._finish("failed", error)
-        finally:
-            with self._lock:
-                self._ended = time.monotonic()
-                self._left -= 1
-                is_last = self._left == 0
-            if is_last:
-                self._finish("all steps")
 
     def _is_over(self) -> bool:
         return bool(self._threads) and (self._left == 0 or self._is_frozen)
