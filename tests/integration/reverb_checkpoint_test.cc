@@ -428,6 +428,29 @@ TEST(ReverbCheckpoint, RefusesToConvertWhileAJournalContinues) {
   EXPECT_NE(status.message().find("journal"), std::string::npos) << status.message();
 }
 
+// The journal continues the newest one.
+TEST(ReverbCheckpoint, ConvertsAnOlderOneBesideAJournal) {
+  sim::FileSystem files(1);
+  CheckpointerOptions options{
+      .keep = 2, .journal = {.durability = Durability::kSync}, .files = &files};
+  std::string first;
+  {
+    auto checkpointer = Checkpointer::open(kOurs, options).value();
+    auto store = checkpointer->open_store(tables(), {}).value();
+    for (ItemKey key = 1; key <= 3; ++key) {
+      Item item = reverie::testing::make_item(key, 1.0);
+      ASSERT_EQ(insert_and_wait(*store, {"Uniform", {&item, 1}, TimePoint{0}}).applied, 1u);
+      if (key == 3) break;
+      const auto written = checkpointer->write(*store, {});
+      ASSERT_TRUE(written.ok()) << written.status().to_string();
+      if (key == 1) first = written->folder;
+    }
+  }
+  const auto converted = convert_checkpoint(files, first, kTheirs);
+  ASSERT_TRUE(converted.ok()) << converted.status().to_string();
+  EXPECT_EQ(converted->items, 1u);
+}
+
 // Checkpoints with records that dm-reverb never writes.
 class MadeReverbCheckpoint : public ::testing::Test {
  protected:

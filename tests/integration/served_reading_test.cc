@@ -3,12 +3,14 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/adapters/reverb/reverb_service.h"
+#include "reverie/base/waiting.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/service/blocking.h"
@@ -237,6 +239,27 @@ TEST_F(ServedReading, ATimeoutReturnsTheSamplesDrawnAndTheNextRequestWorks) {
   const SampleResult after = sample(2);
   ASSERT_TRUE(after.status.ok()) << after.status.to_string();
   expect_in_order(after.batch, &next);
+}
+
+TEST_F(ServedReading, ATimeoutEndsARequestWhoseItemsComeOneByOne) {
+  ASSERT_TRUE((fill(1, 2), sample(1).status.ok()));
+  std::atomic<bool> is_over = false;
+  std::thread filler([&] {
+    for (ItemKey key = 2; !is_over; ++key) {
+      fill(key, key + 1);
+      pause_until(Clock::system(), Clock::system().now() + seconds(0.05));
+    }
+  });
+  const TimePoint begin = Clock::system().now();
+  const SampleResult result = sample(1'000, 0.3);
+  EXPECT_LT(Clock::system().now() - begin, seconds(2)) << "the server ends it, not the client";
+  expect_refused(result.status, StatusCode::kDeadlineExceeded, {"of 1000 samples"});
+  ItemKey next = 2;
+  expect_in_order(result.batch, &next);
+  const SampleResult after = sample(2);
+  expect_in_order(after.batch, &next);
+  is_over = true;
+  filler.join();
 }
 
 TEST_F(ServedReading, CancellingARequestCancelsOnlyThoseThatFollowIt) {

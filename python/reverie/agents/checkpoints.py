@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -130,6 +131,15 @@ def check_new(folder: Path) -> None:
             f"{folder} has a training that is not finished; continue it (--resume, or "
             f"resume=True), give another folder, or remove {folder / CHECKPOINTS} first"
         )
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Removes those of a finished training, before another one begins in its folder.
+
+    The other one, killed before its first checkpoint, would go on from them.
+    """
+    for path in sorted((folder / CHECKPOINTS).glob("checkpoint-*")):
+        shutil.rmtree(path)
 
 
 class Checkpoints:

@@ -25,6 +25,7 @@ from reverie.agents.checkpoints import (
     check_new,
     describe,
     has_checkpoint,
+    remove_checkpoints,
 )
 from reverie.agents.command_settings import (
     add_settings,
@@ -312,6 +313,8 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         run(trainer, report, arguments.out)
     else:
+        if not arguments.resume:
+            remove_checkpoints(arguments.out)
         describe(arguments.out, trainer)
         with Checkpoints(trainer, arguments.out, arguments.checkpoint_every) as checkpoints:
             run(trainer, report, arguments.out, checkpoints)

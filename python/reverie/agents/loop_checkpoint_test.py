@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import threading
 
 import numpy as np
@@ -669,13 +670,37 @@ def test_a_pytorch_training_is_not_evaluated_by_the_checkpoint_of_the_one_before
     assert has_checkpoint(tmp_path / "run")
 
     def report(_):
-        with pytest.raises(FailedPreconditionError, match="of the training before: actors was 0"):
+        with pytest.raises(
+            NotFoundError, match=r"neither policy\.safetensors nor a checkpoint yet"
+        ):
             evaluate(tmp_path / "run", episodes=2)
         raise Stopped
 
     settings = TrainSettings(**{**vars(SHORT), "seed": 4, "steps": 10**9, "actors": 1})
     with pytest.raises(Stopped):
         train("ddqn", "CartPole-v1", settings, report=report, checkpoint_every_s=1e6, **given)
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_a_training_killed_before_its_first_checkpoint_is_not_continued_from_the_one_before(
+    tmp_path,
+):
+    given = {"learner": "torch", "out": tmp_path, "final_episodes": 1}
+    train("ddqn", "CartPole-v1", SHORT, checkpoint_every_s=0.01, **given)
+    again = TrainSettings(**{**vars(SHORT), "learning_rate": 0.01, "steps": 10**9})
+
+    def kill(_):
+        shutil.copytree(tmp_path, killed)
+        raise Stopped
+
+    killed = tmp_path / "killed"
+    with pytest.raises(Stopped):
+        train("ddqn", "CartPole-v1", again, checkpoint_every_s=1000.0, report=kill, **given)
+    assert not has_checkpoint(killed)
+    again = TrainSettings(**{**vars(again), "steps": SHORT.steps})
+    result = train("ddqn", "CartPole-v1", again, resume=True, **{**given, "out": killed})
+    assert result.progress.steps == SHORT.steps
+    assert result.episodes[0].step < SHORT.steps // 2
 
 
 @pytest.mark.usefixtures("one_torch_thread")

@@ -22,12 +22,13 @@ from reverie.agents.checkpoints import (
     describe,
     described_in,
     has_checkpoint,
+    remove_checkpoints,
 )
 from reverie.agents.folder_lock import FolderLock
 from reverie.agents.run_folder import Events, save_curve
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
-from reverie.errors import InvalidArgumentError
+from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.nn import Mlp
 
 if TYPE_CHECKING:
@@ -175,6 +176,8 @@ def train(
             if out is None:
                 run(trainer, report or _say_nothing, out)
             else:
+                if checkpoint is None:
+                    remove_checkpoints(Path(out))
                 describe(out, trainer)
                 with Checkpoints(trainer, Path(out), every_s) as checkpoints:
                     run(trainer, report or _say_nothing, out, checkpoints)
@@ -301,18 +304,23 @@ def evaluate(
 
     Raises:
         FileNotFoundError: ``settings.json`` is missing.
-        NotFoundError: ``policy.safetensors`` is missing, or there is no such environment any more.
+        NotFoundError: there is neither a policy nor a checkpoint, or there is no such environment any more.
         DataLossError: a file is damaged.
         InvalidArgumentError: the policy is not of the shape that the settings say.
     """
     path = Path(_checks.path("folder", folder))
     described = described_in(path)
+    is_unfinished = not (path / POLICY).exists()
+    if is_unfinished and not has_checkpoint(path):
+        raise NotFoundError(
+            f"{path} has neither {POLICY} nor a checkpoint yet; wait for the training's first "
+            "checkpoint, or for its end"
+        )
     if described.pop("learner") == "torch":
         from reverie.agents.torch_training import evaluate_saved
 
         return evaluate_saved(path, described, episodes=episodes, seed=seed)
     options = {**described.pop("settings"), "actors": 0, "learners": 1}
-    is_unfinished = not (path / POLICY).exists() and has_checkpoint(path)
     policy = None if is_unfinished else Mlp.load(path / POLICY)
     with Trainer(settings=TrainSettings.from_options(options), **described) as trainer:
         if policy is None:

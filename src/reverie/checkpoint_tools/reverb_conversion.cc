@@ -47,6 +47,9 @@ Result<std::string> write_native(FileSystem& files, LoadedCheckpoint& loaded,
 // If a journal continues a checkpoint, that is not the last state of its store.
 Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
   const std::string root = parent_path(loaded.folder);
+  // It continues the newest one; an older one was asked for by its name.
+  REVERIE_ASSIGN_OR_RETURN(const std::string newest, newest_checkpoint(files, root));
+  if (newest != loaded.folder) return {};
   REVERIE_ASSIGN_OR_RETURN(const JournalInspection journal,
                            inspect_journal(files, root, loaded.journal_position));
   if (journal.last_record <= loaded.journal_position) return {};

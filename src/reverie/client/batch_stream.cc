@@ -56,16 +56,20 @@ class BatchStream::Maker {
     if (!left_.empty()) hand_back_to_go_on({});  // of a pause that did not wait for this thread
     std::optional<TimePoint> wanted = user.wanted_since();
     SampleResult result = take_request(wanted).wait(wait);
+    put_before(std::exchange(surplus_, {}), result);
     DrawnBatch drawn;
     Status status = gather(result, wait, drawn);
     // Only the user's own wait, from before the request on, may end the stream.
     while (status.code() == StatusCode::kDeadlineExceeded &&
            !(wanted && user.wanted_since() == wanted)) {
-      if (drawn.samples.empty()) {
-        // Items that have arrived since are those of the next request.
+      // Items that have arrived since are those of the next request. Distinct ones are drawn again.
+      if (drawn.samples.empty() || !options_.distinct) {
         if (std::optional<PendingSample> next = take_ahead()) {
           wanted.reset();
+          SampleBatch early = std::move(drawn.samples);
+          drawn = {};
           result = next->wait(wait);
+          put_before(std::move(early), result);
           status = gather(result, wait, drawn);
           continue;
         }
@@ -86,6 +90,7 @@ class BatchStream::Maker {
                            !drawn.samples.empty() && !options_.drop_last;
       if (!is_last) {
         keep(std::move(drawn.samples));
+        keep(std::exchange(surplus_, {}));
         end_requests();
         return status;
       }
@@ -154,6 +159,7 @@ class BatchStream::Maker {
   }
   // Ends all requests. `unused` and what was drawn for no batch, in the order of the draws.
   std::vector<SampleBatch> take_left(std::deque<DrawnBatch> unused) {
+    keep(std::exchange(surplus_, {}));
     end_requests();
     std::vector<SampleBatch> batches;
     batches.reserve(unused.size() + left_.size());
@@ -199,7 +205,20 @@ class BatchStream::Maker {
     return first;
   }
 
-  // The next request that was made ahead, in place of one that drew nothing; none if there is none.
+  // Puts what was drawn earlier before `result`; what exceeds a batch is for the next one.
+  void put_before(SampleBatch early, SampleResult& result) {
+    if (early.empty()) return;
+    early.retain();
+    if (!result.batch.empty()) early.append(result.batch);
+    result.batch = std::move(early);
+    if (result.batch.size() < options_.batch_size) return;
+    result.status = {};
+    if (result.batch.size() > options_.batch_size) {
+      surplus_ = result.batch.split_off(options_.batch_size);
+    }
+  }
+
+  // The next request that was made ahead, in place of one that was late; none if there is none.
   // No other is made for it: no user may be waiting.
   std::optional<PendingSample> take_ahead() {
     MutexLock lock(mutex_);
@@ -294,6 +313,7 @@ class BatchStream::Maker {
   ReadReceipts receipts_;
   const std::shared_ptr<BatchMemory> memory_;  // of the arrays
   const std::size_t ahead_;
+  SampleBatch surplus_;            // drawn for the next batch already
   std::vector<SampleBatch> left_;  // drawn for a batch that was not made
   Status end_;
 

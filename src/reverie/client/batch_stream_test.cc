@@ -455,6 +455,27 @@ TEST_F(BatchStreamTest, ItemsThatARequestAheadHasDrawnComeFirstIfTheOneBeforeWas
   EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{2, 3}));
 }
 
+TEST_F(BatchStreamTest, ItemsOfALaterRequestCompleteABatchThatWasLate) {
+  const auto far = std::make_shared<FarFaucet>(service_);
+  BatchStreamOptions asking = options(2);
+  asking.is_far = true;
+  asking.depth = 2;
+  asking.max_times_sampled = 1;
+  BatchStream stream(far, asking);
+  ASSERT_TRUE(eventually([&] { return far->waiting_count() == 2; }));
+  service_->add(0, 1);
+  far->answer();  // with one item of two
+  for (std::int64_t i = 1; i < 4; ++i) service_->add(i, 1);
+  far->answer();  // with two, one of which is left for the batch after
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_TRUE(eventually([&] { return far->waiting_count() > 0; }));
+  service_->add(4, 1);
+  far->answer();
+  EXPECT_EQ(numbers(stream.next({}).value()), (std::vector<std::int64_t>{2, 3}));
+  stream.close();
+  EXPECT_EQ(service_->returned, (std::vector<ItemKey>{4})) << "it had no batch";
+}
+
 TEST_F(BatchStreamTest, RequestsAheadAreBounded) {
   const auto far = std::make_shared<FarFaucet>(service_);
   BatchStreamOptions asking = options(2);

@@ -146,6 +146,7 @@ void SampleBatch::append(SampleBatch& other) {
   join(redelivered_, other.redelivered_);
   join(trajectories_, other.trajectories_);
   join(shards_, other.shards_);
+  join(shards_, other.shards_);
   join(pins_, other.pins_);
   join(retained_, other.retained_);
   drawn_at_ns_ = other.drawn_at_ns_;
@@ -154,6 +155,40 @@ void SampleBatch::append(SampleBatch& other) {
   sampler_mass_ = other.sampler_mass_;
   rate_limited_ |= other.rate_limited_;
   other.clear();
+}
+
+SampleBatch SampleBatch::split_off(std::size_t begin) {
+  REVERIE_CHECK(!is_brief_ && begin <= size());
+  retain();
+  SampleBatch rest;
+  const auto move_rest = [begin](auto& to, auto& from) {
+    if (from.empty()) return;
+    to.assign(from.begin() + static_cast<std::ptrdiff_t>(begin), from.end());
+    from.resize(begin);
+  };
+  if (!redelivered_.empty()) redelivered_.resize(size());
+  move_rest(rest.keys_, keys_);
+  move_rest(rest.tickets_, tickets_);
+  move_rest(rest.probabilities_, probabilities_);
+  move_rest(rest.priorities_, priorities_);
+  move_rest(rest.inserted_at_ns_, inserted_at_ns_);
+  move_rest(rest.table_sizes_, table_sizes_);
+  move_rest(rest.versions_, versions_);
+  move_rest(rest.times_sampled_, times_sampled_);
+  move_rest(rest.redelivered_, redelivered_);
+  move_rest(rest.trajectories_, trajectories_);
+  move_rest(rest.shards_, shards_);
+  rest.retained_.reserve(rest.size());
+  for (TrajectoryView& view : rest.trajectories_) {
+    rest.retained_.emplace_back(Ref<const Layout>::share(view.layout), view.pieces());
+    view = rest.retained_.back().view();
+  }
+  rest.drawn_at_ns_ = drawn_at_ns_;
+  rest.table_size_ = table_size_;
+  rest.least_probability_ = least_probability_;
+  rest.sampler_mass_ = sampler_mass_;
+  rest.rate_limited_ = rate_limited_;
+  return rest;
 }
 
 void SampleBatch::retain() {

@@ -163,6 +163,9 @@ class SampleBatch {
   // Appends all items of `other`, drawn later from the same service, with their pins. Ages of items
   // that tell their stores do not change. Requires that neither is brief.
   void append(SampleBatch& other);
+  // Takes the items from `begin` on out of this batch. Both share their chunks afterwards. Requires
+  // that it is not brief.
+  SampleBatch split_off(std::size_t begin);
   void set_redelivered(std::size_t i) {
     redelivered_.resize(size());
     redelivered_[i] = 1;

@@ -193,6 +193,9 @@ std::shared_ptr<const Message> PeerStoreClient::sample_message(Sampling& samplin
   const auto found = names_.find(sampling.table);
   sampling.names = found == names_.end() ? nullptr : found->second;
   sampling.ask.wants_names = sampling.names == nullptr;
+  if (sampling.deadline != TimePoint::max()) {
+    sampling.ask.timeout = std::max(Duration::zero(), sampling.deadline - Clock::system().now());
+  }
   sampling.ask.received = std::exchange(received_, {});
   sampling.ask.returned = session_->returns->take();
   return store_wire::message_of(store_wire::write_sample(sampling.ask));
@@ -223,7 +226,7 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   ask_for.is_distinct = request.distinct;
   ask_for.wants_least = request.wants_least;
   if (request.deadline != TimePoint::max()) {
-    ask_for.timeout = std::max(Duration::zero(), request.deadline - Clock::system().now());
+    sampling->deadline = request.deadline;
     pending.deadline = request.deadline;
     pending.answer_by = request.deadline + kAnswerTime;
   }
@@ -363,7 +366,8 @@ std::shared_ptr<InsertPump> PeerStoreClient::pump_of(std::string_view table, std
   MutexLock lock(mutex_);
   if (!session_) need_connection();
   Pump* found = nullptr;
-  if (writer != 0 && pumps_.size() < store_wire::kWritersMax / 2) {
+  const bool has_own = writer_pumps_.contains(writer);
+  if (has_own || (writer != 0 && pumps_.size() < store_wire::kWritersMax / 2)) {
     found = &writer_pumps_[writer];
   } else {
     const auto place = table_pumps_.find(table);

@@ -400,7 +400,7 @@ void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
+    if (found == pending_.end()) return end_orphan(session, id, frame);  // it has just ended
     found->second.is_reading = true;
   }
   const bool is_last = frame.header.received != store_wire::kMoreFollows;

@@ -111,6 +111,7 @@ struct PeerStoreClient::Sampling {
 
   std::string table;
   std::size_t count = 0;
+  TimePoint deadline = TimePoint::max();
   store_wire::SampleMessage ask;  // its table is the one above
   std::shared_ptr<const wire::ColumnNames> names;
   SampleBatch batch;

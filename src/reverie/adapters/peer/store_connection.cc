@@ -2,6 +2,7 @@
 #include "reverie/adapters/peer/store_connection.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -136,13 +137,16 @@ void StoreConnection::release(bool is_client_gone) {
   }
   if (!leases.empty() && !is_client_gone) store_->arena.leave();
   leases.clear();
+  // The last first, so that a queue gets back its order. Those that wait would draw what is undone.
+  std::ranges::reverse(ids);
+  for (const RequestId id : ids) store_->service->cancel(id);
+  std::ranges::sort(unsent, std::ranges::greater(), &Drawn::id);
   for (Drawn& drawn : unsent) {
     std::vector<std::size_t> sent(drawn.next);
     std::iota(sent.begin(), sent.end(), std::size_t{0});
     drawn.batch.remove(sent);
     drop_unsent(drawn.table, std::move(drawn.batch));
   }
-  for (const RequestId id : ids) store_->service->cancel(id);
   for (const auto& [number, writer] : writers_) {
     if (writer) writer->end();
   }

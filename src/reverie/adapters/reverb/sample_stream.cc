@@ -47,9 +47,12 @@ void SampleStream::on_message(Ref<GrpcMessage> message) {
           kRequestsMax);
     } else {
       const bool is_packed = request->packed_version >= packed::kFirstVersion;
-      requests_.push({std::string(request->table), static_cast<std::uint64_t>(request->num_samples),
-                      request->timeout_ms, is_packed ? kPackedBreath : kFirstBreath,
-                      request->packed_version});
+      requests_.push({std::string(request->table),
+                      static_cast<std::uint64_t>(request->num_samples),
+                      request->timeout_ms,
+                      is_packed ? kPackedBreath : kFirstBreath,
+                      request->packed_version,
+                      {}});
     }
     call_->pause_reading();
   }
@@ -275,7 +278,7 @@ void SampleStream::draw() {
       is_drawing_ = false;
       return;
     }
-    const Request& front = requests_.front();
+    Request& front = requests_.front();
     table = front.table;
     table_ = table;
     request.count = call_->reserve_up_to(
@@ -284,10 +287,11 @@ void SampleStream::draw() {
     request.awaits_receipt = true;
     reserved_bytes_ = request.count * kSampleBytes;
     request.batch = store_->spare_batches.take();
-    if (front.timeout_ms > 0) {
+    if (front.timeout_ms > 0 && (front.packed_version == 0 || !front.deadline)) {
       const std::int64_t ms = std::min<std::int64_t>(front.timeout_ms, std::int64_t{1} << 40);
-      request.deadline = store_->clock.now() + std::chrono::milliseconds(ms);
+      front.deadline = store_->clock.now() + std::chrono::milliseconds(ms);
     }
+    if (front.deadline) request.deadline = *front.deadline;
   }
   request.table = table;
   const RequestId id = store_->service->sample(

@@ -44,6 +44,8 @@ class SampleStream final : public GrpcServerEvents,
     std::int64_t timeout_ms = 0;
     std::size_t breath = 0;            // samples to draw at once
     std::uint64_t packed_version = 0;  // 0: entries as dm-reverb's clients read them
+    // A Reverie client's request has one, from its first draw on; with dm-reverb's each draw has.
+    std::optional<TimePoint> deadline = {};
   };
 
   // Does what can be done now, unless another thread does so already: then that thread continues.
