@@ -288,6 +288,7 @@ nb::dict tune(const std::string& algorithm, const std::string& env_id, const Opt
     CoreProfileOptions profile;
     profile.core_count = cores;
     profile.measure_s = measure_s;
+    profile.interrupted = Waiting::for_signals().interrupted;
     return tune_cores(plan, profile);
   }));
   nb::dict given = described(tuning.split);

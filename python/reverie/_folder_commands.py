@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from reverie import _reverie
+from reverie._stop_signals import signals_end_at_once
 from reverie.errors import NotFoundError, ReverieError
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class FolderCommand:
         description: str | None = None,
         paths: dict[str, str],
         status_of_error: int = 1,
+        writes: bool = False,
     ) -> None:
         """Adds an action: ``run(*paths)`` gives the status that the program ends with.
 
@@ -53,14 +56,17 @@ class FolderCommand:
             description: what its own ``--help`` begins with; None for nothing.
             paths: its arguments, with a line of help for each.
             status_of_error: what the program ends with after an error.
+            writes: it changes files. Ctrl-C ends one that does not at once.
         """
         parser = self._actions.add_parser(name, help=summary, description=description)
         for path, text in paths.items():
             parser.add_argument(path, help=text)
 
         def run_and_report(given: argparse.Namespace) -> int:
+            ends_at_once = () if writes else (signal.SIGINT,)
             try:
-                return run(*(getattr(given, path) for path in paths))
+                with signals_end_at_once(ends_at_once):
+                    return run(*(getattr(given, path) for path in paths))
             except (ReverieError, OSError) as error:
                 print(f"reverie {self._name}: {error}", file=sys.stderr)
                 return status_of_error

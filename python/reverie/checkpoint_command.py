@@ -65,6 +65,7 @@ def add_command(commands: Commands) -> None:
             "source": "a checkpoint, or a folder whose newest it is",
             "target": "the folder that the new one is written into",
         },
+        writes=True,
     )
 
 

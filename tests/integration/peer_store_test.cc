@@ -12,6 +12,7 @@
 
 #include "reverie/adapters/peer/link_loops.h"
 #include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/base/waiting.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
@@ -321,6 +322,25 @@ TEST_F(PeerStoreTest, ClientsContinueAfterARestart) {
 
 // The thread that waits for a sample reads the parts itself. While it reads the last one that came,
 // the I/O thread notices that the connection has ended.
+// The server's time ends with the client's, however late the request reaches it.
+TEST_F(PeerStoreTest, ASampleThatHasWaitedForItsServerGetsWhatWasDrawnByItsDeadline) {
+  serve();
+  const auto peer = client();
+  server_.reset();
+  SampleRequest request;
+  request.table = "full";
+  request.count = request.min_count = 2;
+  const TimePoint begin = Clock::system().now();
+  request.deadline = begin + seconds(4);
+  PendingSample asked(*peer, std::move(request));
+  pause_until(Clock::system(), begin + seconds(2.5));
+  serve();
+  ASSERT_TRUE(insert(*server_->store(), "full", 1).status.ok());
+  const SampleResult result = asked.wait({});
+  EXPECT_EQ(result.status.code(), StatusCode::kDeadlineExceeded) << result.status.to_string();
+  EXPECT_EQ(result.batch.size(), 1u);
+}
+
 TEST_F(PeerStoreTest, ASampleWhoseServerStopsBetweenItsPartsFails) {
   constexpr std::uint64_t kCount = 100'000;  // small ones, in some twenty-five parts
   for (std::uint64_t i = 0; i < 20; ++i) {

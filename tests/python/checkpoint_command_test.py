@@ -1,7 +1,9 @@
 """``reverie checkpoint``: what it prints, and its exit status."""
 
+import argparse
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import reverie
 from reverie import __main__ as command
 from reverie import _reverie
+from reverie._folder_commands import FolderCommand
 
 
 def table(max_size=100):
@@ -31,6 +34,24 @@ def folder(tmp_path):
             if i in (10, 20):
                 store.checkpoint(b"payload")
     return tmp_path
+
+
+def test_ctrl_c_ends_an_action_at_once_unless_it_changes_files():
+    seen = {}
+
+    def run():
+        seen[writes] = signal.getsignal(signal.SIGINT)
+        return 0
+
+    before = signal.getsignal(signal.SIGINT)
+    for writes in (False, True):
+        parser = argparse.ArgumentParser()
+        command = FolderCommand(parser.add_subparsers(), "look", summary="", description="")
+        command.add("at", run, summary="", paths={}, writes=writes)
+        given = parser.parse_args(["look", "at"])
+        assert given.run(given) == 0
+    assert seen == {False: signal.SIG_DFL, True: before}
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_inspect_prints_checkpoints_tables_and_the_journal(folder, capsys):

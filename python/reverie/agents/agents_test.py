@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -363,6 +364,20 @@ def test_tune_cores_measures_and_splits_the_cores():
 def test_tune_cores_refuses_invalid_arguments(argument, word):
     with pytest.raises(reverie.errors.InvalidArgumentError, match=word):
         tune_cores("ddqn", "CartPole-v1", **argument)
+
+
+def test_ctrl_c_ends_tune_cores():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    presser = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    begin = time.monotonic()
+    try:
+        presser.start()
+        with pytest.raises(KeyboardInterrupt):
+            tune_cores("ddqn", "CartPole-v1", cores=2, measure_s=60.0)
+    finally:
+        presser.join()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begin < 30
 
 
 def test_tune_cores_prints_the_split_and_the_error_of_its_prediction(capsys):

@@ -304,7 +304,7 @@ def evaluate(
 
     Raises:
         FileNotFoundError: ``settings.json`` is missing.
-        NotFoundError: there is neither a policy nor a checkpoint, or there is no such environment any more.
+        NotFoundError: there is neither a policy nor a checkpoint, or no such environment any more.
         DataLossError: a file is damaged.
         InvalidArgumentError: the policy is not of the shape that the settings say.
     """

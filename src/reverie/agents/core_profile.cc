@@ -39,6 +39,10 @@ class FirstError {
   Status status_ REVERIE_GUARDED_BY(mutex_);
 };
 
+Status interrupted_status() {
+  return cancelled("the measurement was interrupted");
+}
+
 // Runs work(i) on thread i repeatedly for a time; each call returns how much it has done. Returns
 // the sum per second. `release` ends calls that wait for each other.
 Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
@@ -79,7 +83,12 @@ Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
     threads.push_back(std::move(*started));
   }
   const TimePoint end = begin + seconds(options.measure_s);
-  while (!is_over && clock.now() < end) pause_until(clock, end);
+  while (!is_over && clock.now() < end) {
+    pause_until(clock, std::min(end, clock.now() + kInterruptInterval));
+    if (!options.interrupted()) continue;
+    error.keep(interrupted_status());
+    is_over = true;
+  }
   is_over = true;
   release();
   for (std::thread& thread : threads) thread.join();
@@ -124,12 +133,14 @@ struct MeasuredTraining {
   Loops loops;
 };
 
-Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
+Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent,
+            const CoreProfileOptions& options) {
   const std::uint64_t stride = settings.envs_per_actor;
   const std::uint64_t enough = std::max<std::uint64_t>(kFillSteps, warmup_least(settings));
   std::uint64_t steps = 0;
   try {
     while (steps < enough) {
+      if (options.interrupted()) return interrupted_status();
       for (const auto& actor : loops.actors) {
         REVERIE_RETURN_IF_ERROR(actor->step(*agent.weights().networks[0], steps));
         steps += stride;
@@ -152,7 +163,7 @@ Result<std::unique_ptr<MeasuredTraining>> open_measured(const TrainSettings& set
                            options.open_store(std::move(tables)));
   REVERIE_ASSIGN_OR_RETURN(made->loops,
                            open_loops(made->settings, agent, make_envs, service, made->log));
-  REVERIE_RETURN_IF_ERROR(fill(made->settings, made->loops, agent));
+  REVERIE_RETURN_IF_ERROR(fill(made->settings, made->loops, agent, options));
   return made;
 }
 

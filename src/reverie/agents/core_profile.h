@@ -28,6 +28,8 @@ struct CoreProfileOptions {
   std::size_t core_count = 1;
   double measure_s = 0.2;  // for each point of a curve
   Clock* clock = &Clock::system();
+  // Asked several times a second; true ends the profile with CANCELLED.
+  std::function<bool()> interrupted = [] { return false; };
   // Makes the store of one measured training.
   std::function<Result<std::shared_ptr<LocalService>>(std::vector<TableOptions>)> open_store =
       [](std::vector<TableOptions> tables) { return LocalService::open(std::move(tables), {}); };
