@@ -117,12 +117,9 @@ TEST_F(ServedStore, ACompletionMayDropTheLastHandle) {
       ++ended;
     };
     if (is_on_timer_thread) {
-      std::vector<Item> items;
-      for (ItemKey key = 1; key <= kQueueSize + 1; ++key) {
-        items.push_back(testing::make_item(key, 1.0));
-      }
-      const TimePoint soon = Clock::system().now() + std::chrono::milliseconds(20);
-      asked.insert({"q", items, soon}, [&](const InsertResult&) { drop(); });
+      server_.reset();  // it answers no insert, which ends 2 s after its deadline
+      Item item = testing::make_item(1, 1.0);
+      asked.insert({"q", {&item, 1}, TimePoint{}}, [&](const InsertResult&) { drop(); });
       ++ended;
     } else {
       SampleRequest waits;
@@ -158,6 +155,33 @@ TEST_F(ServedStore, ACancelledRequestLeavesNothingBehind) {
   EXPECT_EQ(result.applied, static_cast<std::size_t>(kQueueSize));
   EXPECT_TRUE(test::eventually(
       [&] { return why_blocked_and_wait(*server_->store(), "q").value().inserts.waiting == 0; }));
+}
+
+TEST_F(ServedStore, AnInsertWithoutTimeToWaitIsMadeIfThereIsRoom) {
+  ItemKey key = 0;
+  const auto insert = [&](ReplayService& service) {
+    Item item = testing::make_item(++key, 1.0);
+    return insert_and_wait(service, {"q", {&item, 1}, TimePoint{}}).status;
+  };
+  for (int round = 0; round < 10; ++round) {
+    const auto shared = client();  // the first insert of each has to connect
+    for (std::int64_t i = 0; i < kQueueSize; ++i) {
+      const Status status = insert(*shared);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    const TimePoint begin = Clock::system().now();
+    EXPECT_EQ(insert(*shared).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_LT(Clock::system().now() - begin, seconds(1.5)) << "as soon as the server has answered";
+    ASSERT_TRUE(test::eventually(
+        [&] { return why_blocked_and_wait(*server_->store(), "q").value().inserts.waiting == 0; }));
+    const auto batch = sample(*server_->store(), kQueueSize, 10);
+    ASSERT_TRUE(batch.ok()) << batch.status().to_string();
+    EXPECT_EQ(batch->keys().front(), key - kQueueSize);
+    // The item that failed does not come later.
+    EXPECT_EQ(info_and_wait(*server_->store()).value().front().current_size, 0);
+    ASSERT_TRUE(insert(*shared).ok());
+    ASSERT_TRUE(sample(*server_->store(), 1, 10).ok());
+  }
 }
 
 TEST_F(ServedStore, UnconfirmedItemsReachTheNextServer) {

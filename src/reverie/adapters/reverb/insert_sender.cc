@@ -23,11 +23,18 @@ constexpr std::size_t kMessageBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
 // How many messages may be unanswered at a server that does not report what it has accepted.
 constexpr std::uint64_t kUnansweredMax = 4;
+// Added to a deadline, for a server that does not answer.
+constexpr Duration kInsertAnswerTime = std::chrono::seconds(2);
 
 // Whether an item may be the reason. All other ends of a stream concern all of its items.
 bool is_of_an_item(const Status& status) {
   return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||
          status.code() == StatusCode::kFailedPrecondition;
+}
+
+Status too_late(const InsertWindow::Request& request) {
+  return deadline_exceeded("the server took fewer than {} items for table '{}' before the deadline",
+                           request.count, request.table);
 }
 
 std::string name_of_session(std::uint64_t seed) {
@@ -88,20 +95,13 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
       outcome.ended.emplace_back(std::move(done),
                                  InsertResult{cancelled("the client is closed"), 0});
     } else {
+      const bool may_be_late = request.deadline != TimePoint::max();
+      const TimePoint deadline =
+          may_be_late ? std::max(request.deadline, world_.now()) : TimePoint::max();
       InsertWindow::Request& made =
-          window_.add(request.items, request.deadline, std::move(done), kept(request.table));
+          window_.add(request.items, deadline, std::move(done), kept(request.table));
       first = made.first;
-      if (request.deadline != TimePoint::max()) {
-        made.timer = world_.schedule(
-            request.deadline,
-            [self = shared_from_this(), first, count = request.items.size(), table = made.table] {
-              self->cancel(first,
-                           deadline_exceeded("the server took fewer than {} items for table '{}' "
-                                             "before the deadline",
-                                             count, table));
-            });
-        has_timer = made.timer != 0;
-      }
+      if (may_be_late) has_timer = set_timer(made);
     }
   }
   if (!has_timer) {
@@ -254,6 +254,7 @@ void InsertSender::on_response(const StreamPtr& stream,
       progress_.has_confirmed = true;
       pause_ = Duration::zero();
     }
+    end_late(outcome);
   }
   pump(outcome);
   finish(outcome);
@@ -265,16 +266,21 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
     MutexLock lock(mutex_);
     InsertWindow::Request* const found = window_.find(request);
     if (!found) return;
-    const bool is_sent = window_.is_sent(*found);
-    window_.give_up(*found, status, outcome);
-    // Ending the stream withdraws the request at the server; all other items are sent again.
-    if (is_sent) {
-      drop_stream();
-      resume_soon();
-    }
+    withdraw(*found, status, outcome);
   }
   pump(outcome);
   finish(outcome);
+}
+
+void InsertSender::withdraw(InsertWindow::Request& request, const Status& status,
+                            Outcome& outcome) {
+  const bool is_sent = window_.is_sent(request);
+  late_.erase(request.first);
+  window_.give_up(request, status, outcome);
+  // Ending the stream withdraws the request at the server; all other items are sent again.
+  if (!is_sent) return;
+  drop_stream();
+  resume_soon();
 }
 
 // A caller that cancels one request often cancels others next: one new stream serves all of them.
@@ -381,6 +387,61 @@ bool InsertSender::try_later() {
     self->finish(outcome);
   });
   return retry_timer_ != 0;
+}
+
+// --- Deadlines ------------------------------------------------------------------------------
+
+// False if the system has no thread for it.
+bool InsertSender::set_timer(InsertWindow::Request& request) {
+  request.timer = world_.schedule(
+      request.deadline,
+      [self = shared_from_this(), first = request.first] { self->on_deadline(first); });
+  return request.timer != 0;
+}
+
+void InsertSender::on_deadline(std::uint64_t first) {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    InsertWindow::Request* const request = window_.find(first);
+    if (!request) return;
+    const bool may_wait = late_.try_emplace(first).second;
+    if (may_wait) request->deadline = world_.now() + kInsertAnswerTime;
+    if (may_wait && set_timer(*request)) {
+      end_late(outcome);
+    } else {
+      withdraw(*request, too_late(*request), outcome);
+    }
+  }
+  pump(outcome);
+  finish(outcome);
+}
+
+void InsertSender::end_late(Outcome& outcome) {
+  if (late_.empty() || !stream_ || progress_.taken == 0 || progress_.messages.empty()) return;
+  const std::uint64_t taken_end = progress_.messages.front().end;
+  bool must_restart = false;
+  for (auto place = late_.begin(); place != late_.end();) {
+    InsertWindow::Request* const request = window_.find(place->first);
+    Late& late = place->second;
+    if (request) {
+      const bool is_taken = request->first + request->count <= taken_end;
+      // While earlier items wait for their table, the server may read no more: on a new stream they
+      // share a message with the request.
+      const bool is_held_up = !is_taken && !late.was_held_up && window_.base() < taken_end;
+      if (!is_taken && !is_held_up) break;
+      must_restart = true;
+      if (!std::exchange(is_taken ? late.is_asked_again : late.was_held_up, true)) {
+        ++place;
+        continue;
+      }
+      window_.give_up(*request, too_late(*request), outcome);
+    }
+    place = late_.erase(place);
+  }
+  if (!must_restart) return;
+  drop_stream();
+  resume_soon();
 }
 
 }  // namespace reverie

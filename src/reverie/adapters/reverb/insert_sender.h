@@ -16,10 +16,22 @@
 // that request fails, else its items are sent again, each in a message of its own. All other items
 // are sent again, too. After the refusal of a server that sends no numbers, all items fail: which
 // ones it has inserted is not known.
+//
+// The server does not know deadlines. At that of a request its items may be on their way, or be
+// inserted but not yet confirmed. So the request is late, and ends once it is known what became of
+// it, 2 s later at most:
+//
+//     late --server has read it--> sent again on a new stream --server has read it--> too late
+//       |                            |
+//       +-------- confirmed ---------+--> done
+//
+// The new stream withdraws what waits for its table, and confirms with its first answer what the
+// old one has inserted.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,6 +63,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   InsertSender(std::string what, CallWorld& world, const Options& options);
 
   // See ReplayService::insert. Names the request for cancel(), never 0. Requires at least one item.
+  // After its deadline the request is given 2 s at most, for the answer.
   std::uint64_t insert(const InsertRequest& request, Done done);
   // Completes a request with `status`. Its items that wait at the server are withdrawn by starting
   // a new stream.
@@ -81,6 +94,12 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
     TimePoint since = TimePoint::max();  // connected
   };
 
+  // A request past its deadline.
+  struct Late {
+    bool was_held_up = false;     // it was sent again, with the items that it waited for
+    bool is_asked_again = false;  // it was sent again after the server had read it
+  };
+
   void on_response(const StreamPtr& stream, const wire::InsertStreamResponse& response);
   void on_connected(const StreamPtr& stream);
   void on_end(const StreamPtr& stream, const Status& status);
@@ -93,6 +112,12 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
       REVERIE_REQUIRES(mutex_);
   // Whether `status` was the refusal of an item, and only that item is affected.
   bool is_refusal(const Progress& progress, const Status& status, Outcome& outcome)
+      REVERIE_REQUIRES(mutex_);
+  bool set_timer(InsertWindow::Request& request) REVERIE_REQUIRES(mutex_);
+  void on_deadline(std::uint64_t first);
+  // Ends late requests, or sends them again, after an answer.
+  void end_late(Outcome& outcome) REVERIE_REQUIRES(mutex_);
+  void withdraw(InsertWindow::Request& request, const Status& status, Outcome& outcome)
       REVERIE_REQUIRES(mutex_);
   bool is_busy() const REVERIE_REQUIRES(mutex_);
   void begin_stream() REVERIE_REQUIRES(mutex_);
@@ -122,9 +147,10 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
   StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);
   Progress progress_ REVERIE_GUARDED_BY(mutex_);
-  Numbers alone_ REVERIE_GUARDED_BY(mutex_);               // a message contains only one of these
-  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;  // nothing was written to it
-  std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // streams that were started
+  Numbers alone_ REVERIE_GUARDED_BY(mutex_);  // a message contains only one of these
+  std::map<std::uint64_t, Late> late_ REVERIE_GUARDED_BY(mutex_);  // by their first numbers
+  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;          // nothing was written to it
+  std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;      // streams that were started
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to start

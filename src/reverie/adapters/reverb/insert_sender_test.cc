@@ -101,9 +101,9 @@ class InsertSenderTest : public ::testing::Test {
  protected:
   void TearDown() override { client_->close(); }
 
-  RequestId insert(ItemKey key) {
+  RequestId insert(ItemKey key, TimePoint deadline = TimePoint::max()) {
     Item item = testing::make_item(key, 1.0);
-    return client_->insert({"t", {&item, 1}, TimePoint::max()}, [this, key](InsertResult result) {
+    return client_->insert({"t", {&item, 1}, deadline}, [this, key](InsertResult result) {
       MutexLock lock(mutex_);
       done_.emplace(key, std::move(result));
     });
@@ -117,12 +117,17 @@ class InsertSenderTest : public ::testing::Test {
   void wait_for_done(const std::set<ItemKey>& keys) {
     EXPECT_TRUE(test::eventually([&] { return done() == keys; }));
   }
+  StatusCode code_of(ItemKey key) {
+    MutexLock lock(mutex_);
+    return done_.at(key).status.code();
+  }
   // Confirms the numbers [first, first + count) of those sent, and that `taken` requests were read.
   static std::string answer(std::uint64_t first, std::uint64_t count, std::uint64_t taken) {
     const wire::NumberRun run{first, count};
     return wire::write_numbered_response({&run, count == 0 ? 0u : 1u}, taken);
   }
   using Keys = std::vector<ItemKey>;
+  static constexpr TimePoint kNow{};  // a deadline that has passed before anything is sent
 
   IoThreads io_threads_{2};
   ScriptedServer server_{io_threads_};
@@ -304,6 +309,70 @@ TEST_F(InsertSenderTest, AnEndThatIsNotTheFaultOfAnItemFailsAllAndIsNotTriedAgai
   server_.finish(1, failed_precondition("not this stream"));
   wait_for_done({1, 2, 3});
   EXPECT_EQ(server_.requests().size(), 3u);
+}
+
+TEST_F(InsertSenderTest, AnItemWithoutTimeToWaitIsInsertedIfThereIsRoom) {
+  insert(1, kNow);
+  EXPECT_EQ(server_.wait_for(1)[0].keys, (Keys{1}));
+  server_.write(0, answer(1, 1, 1));
+  wait_for_done({1});
+  EXPECT_EQ(code_of(1), StatusCode::kOk);
+  insert(2, kNow);
+  EXPECT_EQ(server_.wait_for(2)[1].stream, 0u) << "the stream goes on";
+  server_.write(0, answer(2, 1, 2));
+  wait_for_done({1, 2});
+  EXPECT_EQ(code_of(2), StatusCode::kOk);
+}
+
+TEST_F(InsertSenderTest, AnItemWithoutTimeToWaitFailsOnceItIsKnownToWait) {
+  insert(1, kNow);
+  server_.wait_for(1);
+  server_.write(0, answer(1, 0, 1));  // it waits for its table, or for a journal
+  const auto requests = server_.wait_for(2);
+  EXPECT_EQ(requests[1].stream, 1u);
+  EXPECT_EQ(requests[1].keys, (Keys{1}));
+  EXPECT_EQ(requests[1].first_number, 1u);
+  EXPECT_EQ(done(), std::set<ItemKey>());
+  server_.write(1, answer(1, 0, 1));  // for its table
+  wait_for_done({1});
+  EXPECT_EQ(code_of(1), StatusCode::kDeadlineExceeded);
+  insert(2);
+  EXPECT_EQ(server_.wait_for(3)[2].keys, (Keys{2})) << "the first one was withdrawn";
+}
+
+TEST_F(InsertSenderTest, AnItemThatWasOnlyWrittenToAJournalAtItsDeadlineIsInserted) {
+  insert(1, kNow);
+  server_.wait_for(1);
+  server_.write(0, answer(1, 0, 1));
+  server_.wait_for(2);
+  server_.write(1, answer(1, 1, 1));
+  wait_for_done({1});
+  EXPECT_EQ(code_of(1), StatusCode::kOk);
+}
+
+TEST_F(InsertSenderTest, AnItemWithoutTimeToWaitIsNotHeldUpByOneThatWaits) {
+  insert(1);
+  server_.wait_for(1);
+  server_.write(0, answer(1, 0, 1));
+  insert(2, kNow);
+  // The server reads no more, so the next stream's message has both items.
+  ASSERT_TRUE(test::eventually([&] { return server_.requests().back().stream == 1; }));
+  EXPECT_EQ(server_.requests().back().keys, (Keys{1, 2}));
+  server_.write(1, answer(1, 0, 1));
+  ASSERT_TRUE(test::eventually([&] { return server_.requests().back().stream == 2; }));
+  EXPECT_EQ(server_.requests().back().keys, (Keys{1, 2}));
+  server_.write(2, answer(1, 0, 1));
+  wait_for_done({2});
+  EXPECT_EQ(code_of(2), StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(test::eventually([&] { return server_.requests().back().stream == 3; }));
+  EXPECT_EQ(server_.requests().back().keys, (Keys{1}));
+}
+
+TEST_F(InsertSenderTest, AnItemWhoseServerDoesNotAnswerFailsSoonAfterItsDeadline) {
+  insert(1, kNow);
+  server_.wait_for(1);
+  wait_for_done({1});
+  EXPECT_EQ(code_of(1), StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(InsertSenderTest, AnInsertInAForkedChildIsRefused) {
