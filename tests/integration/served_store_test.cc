@@ -1,6 +1,7 @@
 // A store behind a socket (server/server.h and adapters/reverb/reverb_client.h), with several
 // threads on both sides.
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -12,7 +13,9 @@
 
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/grpc/grpc_server.h"
 #include "reverie/replay/rate_limiter.h"
+#include "reverie/reverb_wire/requests.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/eventually.h"
@@ -223,6 +226,96 @@ TEST_F(ServedStore, AClientThatClosesEndsItsCalls) {
   EXPECT_TRUE(is_done);
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_EQ(info_and_wait(*shared).status().code(), StatusCode::kCancelled);
+}
+
+// A server that refuses the first updates of priorities, as one does that starts or stops.
+class RefusedUpdates : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    server_.add_unary(format("{}ServerInfo", wire::kServicePath),
+                      [](const auto&, const auto&, const GrpcUnaryReply& reply) {
+                        reply(GrpcPayload::of(wire::write_info_response({1, 2, {}, 0})));
+                      });
+    server_.add_unary(format("{}MutatePriorities", wire::kServicePath),
+                      [this](const auto&, const Ref<GrpcMessage>& request,
+                             const GrpcUnaryReply& reply) { reply(apply(*request)); });
+    client_ =
+        ReverbClient::open(io_threads_, server_.listen({"127.0.0.1:0"}).value().front()).value();
+  }
+  void TearDown() override { client_->close(); }
+
+  void refuse(int count) {
+    MutexLock lock(mutex_);
+    refusals_ = count;
+  }
+  RequestId update(double priority) {
+    const ItemKey key = 7;
+    MutateRequest request;
+    request.table = "t";
+    request.keys = {&key, 1};
+    request.key_priorities = {&priority, 1};
+    return client_->mutate(request, [this, priority](const MutateResult& result) {
+      MutexLock lock(mutex_);
+      ended_[priority] = result.status.code();
+    });
+  }
+  std::map<double, StatusCode> ended() {
+    MutexLock lock(mutex_);
+    return ended_;
+  }
+  std::vector<double> applied() {
+    MutexLock lock(mutex_);
+    return applied_;
+  }
+
+  IoThreads io_threads_{2};
+  Mutex mutex_;
+  std::vector<double> applied_ REVERIE_GUARDED_BY(mutex_);
+  std::map<double, StatusCode> ended_ REVERIE_GUARDED_BY(mutex_);
+  int refusals_ REVERIE_GUARDED_BY(mutex_) = 0;
+  GrpcServer server_{io_threads_, {}};
+  std::shared_ptr<ReverbClient> client_;
+
+ private:
+  Result<GrpcPayload> apply(const GrpcMessage& request) {
+    const auto read = wire::read_mutate_request(request.bytes());
+    if (!read.ok()) return read.status();
+    MutexLock lock(mutex_);
+    if (refusals_ > 0) {
+      --refusals_;
+      return unavailable("not yet");
+    }
+    applied_.push_back(read->priorities.front());
+    return GrpcPayload();
+  }
+};
+
+TEST_F(RefusedUpdates, AreRepeatedBeforeTheUpdatesThatWereGivenMeanwhile) {
+  refuse(1);
+  update(5.0);
+  ASSERT_TRUE(info_and_wait(*client_).ok());  // its answer comes after the refusal
+  update(1.0);
+  update(2.0);
+  ASSERT_TRUE(test::eventually([&] { return ended().size() == 3; }));
+  EXPECT_EQ(applied(), (std::vector<double>{5.0, 1.0, 2.0}));
+  for (const auto& [priority, code] : ended()) EXPECT_EQ(code, StatusCode::kOk) << priority;
+  update(3.0);
+  ASSERT_TRUE(test::eventually([&] { return ended().size() == 4; }));
+  EXPECT_EQ(applied().back(), 3.0);
+}
+
+TEST_F(RefusedUpdates, EndWhenTheyAreCancelledOrTheirClientCloses) {
+  refuse(1'000'000);
+  const RequestId first = update(5.0);
+  ASSERT_TRUE(info_and_wait(*client_).ok());
+  const RequestId second = update(1.0);
+  update(2.0);
+  client_->cancel(first);
+  client_->cancel(second);
+  ASSERT_TRUE(test::eventually([&] { return ended().size() == 2; }));
+  client_->close();
+  ASSERT_TRUE(test::eventually([&] { return ended().size() == 3; }));
+  for (const auto& [priority, code] : ended()) EXPECT_NE(code, StatusCode::kOk) << priority;
 }
 
 // The same table and types, but other names.

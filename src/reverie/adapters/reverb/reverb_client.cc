@@ -71,7 +71,9 @@ struct ReverbClient::PendingQuery {
   std::string_view method = {};
   TimePoint begun_at = {};
   TimePoint give_up_at = TimePoint::max();
+  TimePoint due = {};  // once it is paused
   int attempts = 0;
+  bool is_in_order = false;
   bool is_logged = false;  // the retry was logged
 };
 
@@ -173,19 +175,20 @@ TimePoint ReverbClient::give_up_at() const {
   return retry_time_ == Duration::max() ? TimePoint::max() : Clock::system().now() + retry_time_;
 }
 
-RequestId ReverbClient::unary(std::string_view method, std::string request, bool is_repeatable,
+RequestId ReverbClient::unary(std::string_view method, std::string request, Repeats repeats,
                               GrpcClient::UnaryDone done) {
   auto query = std::make_shared<PendingQuery>();
   query->method = method;
   query->begun_at = Clock::system().now();
   query->give_up_at = give_up_at();
+  query->is_in_order = repeats == Repeats::kInOrder;
   query->fail = [done](const Status& status) { done(status); };
-  query->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
+  query->call = [this, path = path_of(method), request = std::move(request), repeats,
                  done = std::move(done)](const PendingQueryPtr& self) {
     return client_->unary(
         path, GrpcPayload::of(request), patient(),
-        [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
-          if (is_repeatable && response.status().code() == StatusCode::kUnavailable) {
+        [this, repeats, done, self](Result<Ref<GrpcMessage>> response) {
+          if (repeats != Repeats::kNever && response.status().code() == StatusCode::kUnavailable) {
             repeat(self, response.status());
             return;
           }
@@ -196,7 +199,11 @@ RequestId ReverbClient::unary(std::string_view method, std::string request, bool
   {
     MutexLock lock(mutex_);
     query->id = begin();
-    pending_[query->id];
+    Pending& pending = pending_[query->id];
+    if (query->is_in_order && is_holding_ && !is_closed_) {
+      pending.paused = query;
+      return query->id;
+    }
   }
   begin_call(query);
   return query->id;
@@ -209,13 +216,16 @@ void ReverbClient::begin_call(const PendingQueryPtr& query) {
 
 void ReverbClient::repeat(const PendingQueryPtr& query, const Status& why) {
   const TimePoint now = Clock::system().now();
+  query->due = now + std::min(kAskPauseMin * query->attempts, kAskPauseMax);
   bool is_paused = false;
+  bool is_held = false;  // it begins with others
   if (now < query->give_up_at) {
     MutexLock lock(mutex_);
     const auto found = pending_.find(query->id);
     if (!is_closed_ && found != pending_.end() && !found->second.is_cancelled) {
       found->second.paused = query;
       is_paused = true;
+      is_held = query->is_in_order && std::exchange(is_holding_, true);
     }
   }
   if (!is_paused) {
@@ -227,8 +237,9 @@ void ReverbClient::repeat(const PendingQueryPtr& query, const Status& why) {
     log_warning("{} has failed for {:.3g} s, and is retried: {}", query->method,
                 to_seconds(kSilentRetries), why.message());
   }
-  const Duration pause = std::min(kAskPauseMin * query->attempts, kAskPauseMax);
-  const std::uint64_t timer = world_.schedule(now + pause, [this, id = query->id] {
+  if (is_held) return;
+  if (query->is_in_order) return begin_held();
+  const std::uint64_t timer = world_.schedule(query->due, [this, id = query->id] {
     if (const PendingQueryPtr paused = take_paused(id)) begin_call(paused);
   });
   if (timer != 0 || !take_paused(query->id)) return;
@@ -240,6 +251,29 @@ ReverbClient::PendingQueryPtr ReverbClient::take_paused(RequestId id) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(id);
   return found == pending_.end() ? nullptr : std::exchange(found->second.paused, nullptr);
+}
+
+ReverbClient::PendingQueryPtr ReverbClient::next_held() {
+  MutexLock lock(mutex_);
+  for (const auto& [id, pending] : pending_) {
+    if (pending.paused && pending.paused->is_in_order) return pending.paused;
+  }
+  is_holding_ = false;
+  return nullptr;
+}
+
+void ReverbClient::begin_held() {
+  while (const PendingQueryPtr query = next_held()) {
+    const bool is_due = query->due <= Clock::system().now();
+    if (!is_due && world_.schedule(query->due, [this] { begin_held(); }) != 0) return;
+    if (!take_paused(query->id)) continue;  // it was cancelled
+    if (is_due) {
+      begin_call(query);
+    } else {
+      forget(query->id);
+      query->fail(no_thread(format("the next try of {}", query->method)));
+    }
+  }
 }
 
 // --- Inserts --------------------------------------------------------------------------------
@@ -321,7 +355,7 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
   result.deleted = deletes.size();
   return unary("MutatePriorities",
                wire::write_mutate_request(request.table, keys, priorities, deletes, corrupt),
-               /*is_repeatable=*/true,
+               Repeats::kInOrder,
                [result, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) mutable {
                  if (!response.ok()) result = {.status = response.status()};
                  done(std::move(result));
@@ -342,7 +376,7 @@ RequestId ReverbClient::reset(std::string_view table, Done<Status> done) {
     return 0;
   }
   // Not repeated: that would also drop items inserted in between.
-  return unary("Reset", wire::write_reset_request(table), /*is_repeatable=*/false,
+  return unary("Reset", wire::write_reset_request(table), Repeats::kNever,
                [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  done(response.status());
                });
@@ -353,7 +387,7 @@ RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
     done(closed_status());
     return 0;
   }
-  return unary("ServerInfo", "", /*is_repeatable=*/true,
+  return unary("ServerInfo", "", Repeats::kInAnyOrder,
                [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  if (!response.ok()) return done(response.status());
                  auto infos = wire::read_info_response((*response)->bytes());
@@ -368,8 +402,8 @@ RequestId ReverbClient::new_client(Done<Result<std::uint64_t>> done) {
     return 0;
   }
   return unary(
-      "ServerInfo", wire::write_info_request({.wants_client_number = true}),
-      /*is_repeatable=*/true, [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+      "ServerInfo", wire::write_info_request({.wants_client_number = true}), Repeats::kInAnyOrder,
+      [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
         if (!response.ok()) return done(response.status());
         const auto info = wire::read_info_response((*response)->bytes());
         if (!info.ok()) return done(info.status());

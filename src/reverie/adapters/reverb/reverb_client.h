@@ -7,8 +7,8 @@
 // to the table are 1. The protocol does not report how many items an update found, so all of them
 // count. While no server answers, requests wait for at most `retry_time`, then fail with
 // UNAVAILABLE. After a lost connection inserts continue by themselves, each exactly once
-// (insert_sender.h), and updates and queries are repeated; a sample in progress fails with
-// UNAVAILABLE, since the items drawn for it may be lost.
+// (insert_sender.h), and updates and queries are repeated, updates in their order; a sample in
+// progress fails with UNAVAILABLE, since the items drawn for it may be lost.
 //
 // The stream of a sample request stays open for the next one, unless the target has several
 // addresses, which take turns.
@@ -80,6 +80,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // A call that may be repeated.
   struct PendingQuery;
   using PendingQueryPtr = std::shared_ptr<PendingQuery>;
+  // Whether a call is repeated after a lost connection. Those of kInOrder do not overtake another.
+  enum class Repeats { kNever, kInAnyOrder, kInOrder };
   // What cancel() needs for a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
@@ -118,12 +120,14 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // request was cancelled meanwhile, cancels the call at once.
   RequestId keep(RequestId id, std::shared_ptr<GrpcClientCall> call, int step = 0);
   void forget(RequestId id);
-  // Repeats the call after a lost connection, if it `is_repeatable`.
-  RequestId unary(std::string_view method, std::string request, bool is_repeatable,
+  RequestId unary(std::string_view method, std::string request, Repeats repeats,
                   GrpcClient::UnaryDone done);
   void begin_call(const PendingQueryPtr& query);
   void repeat(const PendingQueryPtr& query, const Status& why);
   PendingQueryPtr take_paused(RequestId id);
+  // Begins the paused calls of kInOrder, in their order, once the first may be repeated.
+  void begin_held();
+  PendingQueryPtr next_held();
   TimePoint give_up_at() const;
   GrpcCallOptions patient() const;
   Names names_of(std::string_view table) REVERIE_REQUIRES(mutex_);
@@ -156,6 +160,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  // Calls of kInOrder are paused, and further ones wait behind them.
+  bool is_holding_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Nameless> nameless_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Sender> writers_
