@@ -366,6 +366,22 @@ def test_a_full_disk_confirms_nothing_until_a_checkpoint_can_be_written(
     assert size_again == size
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "peer"])
+def test_an_insert_without_time_to_wait_needs_none_for_the_journal(tmp_path, protocol):
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
+    tables = [*program.tables(), reverie.Table.queue("short", 1)]
+    with reverie.Server(tables, checkpointer=checkpointer, durability="sync") as server:
+        client = reverie.Client(f"localhost:{server.port}", protocol=protocol)
+        assert client.server_info()["kept"].current_size == 0
+        for i in range(20):
+            client.insert(program.step(i), {"kept": 1.0}, timeout_s=0)
+        assert client.server_info()["kept"].current_size == 20
+        client.insert({"x": 1}, {"short": 1.0}, timeout_s=0)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.insert({"x": 2}, {"short": 1.0}, timeout_s=0)
+        assert client.server_info()["short"].current_size == 1
+
+
 def test_inserts_of_many_threads_are_all_journalled(tmp_path):
     with open_store(tmp_path) as store:
 
