@@ -38,7 +38,9 @@ struct NativeAccumulator {
   ProcessBound<std::unique_ptr<Accumulator>> accumulator;
   Pickle pickle;  // of its peer
   LeafReader reader;
-  std::optional<Payload> state;  // was taken, and is not adopted yet
+  // Were taken, and are not adopted yet; never both.
+  std::optional<Payload> state;
+  std::optional<Accumulator::Sum> sum;
 };
 
 struct NativeBroker {
@@ -117,14 +119,14 @@ nb::object reduced_array(const GroupRound& round, std::size_t i) {
 
 // (leader, is connected, wants gradients, wants state, version, state or None, counts and round or
 // None); the state as a tuple of one.
-nb::tuple view_tuple(Accumulator::View view, const std::optional<Payload>& taken, Pickle pickle) {
+nb::tuple view_tuple(const Accumulator::View& view, const NativeAccumulator& taken) {
   nb::object state = nb::none();
-  if (taken) state = nb::make_tuple(decode_value(*taken, pickle));
+  if (taken.state) state = nb::make_tuple(decode_value(*taken.state, taken.pickle));
   nb::object sum = nb::none();
-  if (view.sum) {
-    const AccumulatorCore::Counts& totals = view.sum->totals;
+  if (taken.sum) {
+    const AccumulatorCore::Counts& totals = taken.sum->totals;
     sum = nb::make_tuple(totals.contributions, totals.skipped, totals.samples,
-                         bound(std::move(view.sum->round), pickle));
+                         bound(taken.sum->round, taken.pickle));
   }
   return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.wants_state,
                         view.version, state, sum);
@@ -156,7 +158,7 @@ void bind_accumulator(nb::module_& m) {
             const auto& shared = group.group.pointer();
             auto made =
                 unwrap(without_gil([&] { return Accumulator::make(peer, shared, options); }));
-            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}, {}};
+            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}, {}, {}};
           },
           "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "
@@ -164,18 +166,24 @@ void bind_accumulator(nb::module_& m) {
       .def(
           "update",
           [](NativeAccumulator& self, bool is_busy) {
-            // Decoding and copying may fail, or be interrupted: the state is given until adopted().
-            const bool is_adopting = self.state.has_value();
+            // Decoding and copying may fail, and the program may be interrupted before it has what
+            // this returns: a state or a sum is returned until adopted().
+            const bool is_adopting = self.state.has_value() || self.sum.has_value();
             Accumulator::View view = unwrap(without_gil([&, &accumulator = *self.accumulator] {
               return accumulator.update(is_busy || is_adopting);
             }));
             if (view.state) self.state = std::move(view.state);
-            return view_tuple(std::move(view), self.state, self.pickle);
+            if (view.sum) self.sum = std::move(view.sum);
+            return view_tuple(view, self);
           },
           "is_busy"_a,
           nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, bool, int, "
                   "tuple[typing.Any] | None, tuple[int, int, int, GroupRound] | None]"))
-      .def("adopted", [](NativeAccumulator& self) { self.state.reset(); })
+      .def("adopted",
+           [](NativeAccumulator& self) {
+             self.state.reset();
+             self.sum.reset();
+           })
       .def(
           "contribute",
           [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names,

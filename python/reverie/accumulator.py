@@ -249,8 +249,10 @@ class Accumulator(ProcessBound, Closing):
         if state is not None:
             self._take_state(*state[0])
             self._native.adopted()
-        if result is not None:
-            self._arriving = [], result
+        if result is not None:  # also the one of an update() that was interrupted
+            if self._arriving is None:
+                self._arriving = [], result
+            self._native.adopted()
         if self._arriving is not None:
             self._take_gradients(*self._arriving)
         self._leader, self._is_connected, wants, self._wants_state, self._version = view[:5]

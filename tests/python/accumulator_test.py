@@ -174,6 +174,48 @@ def test_gradients_that_could_not_be_taken_are_taken_by_a_later_update(make, mon
         assert all((parameter == -1.5).all() for parameter in member.parameters)
 
 
+class _InterruptedNative:
+    """Passes calls on, and raises KeyboardInterrupt at the end of the first update with a sum."""
+
+    def __init__(self, native):
+        self._native = native
+        self._was_interrupted = False
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def update(self, is_busy):
+        view = self._native.update(is_busy)
+        if view[6] is not None and not self._was_interrupted:
+            self._was_interrupted = True
+            raise KeyboardInterrupt
+        return view
+
+
+def test_an_update_interrupted_as_gradients_arrive_loses_none(make, monkeypatch):
+    members = [make("a"), make("b")]
+    together(members)
+    for member in members:
+        member.accumulator.set_virtual_batch_size(10)
+    late = members[1].accumulator
+    monkeypatch.setattr(late, "_native", _InterruptedNative(late._native))
+    until(members, members[0].accumulator.wants_gradients)
+    members[0].give(3.0, 10)
+
+    def turned():
+        for member in members:
+            member.turn()
+
+    with pytest.raises(KeyboardInterrupt):
+        eventually(turned)
+    assert not late.has_gradients()
+    until(members, lambda: all(member.steps == 1 for member in members))
+    step(members, [(members[1], 4.0, 10)])
+    for member in members:
+        assert member.accumulator.model_version() == 2
+        assert all((parameter == -3.5).all() for parameter in member.parameters)
+
+
 class _Sums:
     """The result of a round in which two contributions were summed."""
 
