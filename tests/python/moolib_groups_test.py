@@ -133,6 +133,18 @@ def test_a_training_loop_written_for_moolib_runs(connected):
         accumulator.close()
 
 
+def test_an_accumulators_update_leaves_changes_to_its_groups_update(connected):
+    group = moolib.Group(connected("a"), "g")
+    accumulator = moolib.Accumulator("model", [np.zeros(4)], [], group=group)
+    other = moolib.Group(connected("b"), "g")
+    eventually(lambda: (accumulator.update(), other.update()) and in_all([group, other], 2))
+    accumulator.update()
+    assert group.update() is True
+    accumulator.update()
+    assert group.update() is False
+    accumulator.close()
+
+
 def test_a_state_can_be_read_again_and_again_on_both_sides(connected):
     members = []
     for i in range(2):

@@ -428,7 +428,7 @@ Accumulator::~Accumulator() {
 
 Result<Accumulator::View> Accumulator::update(bool is_busy) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  (void)group_->update();
+  group_->advance();
   return impl_->update(is_busy);
 }
 

@@ -162,9 +162,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       for (const Member& member : now.members) round->members_.push_back(member.name);
       if (const auto index = now.index_of(own_name_)) {
         round->member_index_ = *index;
-        MadeRound made = make(now, *round);
-        if (!made.ok()) return made.status();
-        round->round_ = std::move(*made);
+        REVERIE_ASSIGN_OR_RETURN(round->round_, make(now, *round));
       }
       Result<RoundId> id = failed_precondition("this member has left group '{}'", name_);
       turn([&](GroupCore& core, TimePoint time) {
@@ -396,6 +394,11 @@ bool Group::update() {
   return impl_->check_fork().ok() && impl_->update();
 }
 
+void Group::advance() {
+  if (!impl_->check_fork().ok()) return;
+  impl_->turn([](GroupCore& core, TimePoint now) { core.advance(now); });
+}
+
 Membership Group::membership() const {
   return impl_->check_fork().ok() ? impl_->membership() : Membership();
 }
@@ -435,8 +438,7 @@ Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
                                           std::span<const ReduceLeaf> leaves, TimePoint deadline) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
   return impl_->begin(name, deadline, [&](const Membership& now, GroupRound& round) -> MadeRound {
-    const std::size_t count = now.members.size();
-    REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
+    REVERIE_ASSIGN_OR_RETURN(auto layout, ReduceLayout::make(op, leaves, now.members.size()));
     REVERIE_ASSIGN_OR_RETURN(
         const SumSpace space,
         sum_space(now.id, std::make_shared<const ReduceLayout>(std::move(layout))));

@@ -139,6 +139,8 @@ class Group {
   std::optional<std::size_t> host_count() const;
   // Reports that the program advances. True if the membership has changed since the last call.
   bool update();
+  // Only reports that the program advances: what the next update() returns stays the same.
+  void advance();
   Membership membership() const;
   std::uint64_t membership_id() const;  // 0 without one
   // Calls `changed` after the membership has changed or rounds have ended, on any thread, under no
