@@ -544,6 +544,33 @@ def test_more_than_max_pending_calls_are_refused():
         assert all(f.result(DEADLINE_S) for f in futures)
 
 
+def test_a_server_with_a_small_bound_refuses_calls_and_answers_the_others():
+    with reverie.Rpc("server", max_pending_calls=1) as server, reverie.Rpc("client") as client:
+        answers = []
+        server.define_deferred("keep", answers.append)
+        client.connect(server.listen())
+        kept = client.async_("server", "keep")
+        eventually(lambda: answers)
+        for refused in [client.async_("server", "keep") for _ in range(200)]:
+            with pytest.raises(errors.ResourceExhaustedError, match="1 calls of 'client'"):
+                refused.result(DEADLINE_S)
+        answers[0](7)
+        assert kept.result(DEADLINE_S) == 7
+
+
+def test_a_client_with_a_small_bound_may_begin_and_cancel_many_calls():
+    with reverie.Rpc("server") as server, reverie.Rpc("client", max_pending_calls=2) as client:
+        answers = []
+        server.define_deferred("keep", answers.append)
+        client.connect(server.listen())
+        kept = client.async_("server", "keep")
+        eventually(lambda: answers)
+        for _ in range(200):
+            client.async_("server", "keep").cancel()
+        answers[0](7)
+        assert kept.result(DEADLINE_S) == 7
+
+
 def test_a_hundred_thousand_calls_may_be_pending_and_all_end():
     count = 100_000
     with (

@@ -19,8 +19,9 @@ constexpr std::size_t kFunctionNameMax = 1024;
 constexpr Duration kDeadlineStep = std::chrono::milliseconds(1);
 constexpr std::size_t kCallsAStep = 1000;
 // How many frames may wait for one peer, as a multiple of `calls_max`: calls, answers and
-// cancellations.
+// cancellations. At least kQueuedMin, since frames that were read wait to be acknowledged too.
 constexpr std::size_t kQueuedRatioMax = 4;
+constexpr std::size_t kQueuedMin = 262'144;
 
 std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
   return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
@@ -77,9 +78,8 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
   if (is_closed_) return failed_precondition("this peer is closed; make a new one");
   if (peer == options_.name) {
     return failed_precondition(
-        "'{}' is called on '{}', which is this peer itself; call the "
-        "function directly",
-        function, peer);
+        "'{}' is called on '{}', which is this peer itself; call the function directly", function,
+        peer);
   }
   if (peer.empty() || peer.size() > kPeerNameMax) {
     return invalid_argument("a peer's name has {} bytes; it must have 1 to {}", peer.size(),
@@ -107,8 +107,7 @@ Result<CallId> PeerCore::call(const std::string& peer, const std::string& functi
       call.size_bytes > options_.call_bytes_max - call_bytes_) {
     return resource_exhausted(
         "{} calls of {} bytes wait for answers, and '{}' on '{}' would add {} bytes; the bounds "
-        "are "
-        "{} calls and {} bytes: take results before calling again",
+        "are {} calls and {} bytes: take results before calling again",
         calls_.size(), call_bytes_, function, peer, call.size_bytes, options_.calls_max,
         options_.call_bytes_max);
   }
@@ -323,7 +322,7 @@ std::uint64_t PeerCore::enqueue(Session& session, FrameKind kind, std::uint64_t 
   if (lent) session.lent[{kind, call}] = lent;
   queued.message = std::move(message);
   const std::uint64_t sequence = queued.header.sequence;
-  if (session.queue.size() > kQueuedRatioMax * options_.calls_max) {
+  if (session.queue.size() > std::max(kQueuedMin, kQueuedRatioMax * options_.calls_max)) {
     session.is_unread = true;
     tick_by(now);
   }
