@@ -24,6 +24,7 @@ from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     DeadlineExceededError,
     FailedPreconditionError,
+    NotFoundError,
     ResourceExhaustedError,
     ReverieError,
     UnsupportedTypeError,
@@ -134,6 +135,12 @@ class Stream(ProcessBound, Closing):
         except ReverieError as error:
             if error.args and isinstance(error.args[0], str):
                 text = error.args[0].replace(f"'{STREAMS}'", f"'{self._function}'", 1)
+                if isinstance(error, NotFoundError) and f"no function '{STREAMS}'" in error.args[0]:
+                    text = (
+                        f"peer '{self._peer}' serves no streams: '{self._function}' gives one "
+                        "value there, or the peer was restarted; streams are served by "
+                        "define_stream"
+                    )
                 error.args = (text, *error.args[1:])
             raise
 

@@ -500,6 +500,14 @@ def test_a_function_that_returns_an_integer_is_not_taken_for_a_stream(pair):
         assert list(numbers) == [0, 1, 2]
 
 
+def test_a_function_that_returns_an_integer_is_not_called_missing_on_a_peer_without_streams(pair):
+    server, client = pair
+    server.define("add", lambda a, b: a + b)
+    stream = client.stream("server", "add", 1, 2)
+    with pytest.raises(errors.NotFoundError, match=r"'server' serves no streams: 'add' gives one"):
+        next(stream)
+
+
 def test_the_name_that_streams_use_is_refused_and_stays_defined(pair):
     server, client = pair
     name = "reverie.streams"
