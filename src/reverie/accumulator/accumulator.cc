@@ -90,14 +90,15 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
 
   Result<View> update(bool is_busy) {
     View view;
+    std::optional<AccumulatorCore::State> state;
     Status refusal = failed_precondition("the accumulator is closed");
     turn([&](TimePoint now) {
       mutex_.assert_held();
       core_.advance(now);
       look_at_rounds(now);
       if (!is_busy) {
-        view.state = core_.take_state(now);
-        if (!view.state) view.sum = take_sum(now);
+        state = core_.take_state(now);
+        if (!state) view.sum = take_sum(now);
       }
       refusal = core_.refusal();
       view.leader = core_.leader();
@@ -107,6 +108,11 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       view.version = core_.version();
     });
     if (!refusal.ok()) return refusal;
+    if (!state) return view;
+    if (state->is_passed_on) {  // others get it while the program may write to it
+      for (BulkPiece& piece : state->value.bulk) piece = kept_copy(piece.bytes);
+    }
+    view.state = std::move(state->value);
     return view;
   }
 

@@ -73,30 +73,30 @@ std::optional<AccumulatorCore::Taken> AccumulatorCore::take_result(TimePoint now
   return taken;
 }
 
-std::optional<Payload> AccumulatorCore::take_state(TimePoint now) {
+std::optional<AccumulatorCore::State> AccumulatorCore::take_state(TimePoint now) {
   if (!incoming_) return std::nullopt;
-  auto [state, value] = std::move(*incoming_);
+  auto [message, state] = std::move(*incoming_);
   incoming_.reset();
   if (has_model_) {
-    const bool is_same = state.vote.lineage == options_.lineage && state.slot == delivered_;
+    const bool is_same = message.vote.lineage == options_.lineage && message.slot == delivered_;
     if (!is_same) return std::nullopt;
-    return std::move(value);
+    return std::move(state);
   }
-  if (state.slot < first_kept_slot() || state.slot > open_) {
+  if (message.slot < first_kept_slot() || message.slot > open_) {
     need_model(now);  // results that the model lacks were dropped
     return std::nullopt;
   }
-  if (state.vote.version < version_) {
+  if (message.vote.version < version_) {
     restart(now);  // its program was stalled at the election; it leads the next generation
     return std::nullopt;
   }
-  version_ = state.vote.version;
-  options_.lineage = state.vote.lineage;
-  delivered_ = state.slot;
+  version_ = message.vote.version;
+  options_.lineage = message.vote.lineage;
+  delivered_ = message.slot;
   while (!kept_.empty() && kept_.front().slot < delivered_) kept_.pop_front();
   has_model_ = true;
   report(now);
-  return std::move(value);
+  return std::move(state);
 }
 
 // --- Generations and their leaders.
@@ -305,13 +305,7 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
       return true;
     case AccumulatorMessageKind::kState:
       if (leader_.empty() || message.gifts.size() >= members_.size()) return false;
-      pass_on(message, payload.bulk);
-      if (!incoming_ || incoming_->first.slot <= message.slot) {
-        Payload value;
-        value.head = std::move(message.value);
-        value.bulk = std::move(payload.bulk);
-        incoming_ = {std::move(message), std::move(value)};
-      }
+      on_state(std::move(message), std::move(payload.bulk));
       return true;
   }
   return false;

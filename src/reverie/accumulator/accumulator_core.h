@@ -92,6 +92,12 @@ class AccumulatorCore {
     std::uint64_t slot = 0;
     Counts totals;
   };
+  // The value of a model. If it is passed on, messages to other members use its bulk, so a program
+  // that may write to it needs a copy.
+  struct State {
+    Payload value;
+    bool is_passed_on = false;
+  };
 
   explicit AccumulatorCore(Options options) : options_(std::move(options)), plan_(options_.name) {}
 
@@ -110,9 +116,9 @@ class AccumulatorCore {
   void contribute(std::uint64_t samples, TimePoint now);
   // The next result, in order, for the program's step. None if it does not have the model.
   std::optional<Taken> take_result(TimePoint now);
-  // The value of the model, if it has arrived and can be used; version(), lineage() and the rest
-  // then describe that model.
-  std::optional<Payload> take_state(TimePoint now);
+  // The model, if it has arrived and can be used; version(), lineage() and the rest then describe
+  // it.
+  std::optional<State> take_state(TimePoint now);
   // Whether the leader has asked this member to give its model to others.
   bool wants_state() const;
   // Gives the program's model, which includes all results that it took, to the members that the
@@ -189,8 +195,9 @@ class AccumulatorCore {
   void lead(TimePoint now);
   // The leader asks for the gifts that are due.
   void ask_for_gifts(TimePoint now);
-  // Sends a state that has arrived to the members that it is also for.
-  void pass_on(AccumulatorMessage& state, std::vector<BulkPiece>& bulk);
+  // Sends a state that has arrived to the members that it is also for. It may have gigabytes, and
+  // this is the thread that keeps the peer alive, so it is not copied here.
+  void on_state(AccumulatorMessage message, std::vector<BulkPiece> bulk);
   // Sends the state to two of the receivers, which pass it on to the others.
   void send_state(const AccumulatorMessage& state, const std::vector<BulkPiece>& bulk,
                   std::vector<AccumulatorGift> gifts);
@@ -220,7 +227,7 @@ class AccumulatorCore {
   std::uint64_t version_ = 0;
   bool has_model_ = false;
   std::uint64_t need_ = 0;
-  std::optional<std::pair<AccumulatorMessage, Payload>> incoming_;
+  std::optional<std::pair<AccumulatorMessage, State>> incoming_;
   GiftPlan plan_;                                // used by the leader
   std::vector<AccumulatorGift> asked_;           // for its program to give
   std::map<std::string, AccumulatorGift> gave_;  // by receiver, the last one

@@ -80,11 +80,14 @@ void AccumulatorCore::send_state(const AccumulatorMessage& state,
   }
 }
 
-void AccumulatorCore::pass_on(AccumulatorMessage& state, std::vector<BulkPiece>& bulk) {
-  if (state.gifts.empty()) return;
-  send_state(state, bulk, std::exchange(state.gifts, {}));
-  // The program may write to its state while these messages are sent.
-  for (BulkPiece& piece : bulk) piece = kept_copy(piece.bytes);
+void AccumulatorCore::on_state(AccumulatorMessage message, std::vector<BulkPiece> bulk) {
+  State state;
+  state.is_passed_on = !message.gifts.empty();
+  if (state.is_passed_on) send_state(message, bulk, std::exchange(message.gifts, {}));
+  if (incoming_ && incoming_->first.slot > message.slot) return;
+  state.value.head = std::move(message.value);
+  state.value.bulk = std::move(bulk);
+  incoming_.emplace(std::move(message), std::move(state));
 }
 
 void AccumulatorCore::note_gifts(const std::vector<AccumulatorGift>& gifts, TimePoint now) {
