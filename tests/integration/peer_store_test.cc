@@ -451,6 +451,22 @@ TEST_F(PeerStoreTest, RequestsWithoutAServerFailInTime) {
   EXPECT_NE(status.message().find("localhost:1"), std::string::npos) << status.message();
 }
 
+TEST_F(PeerStoreTest, AFirstRequestWithoutTimeToWaitHasTimeToConnect) {
+  serve();
+  for (ItemKey key = 1; key <= 10; ++key) {
+    const auto inserter = client();
+    Item item = make_item(key, 1.0);
+    const Status status = insert_and_wait(*inserter, {"t", {&item, 1}, TimePoint{}}).status;
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const auto sampler = client();
+    SampleRequest request;
+    request.table = "t";
+    request.deadline = TimePoint{};
+    const SampleResult result = sample_and_wait(*sampler, std::move(request));
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+  }
+}
+
 TEST_F(PeerStoreTest, ARequestLargerThanAMessageFailsAloneAtOnce) {
   ServerOptions options;
   options.grpc.limits.message_bytes_max = std::size_t{1} << 20;

@@ -19,6 +19,8 @@ constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
 constexpr std::size_t kUnderWayMax = store_wire::kItemsUnderWayMax / 2;
 // Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kInsertAnswerTime = std::chrono::seconds(2);
+// For the first connection, where a request has no time to wait.
+constexpr Duration kConnectTime = std::chrono::milliseconds(500);
 
 std::string name_of_session(std::uint64_t seed) {
   Random random(seed);
@@ -53,6 +55,7 @@ std::uint64_t InsertPump::insert(const InsertRequest& request, TimePoint give_up
   made.table =
       !tables_.empty() && tables_.front() == request.table ? tables_.front() : kept(request.table);
   made.deadline = request.deadline;
+  if (!link_) made.deadline = std::max(made.deadline, Clock::system().now() + kConnectTime);
   made.done = std::move(done);
   made.one = std::move(request.items.front());
   made.size_bytes = bytes_of(made.one);
