@@ -1,11 +1,13 @@
 """Accumulators: several members in one process, whose training loops a test runs step by step."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +22,8 @@ SHAPES = [(3, 2), (4,)]
 class Member:
     """A member with a separate model, which takes steps of plain gradient descent."""
 
-    def __init__(self, stack, address, name, value=0.0, **options):
-        self.rpc = stack.enter_context(reverie.Rpc(name))
+    def __init__(self, stack, address, name, value=0.0, rpc=None, **options):
+        self.rpc = rpc or stack.enter_context(reverie.Rpc(name))
         self.rpc.connect(address)
         self.group = stack.enter_context(reverie.Group(self.rpc, "g"))
         self.parameters = [np.full(shape, value) for shape in SHAPES]
@@ -301,6 +303,38 @@ def test_several_rounds_may_be_in_flight_and_are_applied_in_order(make):
     assert all(m.steps >= 10 for m in members)
     until(members, lambda: members[0].steps == members[1].steps)
     assert members[0].bytes == members[1].bytes
+
+
+def _threads():
+    return set(os.listdir("/proc/self/task"))
+
+
+def _first_touches(threads):
+    """How many pages of memory these threads were the first to touch."""
+    stats = [Path(f"/proc/self/task/{thread}/stat").read_text() for thread in threads]
+    return sum(int(stat.rpartition(")")[2].split()[7]) for stat in stats)
+
+
+def test_a_large_sum_is_zeroed_on_no_thread_that_keeps_a_peer_alive(make, monkeypatch):
+    size_bytes = 16 << 20
+    monkeypatch.setitem(globals(), "SHAPES", [(size_bytes // 8,)])
+    before = _threads()
+    with reverie.Rpc("a") as first, reverie.Rpc("b") as second:
+        threads = _threads() - before
+        members = giver, other = make("a", rpc=first), make("b", rpc=second)
+        together(members)
+        for member in members:
+            member.accumulator.set_virtual_batch_size(10)
+        # After a round of arrays all members know that they share memory.
+        for one in [member.group.all_reduce("first", np.zeros(1)) for member in members]:
+            one.result(60.0)
+        until(members, giver.accumulator.wants_gradients)
+        touched = _first_touches(threads)
+        giver.give(3.0, 10)
+        until([giver], lambda: giver.steps == 1)  # the other's program makes no call
+        assert _first_touches(threads) - touched < size_bytes // os.sysconf("SC_PAGE_SIZE") // 4
+        until(members, lambda: other.steps == 1)
+        assert giver.bytes == other.bytes
 
 
 def test_a_joining_member_gets_the_model_and_steps_with_the_others(make):

@@ -20,8 +20,14 @@ constexpr std::size_t kCounts = 3;
 constexpr std::size_t kKeptBytesMax = std::size_t{1} << 30;
 constexpr std::size_t kKeptMin = 8;
 constexpr std::size_t kKeptMax = 1024;
+// Larger sums are not zeroed as a message arrives.
+constexpr std::size_t kZeroedBytesMax = std::size_t{2} << 20;
 // Bytes of a round's name besides the function's: a generation, a slot and separators.
 constexpr std::size_t kRoundNameRest = 32;
+
+std::size_t leaf_bytes(const ReduceLeaf& leaf) {
+  return static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype);
+}
 
 std::vector<ReduceLeaf> round_leaves(const std::vector<ReduceLeaf>& gradients) {
   std::vector<ReduceLeaf> leaves(1);
@@ -39,11 +45,12 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   using RoundPtr = std::shared_ptr<GroupRound>;
 
   Impl(Peer* peer, Group* group, AccumulatorCore::Options options,
-       const std::vector<ReduceLeaf>& gradients)
+       const std::vector<ReduceLeaf>& gradients, bool is_large)
       : turns_(peer),
         group_(group),
         function_(options.function),
         leaves_(round_leaves(gradients)),
+        is_large_(is_large),
         core_(std::move(options)),
         timers_(clock_),
         alarm_(timers_, [this] { turn([](TimePoint) {}); }) {}
@@ -51,9 +58,9 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   Status check_fork() const { return fork_guard_.check("accumulator"); }
 
   // Handles an event under the lock, then runs its effects without a lock. Does nothing after
-  // close().
+  // close(). `is_program`: on a thread of the program, which may take its time.
   template <typename Event>
-  void turn(Event event) {
+  void turn(Event event, bool is_program = false) {
     const PeerTurn peer(turns_);
     if (!peer) return;
     bool is_first = true;
@@ -73,10 +80,11 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
         look_at_rounds(now);
         if (core_.next_tick() <= now) core_.tick(now);
         drop_void(abandoned);
-        job = next_job(now);
+        const bool is_left = !is_program && is_left_to_timers(now);
+        if (!is_left) job = next_job(now);
         if (core_.next_tick() <= now) core_.tick(now);
         outgoing = core_.take_outgoing();
-        next = core_.next_tick();
+        next = is_left ? now : core_.next_tick();
       }
       for (AccumulatorCore::Outgoing& out : outgoing) send(peer, std::move(out));
       for (const RoundPtr& round : abandoned) round->cancel();
@@ -92,7 +100,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     View view;
     std::optional<AccumulatorCore::State> state;
     Status refusal = failed_precondition("the accumulator is closed");
-    turn([&](TimePoint now) {
+    const auto event = [&](TimePoint now) {
       mutex_.assert_held();
       core_.advance(now);
       look_at_rounds(now);
@@ -106,7 +114,8 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       view.wants_gradients = core_.wants_gradients();
       view.wants_state = core_.wants_state();
       view.version = core_.version();
-    });
+    };
+    turn(event, /*is_program=*/true);
     if (!refusal.ok()) return refusal;
     if (!state) return view;
     if (state->is_passed_on) {  // others get it while the program may write to it
@@ -214,9 +223,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     }
     std::vector<ReduceLeaf> leaves = leaves_;
     for (ReduceLeaf& leaf : leaves) {  // the layout only checks sizes
-      leaf.bytes = {
-          static_cast<const std::byte*>(nullptr),
-          static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype)};
+      leaf.bytes = {static_cast<const std::byte*>(nullptr), leaf_bytes(leaf)};
     }
     REVERIE_ASSIGN_OR_RETURN(ReduceLayout made,
                              ReduceLayout::make(ReduceOp::kSum, leaves, members));
@@ -295,6 +302,13 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     return Sum{std::move(found.mapped()), taken->totals};
   }
 
+  // Whether the timers' thread begins the next round. To zero a large sum takes long, and messages
+  // are handled on the thread that keeps the peer alive.
+  bool is_left_to_timers(TimePoint now) const REVERIE_REQUIRES(mutex_) {
+    return is_large_ && !timers_.is_own_thread() && !is_adding_ && !sums_ && !waiting_ &&
+           core_.has_round_to_begin(now);
+  }
+
   std::optional<Job> next_job(TimePoint now) REVERIE_REQUIRES(mutex_) {
     if (is_adding_) return std::nullopt;
     std::optional<AccumulatorCore::Begin> begin = core_.round_to_begin(now);
@@ -357,6 +371,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   const std::string function_;
   std::atomic<bool> is_closing_{false};
   const std::vector<ReduceLeaf> leaves_;
+  const bool is_large_;  // the gradients together
   mutable Mutex mutex_;
   std::shared_ptr<const ReduceLayout> layout_ REVERIE_GUARDED_BY(mutex_);
   std::size_t layout_members_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -396,15 +411,15 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
   core.average = options.average;
   core.signature = options.signature;
   core.lineage = random_seed();
-  std::size_t size_bytes = 1;
+  std::size_t all_bytes = 1;
   for (const ReduceLeaf& leaf : options.gradients) {
     REVERIE_RETURN_IF_ERROR(check_reducible(ReduceOp::kSum, leaf.dtype).with_context(leaf.name));
-    size_bytes +=
-        static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype);
+    all_bytes += leaf_bytes(leaf);
   }
-  core.kept_max = std::clamp(kKeptBytesMax / size_bytes, kKeptMin, kKeptMax);
+  core.kept_max = std::clamp(kKeptBytesMax / all_bytes, kKeptMin, kKeptMax);
   const std::string function = core.function;
-  auto impl = std::make_shared<Impl>(peer.get(), group.get(), std::move(core), options.gradients);
+  auto impl = std::make_shared<Impl>(peer.get(), group.get(), std::move(core), options.gradients,
+                                     all_bytes > kZeroedBytesMax);
   const std::weak_ptr<Impl> weak = impl;
   const auto handle = [weak, answerer = peer->answerer()](Request request) {
     if (const auto made = weak.lock()) return made->on_request(std::move(request), answerer);

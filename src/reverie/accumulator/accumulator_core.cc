@@ -381,13 +381,12 @@ void AccumulatorCore::lead(TimePoint now) {
 }
 
 std::optional<AccumulatorCore::Begin> AccumulatorCore::round_to_begin(TimePoint now) {
+  if (!has_round_to_begin(now)) return std::nullopt;
   if (beginning_) {
-    if (begin_at_ > now) return std::nullopt;
     begin_at_ = TimePoint::max();
     beginning_->is_again = true;
     return beginning_;
   }
-  if (open_ >= called_) return std::nullopt;
   Begin begin;
   begin.key = key_;
   begin.slot = open_;

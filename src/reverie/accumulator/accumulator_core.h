@@ -132,6 +132,9 @@ class AccumulatorCore {
   Result<Payload> on_request(const std::string& caller, Payload payload, TimePoint now);
   // `answer` is null if the call failed.
   void on_answered(std::uint64_t ticket, const Payload* answer, TimePoint now);
+  bool has_round_to_begin(TimePoint now) const {
+    return beginning_ ? begin_at_ <= now : open_ < called_;
+  }
   // The round to begin now. None before on_begun() for the previous one. Contributions made until
   // now are part of it, later ones are not.
   std::optional<Begin> round_to_begin(TimePoint now);
