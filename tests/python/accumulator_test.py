@@ -1,19 +1,18 @@
 """Accumulators: several members in one process, whose training loops a test runs step by step."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reverie
 from eventually import eventually
+from first_touches import first_touches, threads
 from reverie import _model_arrays, errors
 
 SHAPES = [(3, 2), (4,)]
@@ -305,22 +304,12 @@ def test_several_rounds_may_be_in_flight_and_are_applied_in_order(make):
     assert members[0].bytes == members[1].bytes
 
 
-def _threads():
-    return set(os.listdir("/proc/self/task"))
-
-
-def _first_touches(threads):
-    """How many pages of memory these threads were the first to touch."""
-    stats = [Path(f"/proc/self/task/{thread}/stat").read_text() for thread in threads]
-    return sum(int(stat.rpartition(")")[2].split()[7]) for stat in stats)
-
-
 def test_a_large_sum_is_zeroed_on_no_thread_that_keeps_a_peer_alive(make, monkeypatch):
     size_bytes = 16 << 20
     monkeypatch.setitem(globals(), "SHAPES", [(size_bytes // 8,)])
-    before = _threads()
+    before = threads()
     with reverie.Rpc("a") as first, reverie.Rpc("b") as second:
-        threads = _threads() - before
+        of_peers = threads() - before
         members = giver, other = make("a", rpc=first), make("b", rpc=second)
         together(members)
         for member in members:
@@ -329,10 +318,10 @@ def test_a_large_sum_is_zeroed_on_no_thread_that_keeps_a_peer_alive(make, monkey
         for one in [member.group.all_reduce("first", np.zeros(1)) for member in members]:
             one.result(60.0)
         until(members, giver.accumulator.wants_gradients)
-        touched = _first_touches(threads)
+        touched = first_touches(of_peers)
         giver.give(3.0, 10)
         until([giver], lambda: giver.steps == 1)  # the other's program makes no call
-        assert _first_touches(threads) - touched < size_bytes // os.sysconf("SC_PAGE_SIZE") // 4
+        assert first_touches(of_peers) - touched < size_bytes // 4
         until(members, lambda: other.steps == 1)
         assert giver.bytes == other.bytes
 

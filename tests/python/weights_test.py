@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import reverie
+from first_touches import first_touches, threads
 
 LIMIT_S = 60.0
 
@@ -82,6 +83,23 @@ def test_the_newest_version_is_received_and_older_ones_do_not_change():
         assert (fourth.value["w"] == 4).all()
         with pytest.raises(reverie.errors.DeadlineExceededError, match="10 or above"):
             taken.wait(9, timeout_s=0.05)
+
+
+def test_changes_of_a_large_version_are_applied_on_no_thread_that_keeps_a_peer_alive():
+    before = threads()
+    learner, actor = _pair()
+    with learner, actor:
+        of_peers = threads() - before
+        published = reverie.Weights(learner, "w", shared_memory=False)
+        taken = reverie.Weights(actor, "w", sources=["learner"], shared_memory=False)
+        array = np.zeros(2 << 20)
+        published.publish(1, array)
+        assert taken.pull().version == 1
+        array[0] = 1.0
+        touched = first_touches(of_peers)
+        published.publish(2, array)
+        assert (taken.pull().value == array).all()
+        assert first_touches(of_peers) - touched < array.nbytes // 4
 
 
 def test_torch_tensors_are_received_as_tensors():

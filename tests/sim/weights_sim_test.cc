@@ -164,6 +164,17 @@ class SimWeights final : public SimPeer {
       seen_.sent_elsewhere += answer->kind == WeightsAnswer::Kind::kElsewhere ? 1 : 0;
     }
     core_.on_answered(number, result, now());
+    take_outgoing();
+  }
+  // Copies are made at once; the rest leaves with the next step.
+  void take_outgoing() {
+    for (WeightsCore::Outgoing& out : core_.take_outgoing()) {
+      if (out.kind == WeightsCore::Outgoing::Kind::kCopy) {
+        core_.on_copied(out.ticket, out.copy(), now());
+      } else {
+        outgoing_.push_back(std::move(out));
+      }
+    }
   }
   void step() override {
     if (core_.next_tick() <= now()) core_.tick(now());
@@ -176,7 +187,8 @@ class SimWeights final : public SimPeer {
     }
     check();
     if (core_.child_count() > WeightsCore::kFanOut + kNeighbours) seen_.wrong = "too many children";
-    for (WeightsCore::Outgoing& out : core_.take_outgoing()) carry_out(std::move(out));
+    take_outgoing();
+    for (WeightsCore::Outgoing& out : std::exchange(outgoing_, {})) carry_out(std::move(out));
   }
   TimePoint next_step() const override {
     return std::min(core_.next_tick(), asked_ == 0 && node() > 0 ? next_ask_ : TimePoint::max());
@@ -203,6 +215,7 @@ class SimWeights final : public SimPeer {
           return peer().cancel(gone, now());
         }
         return;
+      case WeightsCore::Outgoing::Kind::kCopy:  // was made
       case WeightsCore::Outgoing::Kind::kCall:
         break;
     }
@@ -217,6 +230,7 @@ class SimWeights final : public SimPeer {
   Seen& seen_;
   WeightsCore core_;
   std::map<CallId, std::uint64_t> tickets_;
+  std::vector<WeightsCore::Outgoing> outgoing_;
   WeightsCore::InquiryId asked_ = 0;
   TimePoint next_ask_{};
   bool waits_ = false;

@@ -23,6 +23,8 @@ namespace {
 constexpr std::size_t kOthersMax = 8;
 // How often a wait checks whether it was interrupted.
 constexpr Duration kLookInterval = std::chrono::milliseconds(200);
+// Copies of more bytes are not made on the thread that keeps the peer alive.
+constexpr std::size_t kCopiedBytesMax = std::size_t{2} << 20;
 
 }  // namespace
 
@@ -228,7 +230,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     };
     made.map = map_version;
     made.share = [this](HeldVersion version) {
-      mutex_.assert_held();
+      MutexLock lock(relay_mutex_);
       Result<HeldVersion> shared = relayed_.copy(version.about->version, version.about->value);
       if (!shared.ok()) return version;
       shared->changes = std::move(version.changes);
@@ -254,6 +256,8 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
         return peer->fail(out.request, out.error);
       case WeightsCore::Outgoing::Kind::kCancel:
         return;
+      case WeightsCore::Outgoing::Kind::kCopy:
+        return make_copy(std::move(out));
       case WeightsCore::Outgoing::Kind::kCall:
         break;
     }
@@ -279,6 +283,16 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
     if (call != calls_.end()) call->second = *called;
   }
 
+  // Under no lock. close() waits until the timers' thread runs nothing of this object.
+  void make_copy(WeightsCore::Outgoing out) {
+    const bool is_small = out.copied_bytes <= kCopiedBytesMax;
+    const auto run = [this, ticket = out.ticket, copy = std::move(out.copy)] {
+      Result<HeldVersion> made = copy();
+      turn([&](WeightsCore& core, TimePoint now) { core.on_copied(ticket, std::move(made), now); });
+    };
+    if (is_small || timers_.schedule(clock_.now(), run) == 0) run();
+  }
+
   const ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
   PeerTurns turns_;
@@ -288,7 +302,8 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
   VersionMemory published_ REVERIE_GUARDED_BY(publish_mutex_);
   mutable Mutex mutex_;
   CondVar changed_;
-  VersionMemory relayed_ REVERIE_GUARDED_BY(mutex_);
+  Mutex relay_mutex_;
+  VersionMemory relayed_ REVERIE_GUARDED_BY(relay_mutex_);
   WeightsCore core_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, CallId> calls_ REVERIE_GUARDED_BY(mutex_);  // by ticket; 0: not yet known
   std::set<WeightsCore::InquiryId> awaited_ REVERIE_GUARDED_BY(mutex_);

@@ -247,6 +247,10 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
     return fail_over(id, from, unavailable("'{}' does not wait for a version", from), now);
   }
   Result<HeldVersion> got = HeldVersion();
+  std::function<Result<HeldVersion>()> copy;
+  std::size_t copied_bytes = 0;
+  std::function<HeldVersion(HeldVersion)> share;
+  if (has_map_requests_) share = options_.share;
   switch (answer.kind) {
     case Kind::kMemory:
       got = options_.map ? options_.map(answer.place, answer.version)
@@ -257,35 +261,72 @@ void WeightsCore::on_answer(InquiryId id, const std::string& from, WeightsAnswer
     case Kind::kSent:
       got = held_version(answer.version, std::move(answer.head),
                          payload.bulk.empty() ? BulkPiece{} : payload.bulk.front());
+      if (share) copy = [sent = *got] { return Result<HeldVersion>(sent); };
+      copied_bytes = payload.bulk_bytes();
       break;
     default:
-      got = unavailable("version {} is not here", answer.base);
-      if (held_.about && held_.run == answer.run && held_.about->version == answer.base) {
-        auto changes = std::make_shared<WeightsChanges>();
-        changes->base = answer.base;
-        changes->blocks = std::move(answer.blocks);
-        changes->checksum = answer.checksum;
-        if (!payload.bulk.empty()) changes->bytes = payload.bulk.front();
-        got = apply_changes(*held_.about, answer.version, changes);
+      if (!held_.about || held_.run != answer.run || held_.about->version != answer.base) {
+        got = unavailable("version {} is not here", answer.base);
+        inquiry.takes_changes = false;  // then for the complete version
+        break;
       }
-      if (!got.ok()) inquiry.takes_changes = false;  // then for the complete version
+      auto changes = std::make_shared<WeightsChanges>();
+      changes->base = answer.base;
+      changes->blocks = std::move(answer.blocks);
+      changes->checksum = answer.checksum;
+      if (!payload.bulk.empty()) changes->bytes = payload.bulk.front();
+      copy = [older = held_.about, version = answer.version, changes] {
+        return apply_changes(*older, version, changes);
+      };
+      copied_bytes = held_.about->value.bulk_bytes();
   }
+  if (!copy) {
+    if (got.ok()) got->run = answer.run;
+    return on_got(id, from, std::move(got), now);
+  }
+  Outgoing out;
+  out.kind = Outgoing::Kind::kCopy;
+  out.ticket = inquiry.ticket = ++last_ticket_;
+  calls_[inquiry.ticket] = {id, from};
+  out.copy = [copy = std::move(copy), share = std::move(share), run = answer.run] {
+    Result<HeldVersion> made = copy();
+    if (made.ok() && share) made = share(std::move(*made));
+    if (made.ok()) made->run = run;
+    return made;
+  };
+  out.copied_bytes = copied_bytes;
+  outgoing_.push_back(std::move(out));
+}
+
+void WeightsCore::on_copied(std::uint64_t ticket, Result<HeldVersion> made, TimePoint now) {
+  const auto call = calls_.find(ticket);
+  if (call == calls_.end()) {  // given up, but the version has come
+    if (made.ok() && !is_closed_) take(std::move(*made), now);
+    return;
+  }
+  const auto [id, from] = call->second;
+  calls_.erase(call);
+  Inquiry& inquiry = inquiries_.at(id);
+  inquiry.ticket = 0;
+  if (!made.ok()) inquiry.takes_changes = false;  // asks again, for the complete version
+  on_got(id, from, std::move(made), now);
+}
+
+void WeightsCore::on_got(InquiryId id, const std::string& from, Result<HeldVersion> got,
+                         TimePoint now) {
+  Inquiry& inquiry = inquiries_.at(id);
   if (!got.ok()) {
     inquiry.last = got.status();
     if (++inquiry.detours > kDetoursMax) return fail_over(id, from, got.status(), now);
     return advance(id, now);
   }
-  const bool is_next_run = inquiry.run != 0 && answer.run > inquiry.run;
-  if (answer.version < inquiry.at_least && !is_next_run) {
+  const bool is_next_run = inquiry.run != 0 && got->run > inquiry.run;
+  const std::uint64_t version = got->about->version;
+  if (version < inquiry.at_least && !is_next_run) {
     return fail_over(
         id, from,
-        data_loss("'{}' gives version {} for {} or above", from, answer.version, inquiry.at_least),
-        now);
+        data_loss("'{}' gives version {} for {} or above", from, version, inquiry.at_least), now);
   }
-  if (answer.kind != Kind::kMemory && has_map_requests_ && options_.share) {
-    got = options_.share(std::move(*got));
-  }
-  got->run = answer.run;
   end(id, {});
   take(std::move(*got), now);
 }

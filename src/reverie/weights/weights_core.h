@@ -4,8 +4,7 @@
 //               --> b --> g            kFanOut of them, which then serve the next ones
 //               ~~> c                  on the publisher's host: told where the memory lies
 //
-// A state machine: no lock, no clock, no thread, no socket. It reads and copies values only to
-// apply changes.
+// A state machine: no lock, no clock, no thread, no socket. Its owner copies values, under no lock.
 //
 // - A peer asks its sources in order; a source that serves kFanOut peers already answers with the
 //   name of one of them that the asker can reach, and the asker asks that one from then on. So a
@@ -56,20 +55,24 @@ class WeightsCore {
     std::function<bool(const std::string&)> is_connected;
     // Opens what another peer on this host holds. UNAVAILABLE if it cannot.
     std::function<Result<HeldVersion>(const WeightsPlace&, std::uint64_t version)> map;
-    // Moves the version to memory that others on this host can map; or returns it unchanged.
+    // Moves the version to memory that others on this host can map; or returns it unchanged. Called
+    // by Outgoing::copy.
     std::function<HeldVersion(HeldVersion)> share;
   };
   using InquiryId = std::uint64_t;
 
   struct Outgoing {
-    enum class Kind { kCall, kCancel, kAnswer, kFail };
+    enum class Kind { kCall, kCancel, kAnswer, kFail, kCopy };
     Kind kind = Kind::kCall;
-    std::uint64_t ticket = 0;  // of a call
+    std::uint64_t ticket = 0;  // of a call or copy
     std::string peer;
     Payload payload;
     TimePoint deadline;
     InboundId request;
     RemoteError error;
+    // Makes a complete version, by a copy of so many bytes. On any thread, while the peer exists.
+    std::function<Result<HeldVersion>()> copy;
+    std::size_t copied_bytes = 0;
   };
   struct Ended {
     InquiryId ask = 0;
@@ -100,6 +103,8 @@ class WeightsCore {
   void on_request(const Request& request, TimePoint now);
   void on_withdrawn(InboundId request);
   void on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now);
+  // What Outgoing::copy has returned.
+  void on_copied(std::uint64_t ticket, Result<HeldVersion> made, TimePoint now);
   void tick(TimePoint now);
   TimePoint next_tick() const;
 
@@ -145,6 +150,7 @@ class WeightsCore {
   bool has_for(std::uint64_t run, std::uint64_t at_least) const;
   void on_answer(InquiryId id, const std::string& from, WeightsAnswer answer,
                  const Payload& payload, TimePoint now);
+  void on_got(InquiryId id, const std::string& from, Result<HeldVersion> got, TimePoint now);
   void fail_over(InquiryId id, const std::string& from, Status why, TimePoint now);
   void take(HeldVersion version, TimePoint now);
   void answer_waiters();

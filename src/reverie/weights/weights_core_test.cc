@@ -253,6 +253,39 @@ class RelayTest : public ::testing::Test {
   std::vector<Outgoing> sent_;
 };
 
+// A version may have gigabytes, and a core handles answers on the thread that keeps its peer alive.
+TEST_F(RelayTest, TheCopyThatChangesAreAppliedToIsLeftToTheOwner) {
+  std::vector<std::uint8_t> bytes(kSize);
+  const WeightsVersion first = version_of(1, bytes);
+  bytes[5] = 7;
+  const std::optional<WeightsChanges> changes = find_changes(first, version_of(2, bytes));
+  ASSERT_TRUE(changes.has_value());
+  relay_.ask(1, /*waits=*/true, TimePoint::max(), now_);
+  ASSERT_TRUE(answer(1));
+  relay_.ask(2, /*waits=*/true, TimePoint::max(), now_);
+  const std::vector<Outgoing> calls = take(Outgoing::Kind::kCall);
+  ASSERT_EQ(calls.size(), 1u);
+  WeightsAnswer answer;
+  answer.kind = WeightsAnswer::Kind::kChanged;
+  answer.run = 1;
+  answer.version = 2;
+  answer.base = 1;
+  answer.blocks = changes->blocks;
+  answer.checksum = changes->checksum;
+  CallResult result;
+  result.kind = CallResult::Kind::kAnswer;
+  result.payload = encode(answer);
+  result.payload.bulk.push_back(changes->bytes);
+  relay_.on_answered(calls.front().ticket, result, now_);
+  EXPECT_EQ(relay_.held().about->version, 1u);
+  const std::vector<Outgoing> copies = take(Outgoing::Kind::kCopy);
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies.front().copied_bytes, kSize);
+  relay_.on_copied(copies.front().ticket, copies.front().copy(), now_);
+  EXPECT_EQ(relay_.held().about->version, 2u);
+  EXPECT_EQ(bytes_of(*relay_.held().about), bytes);
+}
+
 TEST_F(RelayTest, ARequestThatDoesNotWaitIsAnsweredWithTheFirstVersionEvenIfItIsTooOld) {
   WeightsRequest pull;
   pull.at_least = 8;
