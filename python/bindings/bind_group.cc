@@ -158,7 +158,8 @@ void bind_accumulator(nb::module_& m) {
             const auto& shared = group.group.pointer();
             auto made =
                 unwrap(without_gil([&] { return Accumulator::make(peer, shared, options); }));
-            new (self) NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}, {}, {}};
+            new (self)
+                NativeAccumulator{{"accumulator", std::move(made)}, rpc.pickle(), {}, {}, {}};
           },
           "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "

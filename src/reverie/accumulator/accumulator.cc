@@ -105,7 +105,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
       core_.advance(now);
       look_at_rounds(now);
       if (!is_busy) {
-        state = core_.take_state(now);
+        state = uncopied_ ? std::exchange(uncopied_, std::nullopt) : core_.take_state(now);
         if (!state) view.sum = take_sum(now);
       }
       refusal = core_.refusal();
@@ -118,8 +118,11 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     turn(event, /*is_program=*/true);
     if (!refusal.ok()) return refusal;
     if (!state) return view;
-    if (state->is_passed_on) {  // others get it while the program may write to it
-      for (BulkPiece& piece : state->value.bulk) piece = kept_copy(piece.bytes);
+    // Others get it while the program may write to it.
+    if (state->is_passed_on && !keep_copies(state->value.bulk)) {
+      MutexLock lock(mutex_);
+      uncopied_ = std::move(state);  // for a later call: the core counts on it
+      return resource_exhausted("there is no memory for the model that has arrived; free some");
     }
     view.state = std::move(state->value);
     return view;
@@ -172,9 +175,8 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
 
   void on_request(Request request, const Peer::Answerer& answerer) {
     Result<Payload> answer = unavailable("the accumulator is closed");
-    turn([&](TimePoint now) {
-      mutex_.assert_held();
-      answer = core_.on_request(request.caller, std::move(request.message.payload), now);
+    call_core([&](AccumulatorCore& core, TimePoint now) {
+      answer = core.on_request(request.caller, std::move(request.message.payload), now);
     });
     if (answer.ok()) return answerer.answer(request.id, std::move(*answer));
     answerer.fail(request.id, {answer.status().code(), "", answer.status().message(), ""});
@@ -379,6 +381,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
   AccumulatorKey key_ REVERIE_GUARDED_BY(mutex_);  // the key of the members below
   std::optional<SumSpace> sums_ REVERIE_GUARDED_BY(mutex_);
   bool is_adding_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::optional<AccumulatorCore::State> uncopied_ REVERIE_GUARDED_BY(mutex_);
   std::optional<SumSpace> waiting_ REVERIE_GUARDED_BY(mutex_);  // its round could not begin
   std::map<std::uint64_t, RoundPtr> rounds_ REVERIE_GUARDED_BY(mutex_);   // in progress
   std::map<std::uint64_t, RoundPtr> results_ REVERIE_GUARDED_BY(mutex_);  // not taken yet
@@ -402,11 +405,10 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
   core.title = options.name;
   core.function = format("reverie.accumulator.{}::{}", group->name(), options.name);
   if (core.function.size() + kRoundNameRest > kRoundNameMax) {
+    const std::size_t names = group->name().size() + options.name.size();
     return invalid_argument(
         "the names of the group and the accumulator have {} bytes together; they may have {}",
-        group->name().size() + options.name.size(),
-        kRoundNameMax - kRoundNameRest - core.function.size() + group->name().size() +
-            options.name.size());
+        names, kRoundNameMax - kRoundNameRest - core.function.size() + names);
   }
   core.average = options.average;
   core.signature = options.signature;
@@ -430,8 +432,7 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
     impl->close();
     if (defined.code() != StatusCode::kAlreadyExists) return defined;
     return already_exists(
-        "peer '{}' has an accumulator '{}' in group '{}'; use that one, or close "
-        "it first",
+        "peer '{}' has an accumulator '{}' in group '{}'; use that one, or close it first",
         peer->name(), options.name, group->name());
   }
   const std::uint64_t listener = group->add_listener([weak] {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,6 +35,16 @@ inline BulkPiece kept_copy(std::span<const std::byte> bytes) {
   auto keep = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   const std::span<const std::byte> kept(*keep);
   return {kept, std::move(keep)};
+}
+
+// Copies of all, in their place. False if there is no memory for one; the rest is unchanged then.
+inline bool keep_copies(std::vector<BulkPiece>& pieces) {
+  try {
+    for (BulkPiece& piece : pieces) piece = kept_copy(piece.bytes);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 class ArenaBlock;
