@@ -60,27 +60,28 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
   }
   RequestId id = 0;
   Names names;
-  bool is_behind = false;
   const std::string_view name = request.table;
   {
     MutexLock lock(mutex_);
     id = begin();
     pending_[id];
-    const auto before = request.follows == 0 ? nameless_.end() : nameless_.find(request.follows);
-    is_behind = before != nameless_.end();
-    if (!is_behind) names = names_of(name);
-    if (!names) {
-      if (is_behind) before->second.next = id;
-      Nameless& waiting = nameless_[id];
-      waiting = {std::string(name), std::move(request), std::move(done), 0, is_behind};
-      waiting.request.table = {};
-    }
+    if (!nameless_.contains(request.follows)) names = names_of(name);
   }
   if (names) {
     start_sample(id, name, std::move(request), names, std::move(done));
-  } else if (!is_behind) {
-    ask_names(id);
+    return id;
   }
+  bool is_behind = false;
+  {
+    MutexLock lock(mutex_);
+    const auto before = nameless_.find(request.follows);
+    is_behind = before != nameless_.end();
+    if (is_behind) before->second.next = id;
+    Nameless& waiting = nameless_[id];
+    waiting = {std::string(name), std::move(request), std::move(done), 0, is_behind};
+    waiting.request.table = {};
+  }
+  if (!is_behind) ask_names(id);
   return id;
 }
 
