@@ -45,7 +45,8 @@ class Client(Closing):
     """A client of a store: of a server, or (``reverie.Store.client()``) of this process.
 
     Thread-safe, except for the writers and iterators that it makes, each of which one thread may
-    use. Calls that may wait take ``timeout_s``: None waits without limit, 0 does not wait.
+    use. Calls that may wait take ``timeout_s``: None waits without limit, 0 does not wait. The
+    answer of a server that is slow may take up to 2 s more.
     ``max_priority``, ``priorities`` and ``why_blocked`` do not: they wait up to ``retry_timeout_s``
     for a server. ``KeyboardInterrupt`` ends any wait of the main thread.
 
