@@ -67,7 +67,9 @@ class FarFaucet final : public ReplayService {
     return follows_;
   }
 
-  RequestId insert(InsertRequest, Done<InsertResult>) override { return 0; }
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override {
+    return faucet_->insert(std::move(request), std::move(done));
+  }
   RequestId mutate(const MutateRequest&, Done<MutateResult>) override { return 0; }
   RequestId lookup(const LookupRequest&, Done<LookupResult>) override { return 0; }
   RequestId reset(std::string_view, Done<Status>) override { return 0; }

@@ -146,7 +146,6 @@ void SampleBatch::append(SampleBatch& other) {
   join(redelivered_, other.redelivered_);
   join(trajectories_, other.trajectories_);
   join(shards_, other.shards_);
-  join(shards_, other.shards_);
   join(pins_, other.pins_);
   join(retained_, other.retained_);
   drawn_at_ns_ = other.drawn_at_ns_;

@@ -230,7 +230,7 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   if (request.deadline != TimePoint::max()) {
     sampling->deadline = request.deadline;
     pending.deadline = std::max(request.deadline, Clock::system().now() + kSampleConnectTime);
-    pending.answer_by = request.deadline + kAnswerTime;
+    pending.answer_by = pending.deadline + kAnswerTime;
   }
   pending.answer = [sampling](const Status& why, const Payload*) {
     SampleResult result;
