@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,12 @@ class FolderCommand:
             parser.add_argument(path, help=text)
 
         def run_and_report(given: argparse.Namespace) -> int:
-            ends_at_once = () if writes else (signal.SIGINT,)
+            # A program's own handler stays, and so does a Ctrl-C that is ignored.
+            is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            is_main = threading.current_thread() is threading.main_thread()
+            ends_at_once = is_default and is_main and not writes
             try:
-                with signals_end_at_once(ends_at_once):
+                with signals_end_at_once((signal.SIGINT,) if ends_at_once else ()):
                     return run(*(getattr(given, path) for path in paths))
             except (ReverieError, OSError) as error:
                 print(f"reverie {self._name}: {error}", file=sys.stderr)

@@ -4,6 +4,7 @@ import argparse
 import os
 import shutil
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -37,21 +38,33 @@ def folder(tmp_path):
 
 
 def test_ctrl_c_ends_an_action_at_once_unless_it_changes_files():
-    seen = {}
+    seen = []
 
     def run():
-        seen[writes] = signal.getsignal(signal.SIGINT)
+        seen.append(signal.getsignal(signal.SIGINT))
         return 0
 
-    before = signal.getsignal(signal.SIGINT)
-    for writes in (False, True):
+    def call(*, writes):
         parser = argparse.ArgumentParser()
         command = FolderCommand(parser.add_subparsers(), "look", summary="", description="")
         command.add("at", run, summary="", paths={}, writes=writes)
         given = parser.parse_args(["look", "at"])
         assert given.run(given) == 0
-    assert seen == {False: signal.SIG_DFL, True: before}
-    assert signal.getsignal(signal.SIGINT) == before
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        call(writes=False)
+        call(writes=True)
+        # Not in another thread, nor where a program ignores Ctrl-C or has a handler of its own.
+        thread = threading.Thread(target=call, kwargs={"writes": False})
+        thread.start()
+        thread.join()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        call(writes=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    kept = signal.default_int_handler
+    assert seen == [signal.SIG_DFL, kept, kept, signal.SIG_IGN]
 
 
 def test_inspect_prints_checkpoints_tables_and_the_journal(folder, capsys):

@@ -174,6 +174,7 @@ class Loop(ProcessBound, LoopThreads, Scoped):
         self._finish(how, error)
         with self._changed:
             self._is_given_up = True
+            self._ended = time.monotonic()
             self._left -= len(self._threads) - self._begun
             self._changed.notify_all()
 

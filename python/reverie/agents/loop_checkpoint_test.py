@@ -319,7 +319,8 @@ def test_a_training_runs_and_stops_while_another_thread_keeps_saving(tmp_path):
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
-def test_a_loop_whose_threads_did_not_all_start_can_be_saved(tmp_path, monkeypatch, raised):
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_loop_whose_threads_did_not_all_start_can_be_saved(tmp_path, monkeypatch, raised, count):
     settings = TrainSettings(**{**vars(SHORT), "actors": 1, "steps": 1_000_000})
     agent = Linear()
     with Loop(agent, agent, "CartPole-v1", settings) as loop:
@@ -330,8 +331,8 @@ def test_a_loop_whose_threads_did_not_all_start_can_be_saved(tmp_path, monkeypat
     start = threading.Thread.start
     started = []
 
-    def start_one(thread):
-        if started:
+    def start_some(thread):
+        if len(started) == count:
             raise raised
         started.append(thread)
         start(thread)
@@ -339,12 +340,13 @@ def test_a_loop_whose_threads_did_not_all_start_can_be_saved(tmp_path, monkeypat
     with Loop(agent, agent, "CartPole-v1", settings) as loop:
         loop.load(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", start_one)
+            patch.setattr(threading.Thread, "start", start_some)
             expected = ResourceExhaustedError if isinstance(raised, Exception) else type(raised)
             with pytest.raises(expected):
                 loop.start()
         loop.stop()
         assert loop.progress().end == ("stopped" if expected is KeyboardInterrupt else "failed")
+        assert loop.progress().elapsed_s >= 0
         saving = threading.Thread(target=loop.save, args=(tmp_path,))
         saving.start()
         saving.join(30.0)
