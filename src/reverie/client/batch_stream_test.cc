@@ -440,13 +440,17 @@ TEST_F(BatchStreamTest, ARemoteServiceIsAskedForTheAwaitedBatchAndAllBatchesAhea
   EXPECT_EQ(far->waiting_count(), 0u) << "no caller waits for them any more";
 }
 
+// Asks a remote queue for two batches ahead.
+BatchStreamOptions far_queue(BatchStreamOptions made) {
+  made.is_far = true;
+  made.depth = 2;
+  made.max_times_sampled = 1;
+  return made;
+}
+
 TEST_F(BatchStreamTest, ItemsThatARequestAheadHasDrawnComeFirstIfTheOneBeforeWasLate) {
   const auto far = std::make_shared<FarFaucet>(service_);
-  BatchStreamOptions asking = options(2);
-  asking.is_far = true;
-  asking.depth = 2;
-  asking.max_times_sampled = 1;
-  BatchStream stream(far, asking);
+  BatchStream stream(far, far_queue(options(2)));
   ASSERT_TRUE(eventually([&] { return far->waiting_count() == 2; }));
   far->answer();  // it is late, and no user waits for it
   service_->add_ones(5);
@@ -459,11 +463,7 @@ TEST_F(BatchStreamTest, ItemsThatARequestAheadHasDrawnComeFirstIfTheOneBeforeWas
 
 TEST_F(BatchStreamTest, ItemsOfALaterRequestCompleteABatchThatWasLate) {
   const auto far = std::make_shared<FarFaucet>(service_);
-  BatchStreamOptions asking = options(2);
-  asking.is_far = true;
-  asking.depth = 2;
-  asking.max_times_sampled = 1;
-  BatchStream stream(far, asking);
+  BatchStream stream(far, far_queue(options(2)));
   ASSERT_TRUE(eventually([&] { return far->waiting_count() == 2; }));
   service_->add(0, 1);
   far->answer();  // with one item of two

@@ -19,8 +19,6 @@ constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
 constexpr std::size_t kUnderWayMax = store_wire::kItemsUnderWayMax / 2;
 // Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kInsertAnswerTime = std::chrono::seconds(2);
-// For the first connection, where a request has no time to wait.
-constexpr Duration kConnectTime = std::chrono::milliseconds(500);
 
 std::string name_of_session(std::uint64_t seed) {
   Random random(seed);

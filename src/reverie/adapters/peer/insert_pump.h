@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -27,6 +28,8 @@ namespace reverie {
 // Thread-safe.
 class InsertPump {
  public:
+  // A request that waits for a connection has at least this long, however short its own time is.
+  static constexpr Duration kConnectTime = std::chrono::milliseconds(500);
   using Done = ReplayService::Done<InsertResult>;
   // Callbacks to call once no lock is held.
   using Ended = std::vector<std::pair<Done, InsertResult>>;

@@ -17,8 +17,6 @@ using store_wire::StoreCall;
 
 // Added to the limiter's time, for a server that does not answer at all.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
-// The least time for the first connection.
-constexpr Duration kSampleConnectTime = std::chrono::milliseconds(500);
 // How long a cancelled request waits for the server's report of what it has done.
 constexpr Duration kCancelTime = std::chrono::milliseconds(500);
 // An insert's id: the pump's number in the high bits, its own in the low bits.
@@ -229,7 +227,7 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   ask_for.wants_least = request.wants_least;
   if (request.deadline != TimePoint::max()) {
     sampling->deadline = request.deadline;
-    pending.deadline = std::max(request.deadline, Clock::system().now() + kSampleConnectTime);
+    pending.deadline = std::max(request.deadline, Clock::system().now() + InsertPump::kConnectTime);
     pending.answer_by = pending.deadline + kAnswerTime;
   }
   pending.answer = [sampling](const Status& why, const Payload*) {
