@@ -249,6 +249,7 @@ class Client(Closing):
             InvalidArgumentError: no table, a priority that is not a number, another signature.
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; the message says how many tables have the item.
+                Over gRPC, a table that gets room at that moment may have it all the same.
         """
         if not isinstance(priorities, dict):
             priorities = _checks.mapping("priorities", priorities, "priorities by table")
